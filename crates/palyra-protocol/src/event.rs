@@ -1,0 +1,184 @@
+//! The journal's events: everything that can be recorded, in one enum.
+//!
+//! An event's body is the canonical JSON of its variant. Adding a variant is cheap; changing one breaks the reading of
+//! journals that exist, so fields are only ever added, with a default.
+
+use crate::approval::{ApprovalRecord, ApprovalResolution, ApprovalState, GrantRecord};
+use crate::attestation::ToolAttestation;
+use crate::call::{Authority, CallRecord, CallState, Origin, Problem};
+use crate::clock::Timestamp;
+use crate::decision::ToolDecision;
+use crate::digest::Digest;
+use crate::id::{ApprovalId, CallId, GrantId};
+use crate::principal::Principal;
+use crate::signing::PublicKey;
+use serde::{Deserialize, Serialize};
+
+/// Something that happened.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event")]
+pub enum JournalEvent {
+    /// The daemon opened this journal.
+    #[serde(rename = "daemon.started")]
+    DaemonStarted {
+        /// The daemon's version.
+        version: String,
+        /// The key it signs with.
+        public_key: PublicKey,
+        /// The policy it decides by.
+        policy_hash: Digest,
+    },
+    /// The daemon closed this journal in good order.
+    #[serde(rename = "daemon.stopped")]
+    DaemonStopped {},
+    /// A proposal that never became a call.
+    #[serde(rename = "tool.rejected")]
+    ToolRejected {
+        /// The call's id.
+        call_id: CallId,
+        /// The tool's name as it was sent, cut to a printable excerpt.
+        tool: String,
+        /// SHA-256 of the input as it was sent.
+        input_sha256: Digest,
+        /// Who asked, from where.
+        origin: Box<Origin>,
+        /// Why.
+        problem: Problem,
+    },
+    /// A call was proposed.
+    #[serde(rename = "tool.proposed")]
+    ToolProposed {
+        /// The call.
+        call: Box<CallRecord>,
+    },
+    /// Policy decided about a call.
+    #[serde(rename = "tool.decided")]
+    ToolDecided {
+        /// The call.
+        call_id: CallId,
+        /// The decision.
+        decision: Box<ToolDecision>,
+    },
+    /// A human was asked.
+    #[serde(rename = "approval.requested")]
+    ApprovalRequested {
+        /// The question.
+        approval: Box<ApprovalRecord>,
+    },
+    /// A question ended.
+    #[serde(rename = "approval.resolved")]
+    ApprovalResolved {
+        /// The question.
+        approval_id: ApprovalId,
+        /// The call that waited.
+        call_id: CallId,
+        /// How it ended.
+        state: ApprovalState,
+        /// By whom, when, how wide.
+        resolution: Box<ApprovalResolution>,
+    },
+    /// An approval left a standing answer.
+    #[serde(rename = "grant.created")]
+    GrantCreated {
+        /// The grant.
+        grant: Box<GrantRecord>,
+    },
+    /// A standing answer was withdrawn.
+    #[serde(rename = "grant.revoked")]
+    GrantRevoked {
+        /// The grant.
+        grant_id: GrantId,
+        /// By whom.
+        by: Principal,
+    },
+    /// The intent to execute: durable before the effect.
+    #[serde(rename = "tool.started")]
+    ToolStarted {
+        /// The call.
+        call_id: CallId,
+        /// What allowed it besides policy.
+        authority: Authority,
+    },
+    /// The outcome of an execution: durable before the answer.
+    #[serde(rename = "tool.finished")]
+    ToolFinished {
+        /// The call.
+        call_id: CallId,
+        /// How it ended.
+        state: CallState,
+        /// What went wrong.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        problem: Option<Problem>,
+        /// The signed statement.
+        attestation: Box<ToolAttestation>,
+    },
+    /// A call that ended without having run: denied, expired, cancelled, over budget; or that nobody knows about.
+    #[serde(rename = "tool.ended")]
+    ToolEnded {
+        /// The call.
+        call_id: CallId,
+        /// How it ended.
+        state: CallState,
+        /// Why.
+        problem: Problem,
+    },
+}
+
+impl JournalEvent {
+    /// The event's kind, as it stands in the journal.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::DaemonStarted { .. } => "daemon.started",
+            Self::DaemonStopped {} => "daemon.stopped",
+            Self::ToolRejected { .. } => "tool.rejected",
+            Self::ToolProposed { .. } => "tool.proposed",
+            Self::ToolDecided { .. } => "tool.decided",
+            Self::ApprovalRequested { .. } => "approval.requested",
+            Self::ApprovalResolved { .. } => "approval.resolved",
+            Self::GrantCreated { .. } => "grant.created",
+            Self::GrantRevoked { .. } => "grant.revoked",
+            Self::ToolStarted { .. } => "tool.started",
+            Self::ToolFinished { .. } => "tool.finished",
+            Self::ToolEnded { .. } => "tool.ended",
+        }
+    }
+
+    /// The call it is about.
+    #[must_use]
+    pub fn call_id(&self) -> Option<&CallId> {
+        match self {
+            Self::DaemonStarted { .. }
+            | Self::DaemonStopped {}
+            | Self::GrantCreated { .. }
+            | Self::GrantRevoked { .. } => None,
+            Self::ToolProposed { call } => Some(&call.call_id),
+            Self::ApprovalRequested { approval } => Some(&approval.call_id),
+            Self::ToolRejected { call_id, .. }
+            | Self::ToolDecided { call_id, .. }
+            | Self::ApprovalResolved { call_id, .. }
+            | Self::ToolStarted { call_id, .. }
+            | Self::ToolFinished { call_id, .. }
+            | Self::ToolEnded { call_id, .. } => Some(call_id),
+        }
+    }
+}
+
+/// An event as it stands in the journal: a link of the chain.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChainedEvent {
+    /// Its place, counted from 1.
+    pub seq: u64,
+    /// When it was recorded.
+    pub at: Timestamp,
+    /// Its kind.
+    pub kind: String,
+    /// The call it is about, or empty.
+    pub call_id: String,
+    /// Its body: canonical JSON.
+    pub body: String,
+    /// The hash of the event before it.
+    pub prev: Digest,
+    /// Its own hash.
+    pub hash: Digest,
+}

@@ -1,0 +1,101 @@
+//! Facets: the parts of a call that a policy can speak about.
+//!
+//! A tool's definition says how its input maps to facets; everything a rule, an approval card or a grant can match on is
+//! here, already resolved. Paths are relative to the workspace and free of symlinks, so that a rule about `infra/` also
+//! sees a write through a link that points there.
+
+use serde::{Deserialize, Serialize};
+
+/// What a call would touch, as far as its input tells.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Facets {
+    /// The program that would really run: its resolved absolute path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub executable: Option<String>,
+    /// The program's arguments, the name it was called by first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub argv: Vec<String>,
+    /// The directory the program would run in, relative to the workspace (`.` is its root).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub working_directory: Option<String>,
+    /// Paths that would be read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub paths_read: Vec<String>,
+    /// Paths that would be written.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub paths_written: Vec<String>,
+    /// Hosts that would be contacted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<String>,
+    /// The HTTP method.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub method: Option<String>,
+}
+
+/// The most words of an argv prefix that policies and grants can match on.
+pub const MAX_PREFIX_WORDS: usize = 8;
+
+impl Facets {
+    /// The command's leading words, `["git"]`, `["git", "status"]`, …: what prefix rules and prefix grants match.
+    ///
+    /// Matching whole words of the parsed argv is what keeps `git status` from admitting `git status && git push`.
+    pub fn argv_prefixes(&self) -> impl Iterator<Item = &[String]> {
+        (1..=self.argv.len().min(MAX_PREFIX_WORDS)).map(|n| &self.argv[..n])
+    }
+
+    /// The whole command on one line, each word quoted where it needs to be: for people, never for execution.
+    #[must_use]
+    pub fn command_line(&self) -> Option<String> {
+        (!self.argv.is_empty()).then(|| quote_words(&self.argv))
+    }
+}
+
+/// Joins words so that a shell would read exactly these words again.
+#[must_use]
+pub fn quote_words<S: AsRef<str>>(words: &[S]) -> String {
+    let mut line = String::new();
+    for (n, word) in words.iter().enumerate() {
+        if n > 0 {
+            line.push(' ');
+        }
+        quote_into(word.as_ref(), &mut line);
+    }
+    line
+}
+
+fn quote_into(word: &str, line: &mut String) {
+    let plain = !word.is_empty() && word.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-./=:,@%+".contains(&b));
+    if plain {
+        line.push_str(word);
+        return;
+    }
+    line.push('\'');
+    for c in word.chars() {
+        match c {
+            '\'' => line.push_str("'\\''"),
+            // A person reads this line before saying yes: nothing in it may move the cursor or hide.
+            c if c.is_control() => line.extend(c.escape_default()),
+            c => line.push(c),
+        }
+    }
+    line.push('\'');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quoting_keeps_words_apart_and_shows_control_characters() {
+        let words = ["git", "commit", "-m", "it's done", "&&", "", "a\u{1b}[2Kb\n"];
+        assert_eq!(quote_words(&words), r"git commit -m 'it'\''s done' '&&' '' 'a\u{1b}[2Kb\n'");
+    }
+
+    #[test]
+    fn prefixes_are_whole_words() {
+        let facets = Facets { argv: ["git", "status"].map(str::to_owned).to_vec(), ..Facets::default() };
+        let prefixes: Vec<_> = facets.argv_prefixes().map(quote_words).collect();
+        assert_eq!(prefixes, ["git", "git status"]);
+    }
+}

@@ -1,0 +1,210 @@
+//! Identifiers: one newtype for each kind of thing, so that none can stand in for another.
+//!
+//! Ids that we mint are a prefix and a ULID (`call_01K…`). ULIDs grow with time, so an index over them is appended to
+//! at its right edge and inserting stays cheap however long the history is. Names that callers choose (sessions, runs,
+//! idempotency keys) are separate types with their own limits: they are untrusted text, opaque to us.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+
+/// Why a text is not an identifier.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum IdError {
+    /// A minted id with the wrong prefix or a body that is no ULID.
+    #[error("`{given}` is not a {kind} id; it should look like `{prefix}_01K…`")]
+    Malformed { kind: &'static str, prefix: &'static str, given: String },
+    /// A caller's name that is empty, too long, or has characters we refuse.
+    #[error("a {kind} must be 1 to {max} characters of A-Z a-z 0-9 . _ : / @ -")]
+    Name { kind: &'static str, max: usize },
+}
+
+/// How much of a caller's text an error message repeats.
+pub(crate) fn excerpt(text: &str) -> String {
+    const MOST: usize = 80;
+    let mut short: String = text.chars().take(MOST).collect();
+    if short.len() < text.len() {
+        short.push('…');
+    }
+    short
+}
+
+macro_rules! minted_id {
+    ($(#[$doc:meta])* $name:ident, $prefix:literal, $kind:literal) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $name(String);
+
+        impl $name {
+            /// Mints a new id.
+            #[must_use]
+            pub fn mint() -> Self {
+                Self(format!(concat!($prefix, "_{}"), ulid::Ulid::generate()))
+            }
+
+            /// The id as text.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = IdError;
+            fn from_str(text: &str) -> Result<Self, IdError> {
+                text.strip_prefix(concat!($prefix, "_"))
+                    .filter(|body| body.len() == 26 && ulid::Ulid::from_string(body).is_ok())
+                    .map(|_| Self(text.to_owned()))
+                    .ok_or_else(|| IdError::Malformed { kind: $kind, prefix: $prefix, given: excerpt(text) })
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = IdError;
+            fn try_from(text: String) -> Result<Self, IdError> {
+                text.parse()
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(id: $name) -> Self {
+                id.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+    };
+}
+
+minted_id!(
+    /// One tool call, from proposal to outcome.
+    CallId, "call", "call"
+);
+minted_id!(
+    /// One question put to a human.
+    ApprovalId, "apr", "approval"
+);
+minted_id!(
+    /// One standing answer: a cached approval.
+    GrantId, "grant", "grant"
+);
+minted_id!(
+    /// One decision of the policy engine.
+    DecisionId, "dec", "decision"
+);
+minted_id!(
+    /// One signed statement about an execution.
+    AttestationId, "att", "attestation"
+);
+minted_id!(
+    /// One journal: distinguishes its checkpoints from those of every other.
+    JournalId, "jrn", "journal"
+);
+
+macro_rules! caller_name {
+    ($(#[$doc:meta])* $name:ident, $max:literal, $kind:literal) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $name(String);
+
+        impl $name {
+            /// The name as text.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = IdError;
+            fn from_str(text: &str) -> Result<Self, IdError> {
+                let fits = (1..=$max).contains(&text.len())
+                    && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._:/@-".contains(&b));
+                if fits { Ok(Self(text.to_owned())) } else { Err(IdError::Name { kind: $kind, max: $max }) }
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = IdError;
+            fn try_from(text: String) -> Result<Self, IdError> {
+                text.parse()
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(name: $name) -> Self {
+                name.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+    };
+}
+
+caller_name!(
+    /// A conversation or task of one principal; session-scoped grants live as long as its name is used.
+    SessionId, 128, "session"
+);
+caller_name!(
+    /// One run of an agent inside a session; the call budget counts per run.
+    RunId, 128, "run"
+);
+caller_name!(
+    /// The caller's promise that two proposals are the same one.
+    IdempotencyKey, 128, "idempotency key"
+);
+caller_name!(
+    /// The door and route by which a call came (`cli`, `mcp`, …).
+    ChannelId, 64, "channel"
+);
+caller_name!(
+    /// A device a call came from.
+    DeviceId, 128, "device"
+);
+
+impl SessionId {
+    /// A fresh session for a caller that named none.
+    #[must_use]
+    pub fn mint() -> Self {
+        Self(format!("sess_{}", ulid::Ulid::generate()))
+    }
+
+    /// The session's own run: what a caller that names no run belongs to.
+    #[must_use]
+    pub fn default_run(&self) -> RunId {
+        RunId(self.0.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn minted_ids_round_trip_and_refuse_other_kinds() {
+        let id = CallId::mint();
+        assert_eq!(id.as_str().parse::<CallId>(), Ok(id.clone()));
+        assert!(id.as_str().parse::<ApprovalId>().is_err());
+        for bad in ["", "call_", "call_01", "call_!!!!!!!!!!!!!!!!!!!!!!!!!!", "CALL_01ARZ3NDEKTSV4RRFFQ69G5FAV"] {
+            assert!(bad.parse::<CallId>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn caller_names_are_bounded_plain_text() {
+        assert!("build-42".parse::<SessionId>().is_ok());
+        for bad in ["", "a b", "a\n", "é", &"x".repeat(129)] {
+            assert!(bad.parse::<SessionId>().is_err(), "{bad:?}");
+        }
+    }
+}

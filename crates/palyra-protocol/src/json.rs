@@ -1,0 +1,277 @@
+//! JSON from strangers, and the one canonical form of it.
+//!
+//! Two parsers that disagree about a document are a hole: the policy would see one call and the tool another. So input
+//! is read once, strictly (I-JSON, RFC 7493: valid UTF-8, no duplicate keys, no number that a double cannot hold
+//! exactly), within limits on size and depth, and from then on only its canonical form (RFC 8785) exists.
+
+use serde::de::{self, DeserializeSeed, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+use std::fmt;
+
+/// The largest input of a tool call.
+pub const MAX_INPUT_BYTES: usize = 1 << 20;
+/// How deep objects and arrays may nest.
+pub const MAX_DEPTH: usize = 64;
+/// The largest integer that every JSON reader agrees about.
+const MAX_SAFE_INTEGER: u64 = (1 << 53) - 1;
+
+/// Why a document was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum JsonRejection {
+    /// More bytes than the limit.
+    #[error("the input has {bytes} bytes; at most {limit} are accepted")]
+    TooLarge { bytes: usize, limit: usize },
+    /// Nested beyond the limit.
+    #[error("the input nests deeper than {MAX_DEPTH} levels")]
+    TooDeep,
+    /// Not UTF-8.
+    #[error("the input is not valid UTF-8 (byte {at})")]
+    NotUtf8 { at: usize },
+    /// Not JSON, or JSON that readers disagree about.
+    #[error("the input is not acceptable JSON: {reason}")]
+    Malformed { reason: String },
+}
+
+impl JsonRejection {
+    /// The stable machine code.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::TooLarge { .. } => "input_too_large",
+            Self::TooDeep => "input_too_deep",
+            Self::NotUtf8 { .. } => "input_not_utf8",
+            Self::Malformed { .. } => "input_malformed",
+        }
+    }
+}
+
+/// A JSON document in its canonical form, with the parsed value beside it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CanonicalJson {
+    value: Value,
+    text: String,
+}
+
+impl CanonicalJson {
+    /// Reads untrusted bytes.
+    ///
+    /// # Errors
+    /// The document is too large, too deep, not UTF-8, or not JSON that every reader understands alike.
+    pub fn parse(bytes: &[u8]) -> Result<Self, JsonRejection> {
+        if bytes.len() > MAX_INPUT_BYTES {
+            return Err(JsonRejection::TooLarge { bytes: bytes.len(), limit: MAX_INPUT_BYTES });
+        }
+        let text = std::str::from_utf8(bytes).map_err(|e| JsonRejection::NotUtf8 { at: e.valid_up_to() })?;
+        let mut reader = serde_json::Deserializer::from_str(text);
+        let value = Strict { depth: 0 }
+            .deserialize(&mut reader)
+            .and_then(|value| reader.end().map(|()| value))
+            .map_err(|e| rejection(&e))?;
+        Self::from_value(value)
+    }
+
+    /// Puts a value of our own into canonical form.
+    ///
+    /// # Errors
+    /// The value holds a number that has no exact canonical form.
+    pub fn from_value(value: Value) -> Result<Self, JsonRejection> {
+        let text = serde_json_canonicalizer::to_string(&value)
+            .map_err(|e| JsonRejection::Malformed { reason: e.to_string() })?;
+        Ok(Self { value, text })
+    }
+
+    /// The parsed value.
+    #[must_use]
+    pub fn value(&self) -> &Value {
+        &self.value
+    }
+
+    /// The canonical text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// Takes the parsed value out.
+    #[must_use]
+    pub fn into_value(self) -> Value {
+        self.value
+    }
+}
+
+/// The canonical text of anything serialisable.
+///
+/// # Errors
+/// The value cannot be represented in JSON.
+pub fn canonical_text<T: serde::Serialize>(value: &T) -> Result<String, JsonRejection> {
+    serde_json_canonicalizer::to_string(value).map_err(|e| JsonRejection::Malformed { reason: e.to_string() })
+}
+
+const TOO_DEEP: &str = "nested too deeply";
+
+fn rejection(error: &serde_json::Error) -> JsonRejection {
+    let reason = error.to_string();
+    if reason.contains(TOO_DEEP) || reason.starts_with("recursion limit exceeded") {
+        JsonRejection::TooDeep
+    } else {
+        JsonRejection::Malformed { reason: crate::id::excerpt(&reason) }
+    }
+}
+
+/// Reads a value, counting levels and refusing duplicate keys.
+#[derive(Clone, Copy)]
+struct Strict {
+    depth: usize,
+}
+
+impl Strict {
+    fn deeper<E: de::Error>(self) -> Result<Self, E> {
+        if self.depth >= MAX_DEPTH { Err(E::custom(TOO_DEEP)) } else { Ok(Self { depth: self.depth + 1 }) }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Strict {
+    type Value = Value;
+    fn deserialize<D: de::Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Strict {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E: de::Error>(self, value: i64) -> Result<Value, E> {
+        if value.unsigned_abs() > MAX_SAFE_INTEGER {
+            return Err(E::custom("an integer beyond ±(2^53-1) is not exact everywhere; send it as a string"));
+        }
+        Ok(Value::Number(value.into()))
+    }
+
+    fn visit_u64<E: de::Error>(self, value: u64) -> Result<Value, E> {
+        if value > MAX_SAFE_INTEGER {
+            return Err(E::custom("an integer beyond ±(2^53-1) is not exact everywhere; send it as a string"));
+        }
+        Ok(Value::Number(value.into()))
+    }
+
+    fn visit_f64<E: de::Error>(self, value: f64) -> Result<Value, E> {
+        Number::from_f64(value).map(Value::Number).ok_or_else(|| E::custom("a number out of range"))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(Value::String(value.to_owned()))
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+        Ok(Value::String(value))
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let deeper = self.deeper()?;
+        let mut list = Vec::new();
+        while let Some(item) = items.next_element_seed(deeper)? {
+            list.push(item);
+        }
+        Ok(Value::Array(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
+        let deeper = self.deeper()?;
+        let mut map = Map::new();
+        while let Some(key) = entries.next_key::<String>()? {
+            if map.contains_key(&key) {
+                return Err(de::Error::custom(format_args!("the key `{}` appears twice", crate::id::excerpt(&key))));
+            }
+            let value = entries.next_value_seed(deeper)?;
+            map.insert(key, value);
+        }
+        Ok(Value::Object(map))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn check(text: &str, canonical: &str) {
+        assert_eq!(CanonicalJson::parse(text.as_bytes()).unwrap().as_str(), canonical);
+    }
+
+    fn refused(bytes: &[u8]) -> &'static str {
+        CanonicalJson::parse(bytes).unwrap_err().code()
+    }
+
+    #[test]
+    fn canonical_form_follows_rfc_8785() {
+        check(r#"{ "b": 2, "a": [1.0, 1e2, -0] }"#, r#"{"a":[1,100,0],"b":2}"#);
+        check(
+            r#"{"\u20ac":"Euro","\r":"CR","1":"One","\ud83d\ude02":"Smiley"}"#,
+            "{\"\\r\":\"CR\",\"1\":\"One\",\"€\":\"Euro\",\"😂\":\"Smiley\"}",
+        );
+        check(
+            r#"[333333333.33333329, 1E30, 4.50, 2e-3, 0.000000000000000000000000001]"#,
+            "[333333333.3333333,1e+30,4.5,0.002,1e-27]",
+        );
+    }
+
+    #[test]
+    fn ambiguity_is_refused() {
+        for bad in [
+            &br#"{"a":1,"a":2}"#[..],
+            br#"{"a":{"b":1,"b":1}}"#,
+            b"",
+            b"{",
+            b"[1,]",
+            b"nul",
+            b"1 2",
+            b"'a'",
+            b"9007199254740993",
+            b"-9007199254740993",
+            b"1e999",
+            b"NaN",
+            b"\xef\xbb\xbf{}",
+            br#""\ud800""#,
+        ] {
+            assert_eq!(refused(bad), "input_malformed", "{}", String::from_utf8_lossy(bad));
+        }
+        assert_eq!(refused(b"\"\xff\""), "input_not_utf8");
+        assert_eq!(refused(&vec![b' '; MAX_INPUT_BYTES + 1]), "input_too_large");
+    }
+
+    #[test]
+    fn depth_is_bounded() {
+        let nested = |n: usize| format!("{}{}", "[".repeat(n), "]".repeat(n));
+        assert!(CanonicalJson::parse(nested(MAX_DEPTH).as_bytes()).is_ok());
+        assert_eq!(refused(nested(MAX_DEPTH + 1).as_bytes()), "input_too_deep");
+        assert_eq!(refused("[".repeat(100_000).as_bytes()), "input_too_deep");
+    }
+
+    proptest! {
+        #[test]
+        fn canonical_is_a_fixed_point(text in r#"\{"[a-z]{1,3}":(\[[1-9][0-9]{0,2}(,-?[0-9]\.[0-9]e[0-9])*\]|"[^"\\\p{Cc}]{0,8}"|null)\}"#) {
+            let once = CanonicalJson::parse(text.as_bytes()).unwrap();
+            let twice = CanonicalJson::parse(once.as_str().as_bytes()).unwrap();
+            prop_assert_eq!(once.as_str(), twice.as_str());
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..256)) {
+            if let Ok(json) = CanonicalJson::parse(&bytes) {
+                prop_assert!(CanonicalJson::parse(json.as_str().as_bytes()).is_ok());
+            }
+        }
+    }
+}

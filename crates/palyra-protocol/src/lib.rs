@@ -1,0 +1,45 @@
+//! The vocabulary of Palyra.
+//!
+//! Everything the rooms say to each other is said in these types: who acts, what a tool is, what was proposed, decided,
+//! approved, executed, attested and recorded. The crate computes (digests, signatures, canonical forms) but never
+//! does I/O, is never async, and knows no transport.
+
+pub mod approval;
+pub mod attestation;
+pub mod call;
+pub mod capability;
+pub mod chain;
+pub mod clock;
+pub mod decision;
+pub mod digest;
+pub mod event;
+pub mod facets;
+pub mod id;
+pub mod json;
+pub mod principal;
+pub mod secret;
+pub mod signing;
+pub mod tool;
+
+pub use approval::{
+    ApprovalDecision, ApprovalRecord, ApprovalResolution, ApprovalScope, ApprovalState, GrantMatcher, GrantRecord,
+    MatchKey,
+};
+pub use attestation::{ExecutionStatement, ToolAttestation};
+pub use call::{Authority, CallRecord, CallState, Origin, Problem, ToolCall, ToolOutcome, ToolProposal};
+pub use capability::{RiskLevel, SENSITIVE_CAPABILITY_POLICY_NAMES, ToolCapability};
+pub use chain::{ChainFault, ChainVerifier, Checkpoint, CheckpointFault};
+pub use clock::{Clock, SystemClock, Timestamp};
+pub use decision::{DecisionKind, ToolDecision};
+pub use digest::{Digest, DigestBuilder};
+pub use event::{ChainedEvent, JournalEvent};
+pub use facets::Facets;
+pub use id::{
+    ApprovalId, AttestationId, CallId, ChannelId, DecisionId, DeviceId, GrantId, IdempotencyKey, JournalId, RunId,
+    SessionId,
+};
+pub use json::CanonicalJson;
+pub use principal::{Principal, PrincipalKind};
+pub use secret::Secret;
+pub use signing::{DaemonKey, PublicKey, Signature};
+pub use tool::{ExecutorKind, FacetRule, ToolDefinition, ToolMetadata, ToolName};
