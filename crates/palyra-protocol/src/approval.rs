@@ -8,7 +8,7 @@ use crate::capability::RiskLevel;
 use crate::clock::Timestamp;
 use crate::digest::{Digest, DigestBuilder};
 use crate::facets::{Facets, MAX_PREFIX_WORDS, quote_words};
-use crate::id::{ApprovalId, CallId, GrantId, SessionId};
+use crate::id::{ApprovalId, CallId, DecisionId, GrantId, SessionId};
 use crate::principal::Principal;
 use crate::tool::ToolName;
 use serde::{Deserialize, Serialize};
@@ -194,6 +194,8 @@ pub struct ApprovalRecord {
     pub tool: ToolName,
     /// The digest of the call that was shown.
     pub call_digest: Digest,
+    /// The decision that asks for a human.
+    pub decision_id: DecisionId,
     /// The policy it was asked under.
     pub policy_hash: Digest,
     /// How bad a wrong yes can be.

@@ -189,6 +189,8 @@ pub struct CallRecord {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallState {
+    /// Under way to its decision; nothing is recorded.
+    Proposed,
     /// Not a call at all: unknown tool, invalid input.
     Rejected,
     /// Policy said no, or a human did, or the budget was spent.
@@ -213,7 +215,8 @@ pub enum CallState {
 
 impl CallState {
     /// Every state.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
+        Self::Proposed,
         Self::Rejected,
         Self::Denied,
         Self::AwaitingApproval,
@@ -230,6 +233,7 @@ impl CallState {
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
+            Self::Proposed => "proposed",
             Self::Rejected => "rejected",
             Self::Denied => "denied",
             Self::AwaitingApproval => "awaiting_approval",
@@ -246,7 +250,7 @@ impl CallState {
     /// Whether nothing will change any more.
     #[must_use]
     pub fn is_terminal(self) -> bool {
-        !matches!(self, Self::AwaitingApproval | Self::Approved | Self::Executing)
+        !matches!(self, Self::Proposed | Self::AwaitingApproval | Self::Approved | Self::Executing)
     }
 
     /// The state of that name.

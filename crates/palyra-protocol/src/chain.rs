@@ -99,6 +99,12 @@ impl Default for ChainVerifier {
 }
 
 impl ChainVerifier {
+    /// Follows only the end of a chain, trusting everything up to and including event `size`.
+    #[must_use]
+    pub fn starting_after(size: u64, head: Digest) -> Self {
+        Self { size, head }
+    }
+
     /// How many events fitted so far.
     #[must_use]
     pub fn size(&self) -> u64 {

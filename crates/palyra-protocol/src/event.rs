@@ -106,6 +106,8 @@ pub enum JournalEvent {
         call_id: CallId,
         /// How it ended.
         state: CallState,
+        /// What the tool returned.
+        output: serde_json::Value,
         /// What went wrong.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         problem: Option<Problem>,

@@ -1,0 +1,110 @@
+//! The client: one connection over the daemon's UNIX socket.
+
+use crate::ACT_AS;
+use crate::error::ApiError;
+use crate::v1::approvals_client::ApprovalsClient;
+use crate::v1::calls_client::CallsClient;
+use crate::v1::daemon_client::DaemonClient;
+use crate::v1::grants_client::GrantsClient;
+use crate::v1::journal_client::JournalClient;
+use crate::v1::policy_client::PolicyClient;
+use crate::v1::tools_client::ToolsClient;
+use hyper_util::rt::TokioIo;
+use palyra_protocol::Principal;
+use std::path::{Path, PathBuf};
+use tokio::net::UnixStream;
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::service::Interceptor;
+use tonic::service::interceptor::InterceptedService;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Request, Status};
+
+/// The largest message in either direction: an input and its frame, an event that holds an output.
+pub const MAX_MESSAGE_BYTES: usize = 16 << 20;
+
+/// Adds the agent's name that an owner acts in.
+#[derive(Debug, Clone)]
+pub struct Speaker {
+    act_as: Option<MetadataValue<Ascii>>,
+}
+
+impl Interceptor for Speaker {
+    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
+        if let Some(name) = &self.act_as {
+            request.metadata_mut().insert(ACT_AS, name.clone());
+        }
+        Ok(request)
+    }
+}
+
+type Spoken = InterceptedService<Channel, Speaker>;
+
+/// A connection to the daemon.
+#[derive(Debug, Clone)]
+pub struct Connection {
+    channel: Channel,
+    speaker: Speaker,
+}
+
+macro_rules! services {
+    ($($(#[$doc:meta])* $name:ident: $client:ident;)*) => {
+        $(
+            $(#[$doc])*
+            #[must_use]
+            pub fn $name(&self) -> $client<Spoken> {
+                $client::with_interceptor(self.channel.clone(), self.speaker.clone())
+                    .max_decoding_message_size(MAX_MESSAGE_BYTES)
+                    .max_encoding_message_size(MAX_MESSAGE_BYTES)
+            }
+        )*
+    };
+}
+
+impl Connection {
+    /// Connects to the socket.
+    ///
+    /// # Errors
+    /// Nobody answers there.
+    pub async fn open(socket: &Path, act_as: Option<&Principal>) -> Result<Self, ApiError> {
+        let path = socket.to_owned();
+        let connect = tower::service_fn(move |_| connect(path.clone()));
+        // The address is never resolved: the connector ignores it.
+        let channel = Endpoint::from_static("http://palyra.invalid")
+            .connect_with_connector(connect)
+            .await
+            .map_err(|e| unreachable(socket, &e))?;
+        let act_as = act_as.map(|p| MetadataValue::try_from(p.to_string())).transpose();
+        let act_as = act_as.map_err(|e| ApiError::new("transport", e.to_string(), None))?;
+        Ok(Self { channel, speaker: Speaker { act_as } })
+    }
+
+    services! {
+        /// The daemon itself.
+        daemon: DaemonClient;
+        /// The tools that can be called.
+        tools: ToolsClient;
+        /// Tool calls.
+        calls: CallsClient;
+        /// Questions to humans.
+        approvals: ApprovalsClient;
+        /// Standing answers.
+        grants: GrantsClient;
+        /// Policy.
+        policy: PolicyClient;
+        /// The journal.
+        journal: JournalClient;
+    }
+}
+
+async fn connect(path: PathBuf) -> Result<TokioIo<UnixStream>, std::io::Error> {
+    UnixStream::connect(path).await.map(TokioIo::new)
+}
+
+fn unreachable(socket: &Path, error: &tonic::transport::Error) -> ApiError {
+    let cause = std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string);
+    ApiError::new(
+        "daemon_unreachable",
+        format!("no daemon answers at `{}`: {cause}", socket.display()),
+        Some("start it: `palyra up`".to_owned()),
+    )
+}

@@ -1,0 +1,66 @@
+//! Errors on the wire: a stable code, what happened, what to do.
+
+use crate::v1::ErrorDetail;
+use prost::Message as _;
+use tonic::{Code, Status};
+
+/// A failure as the caller sees it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct ApiError {
+    /// The stable machine code.
+    pub code: String,
+    /// What happened and why.
+    pub message: String,
+    /// What to do next.
+    pub hint: Option<String>,
+}
+
+impl ApiError {
+    /// An error with a hint.
+    #[must_use]
+    pub fn new(code: &str, message: impl Into<String>, hint: Option<String>) -> Self {
+        Self { code: code.to_owned(), message: message.into(), hint }
+    }
+
+    /// Packs the error into a gRPC status.
+    #[must_use]
+    pub fn into_status(self, code: Code) -> Status {
+        let detail = ErrorDetail {
+            code: self.code,
+            message: self.message.clone(),
+            hint: self.hint.map_or_else(String::new, |hint| hint),
+        };
+        Status::with_details(code, self.message, detail.encode_to_vec().into())
+    }
+}
+
+impl From<Status> for ApiError {
+    fn from(status: Status) -> Self {
+        let detail = (!status.details().is_empty()).then(|| ErrorDetail::decode(status.details()));
+        match detail {
+            Some(Ok(detail)) => Self {
+                code: detail.code,
+                message: detail.message,
+                hint: (!detail.hint.is_empty()).then_some(detail.hint),
+            },
+            _ if status.code() == Code::Unavailable => Self::new(
+                "daemon_unreachable",
+                format!("the connection to the daemon was lost: {}", status.message()),
+                Some("see whether it runs: `palyra status`; start it: `palyra up`".to_owned()),
+            ),
+            _ => Self::new("transport", format!("{}: {}", status.code(), status.message()), None),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_message_and_hint_survive_the_wire() {
+        let error = ApiError::new("not_found", "there is no call `x`", Some("list them".to_owned()));
+        assert_eq!(ApiError::from(error.clone().into_status(Code::NotFound)), error);
+    }
+}

@@ -1,0 +1,23 @@
+//! The daemon's wire: generated types, the client that speaks them over the UNIX socket, and errors with stable codes.
+//!
+//! This crate knows the shape of messages and nothing of what the daemon does with them.
+
+pub mod client;
+pub mod error;
+
+/// The generated messages and services.
+#[expect(
+    clippy::allow_attributes,
+    clippy::allow_attributes_without_reason,
+    unused_qualifications,
+    reason = "generated from proto/palyra/v1/palyra.proto"
+)]
+pub mod v1 {
+    tonic::include_proto!("palyra.v1");
+}
+
+pub use client::Connection;
+pub use error::ApiError;
+
+/// The metadata key by which an owner proposes in an agent's name.
+pub const ACT_AS: &str = "palyra-act-as";

@@ -1,0 +1,320 @@
+//! What can be typed.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use palyra_protocol::{ApprovalId, CallId, GrantId, IdempotencyKey, Principal, PublicKey, RunId, SessionId};
+use std::path::PathBuf;
+use std::time::Duration;
+
+const EXIT_CODES: &str = "Exit codes:
+  0   success
+  1   the tool ran and failed, or the command failed
+  2   the command line was not understood
+  3   denied: by policy, by a person, or because the run's budget is spent
+  4   the approval expired
+  5   cancelled
+  6   not a call: unknown tool or invalid input
+  7   the daemon cannot be reached
+  8   verification failed
+  9   indeterminate: the daemon stopped in the middle of the call
+  10  refused: not found, not allowed, or too late";
+
+/// Let AI agents act on this machine without being trusted.
+///
+/// An agent proposes a tool call. Palyra decides by policy, asks you where the policy says so, runs it in a sandbox,
+/// attests what really happened, and records it all in a journal that cannot be rewritten quietly.
+///
+/// Start with `palyra up`, then `palyra call palyra.echo --input '{"text":"hello"}'`.
+#[derive(Debug, Parser)]
+#[command(name = "palyra", version, about, long_about, after_long_help = EXIT_CODES)]
+pub struct Cli {
+    /// Where the daemon keeps its state and its socket [default: ~/.local/state/palyra]
+    #[arg(long, env = "PALYRA_STATE_DIR", value_name = "DIR", global = true)]
+    pub state_dir: Option<PathBuf>,
+
+    /// How to print: for people, or as JSON with a stable shape
+    #[arg(long, short, value_enum, default_value_t = Format::Text, global = true, value_name = "FORMAT")]
+    pub output: Format,
+
+    /// Act in an agent's name, as its owner may: `agent:demo`
+    #[arg(long = "as", value_name = "AGENT", global = true)]
+    pub act_as: Option<Principal>,
+
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// How to print.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    Text,
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Start the daemon in the background, if it is not running
+    Up(Up),
+    /// Stop the daemon: executions finish or are cancelled, open questions stay open
+    Down,
+    /// Show how the daemon is doing
+    Status,
+    /// Check everything that calls depend on, and say how to fix what is missing
+    Doctor,
+    /// See which tools there are
+    #[command(subcommand)]
+    Tools(Tools),
+    /// Propose a tool call and wait for its end
+    Call(Call),
+    /// Look at calls, follow them, cancel them
+    #[command(subcommand)]
+    Calls(Calls),
+    /// See and answer what waits for a person
+    #[command(subcommand)]
+    Approvals(Approvals),
+    /// See and withdraw standing answers
+    #[command(subcommand)]
+    Grants(Grants),
+    /// Ask what policy would decide
+    #[command(subcommand)]
+    Policy(Policy),
+    /// Read, verify and export the journal
+    #[command(subcommand)]
+    Journal(Journal),
+    /// Check attestations
+    #[command(subcommand)]
+    Attest(Attest),
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct Up {
+    /// The directory that tools work in [default: `workspace_root` of the configuration, or this directory]
+    #[arg(long, value_name = "DIR")]
+    pub workspace: Option<PathBuf>,
+    /// The configuration file [default: ~/.config/palyra/palyra.toml, if it exists]
+    #[arg(long, env = "PALYRA_CONFIG", value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Tools {
+    /// List every tool
+    List,
+    /// Show one tool: what it takes, what it gives, what it may do
+    Show {
+        /// The tool's name, like `palyra.fs.read`
+        tool: String,
+    },
+}
+
+/// A proposed call.
+#[derive(Debug, Args)]
+pub struct Proposed {
+    /// The tool's name, like `palyra.fs.read`
+    pub tool: String,
+    /// The input: JSON, or `@FILE`, or `-` for standard input
+    #[arg(long, short, value_name = "JSON", default_value = "{}")]
+    pub input: String,
+    /// The session the call belongs to [default: a new one]
+    #[arg(long, value_name = "NAME")]
+    pub session: Option<SessionId>,
+    /// The run whose budget the call counts against [default: the session's own]
+    #[arg(long, value_name = "NAME")]
+    pub run: Option<RunId>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  palyra call palyra.process.run --input '{\"argv\":[\"git\",\"status\"]}' --session work")]
+pub struct Call {
+    #[command(flatten)]
+    pub proposed: Proposed,
+    /// The same key gives the same outcome, never a second run
+    #[arg(long, value_name = "KEY")]
+    pub idempotency_key: Option<IdempotencyKey>,
+    /// Return as soon as the call is recorded; follow it with `palyra calls follow ID`
+    #[arg(long)]
+    pub detach: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Calls {
+    /// Show where a call stands and how it ended
+    Show { call: CallId },
+    /// Wait until a call ends
+    Follow { call: CallId },
+    /// Withdraw a call that waits, or end one that runs
+    Cancel { call: CallId },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Approvals {
+    /// List what waits for an answer
+    List {
+        /// Also those that have ended
+        #[arg(long)]
+        all: bool,
+    },
+    /// Show one question: exactly what would run, and why it is asked
+    Show { approval: ApprovalId },
+    /// Answer a question
+    Decide(Decide),
+    /// Show questions as they come and as they end, until Ctrl-C
+    Watch,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  palyra approvals decide apr_01K… allow
+  palyra approvals decide apr_01K… allow --scope session --match argv-prefix --words 2
+  palyra approvals decide apr_01K… allow --scope window --for 30m
+  palyra approvals decide apr_01K… deny --reason 'not on a Friday'")]
+pub struct Decide {
+    /// The question, from `palyra approvals list`
+    pub approval: ApprovalId,
+    /// Yes or no
+    #[arg(value_enum)]
+    pub decision: Decision,
+    /// How long a yes holds
+    #[arg(long, value_enum, default_value_t = Scope::Once)]
+    pub scope: Scope,
+    /// For `--scope window`: how long, like `30m`, `2h`, `90s`
+    #[arg(long = "for", value_name = "TIME", value_parser = duration, required_if_eq("scope", "window"))]
+    pub window: Option<Duration>,
+    /// How wide a yes is
+    #[arg(long = "match", value_enum, default_value_t = Matcher::Exact)]
+    pub matcher: Matcher,
+    /// For `--match argv-prefix`: how many of the shown command's words must be the same
+    #[arg(long, value_name = "N", required_if_eq("matcher", "argv-prefix"))]
+    pub words: Option<usize>,
+    /// Why
+    #[arg(long, value_name = "TEXT")]
+    pub reason: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Decision {
+    Allow,
+    Deny,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Scope {
+    /// This call alone
+    Once,
+    /// The rest of the session
+    Session,
+    /// A time, given with `--for`
+    Window,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Matcher {
+    /// Exactly this call again
+    Exact,
+    /// Commands that begin with the same words
+    ArgvPrefix,
+    /// Any call of this tool
+    Tool,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Grants {
+    /// List standing answers
+    List,
+    /// Withdraw a standing answer
+    Revoke { grant: GrantId },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Policy {
+    /// Say what would be decided about a call, and why; nothing is recorded or run
+    #[command(after_help = "Example:
+  palyra policy explain palyra.process.run --input '{\"argv\":[\"git\",\"push\"]}' --as agent:demo")]
+    Explain(Proposed),
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Journal {
+    /// Show the newest events
+    Tail {
+        /// How many
+        #[arg(long, short = 'n', default_value_t = 20)]
+        last: u32,
+        /// Also those still to come, until Ctrl-C
+        #[arg(long, short)]
+        follow: bool,
+    },
+    /// Show one event, or every event of a call
+    Show {
+        /// An event's number or a call's id
+        what: String,
+    },
+    /// Follow the whole chain and name the first event that does not fit
+    Verify {
+        /// Compare with a checkpoint that was kept elsewhere: detects truncation, rewriting and roll-back
+        #[arg(long, value_name = "FILE")]
+        against: Option<PathBuf>,
+        /// Verify an export instead of the daemon's journal; needs no daemon
+        #[arg(long, value_name = "FILE")]
+        export: Option<PathBuf>,
+    },
+    /// Print every event as one JSON document a line
+    Export {
+        /// The file to write [default: standard output]
+        #[arg(long, value_name = "FILE")]
+        to: Option<PathBuf>,
+    },
+    /// Print a signed checkpoint, to be kept where this machine cannot change it
+    Checkpoint,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Attest {
+    /// Recompute an attestation from what the caller received
+    #[command(after_help = "Example:
+  palyra -o json call palyra.echo --input '{\"text\":\"hi\"}' > result.json
+  palyra attest verify result.json")]
+    Verify {
+        /// The result, as `palyra --output json call` printed it, or `-`
+        file: PathBuf,
+        /// The daemon's public key, if you have it from elsewhere [default: ask the daemon]
+        #[arg(long, value_name = "HEX")]
+        key: Option<PublicKey>,
+    },
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
+    let number: u64 = number.parse().map_err(|_| "write a number and a unit, like `30m`".to_owned())?;
+    let seconds = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        _ => return Err("the unit is `s`, `m` or `h`, like `30m`".to_owned()),
+    };
+    number.checked_mul(seconds).map(Duration::from_secs).ok_or_else(|| "that is too long".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn durations_have_a_unit() {
+        assert_eq!(duration("30m"), Ok(Duration::from_secs(1800)));
+        for bad in ["", "30", "m", "1d", "-1s", "99999999999999999999s"] {
+            assert!(duration(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! `palyra approvals`: what waits for a person, shown exactly as it would run.
+
+use super::read;
+use crate::args::{Approvals, Decide, Decision, Matcher, Scope};
+use crate::context::Context;
+use crate::exit::{FAILED, Failure};
+use crate::output::{self, BAD, BOLD, DIM, GOOD, WARN, note, remaining, say, styled, when};
+use crate::text::{pretty, safe};
+use palyra_api::Connection;
+use palyra_api::v1::{
+    self, Approval, DecideRequest, GetApprovalRequest, ListApprovalsRequest, WatchApprovalsRequest,
+};
+use palyra_protocol::{ApprovalRecord, ApprovalScope, ApprovalState, RiskLevel};
+
+pub async fn run(context: &Context, command: Approvals) -> Result<(), Failure> {
+    let connection = context.connect().await?;
+    match command {
+        Approvals::List { all } => {
+            let reply = connection.approvals().list(ListApprovalsRequest { all }).await?.into_inner();
+            list(context, &records(&reply.approvals)?)
+        }
+        Approvals::Show { approval } => card(context, &fetch(&connection, approval.as_str()).await?),
+        Approvals::Decide(answer) => decide(context, &connection, answer).await,
+        Approvals::Watch => watch(context, &connection).await,
+    }
+}
+
+fn records(approvals: &[Approval]) -> Result<Vec<ApprovalRecord>, Failure> {
+    approvals.iter().map(|approval| read(&approval.approval_json)).collect()
+}
+
+async fn fetch(connection: &Connection, id: &str) -> Result<ApprovalRecord, Failure> {
+    let request = GetApprovalRequest { approval_id: id.to_owned() };
+    read(&connection.approvals().get(request).await?.into_inner().approval_json)
+}
+
+fn list(context: &Context, approvals: &[ApprovalRecord]) -> Result<(), Failure> {
+    if context.json() {
+        return output::json(&approvals);
+    }
+    if approvals.is_empty() {
+        say!("Nothing waits for you.");
+        return Ok(());
+    }
+    let rows: Vec<_> = approvals
+        .iter()
+        .map(|a| {
+            let left = if a.state == ApprovalState::Pending { remaining(a.expires_at) } else { String::new() };
+            vec![
+                a.approval_id.to_string(),
+                a.state.as_str().to_owned(),
+                a.risk.to_string(),
+                a.principal.to_string(),
+                left,
+                short(a),
+            ]
+        })
+        .collect();
+    output::table(&["APPROVAL", "STATE", "RISK", "WHO", "LEFT", "WHAT"], &rows);
+    Ok(())
+}
+
+/// What would run, on one line.
+fn short(approval: &ApprovalRecord) -> String {
+    let facets = &approval.facets;
+    let what = match facets.command_line() {
+        Some(command) => command,
+        None if !facets.paths_written.is_empty() => facets.paths_written.join(", "),
+        None => approval.input.to_string(),
+    };
+    let what = safe(&what);
+    let cut: String = what.chars().take(100).collect();
+    let more = if cut.len() < what.len() { "…" } else { "" };
+    format!("{} {cut}{more}", approval.tool)
+}
+
+/// A question, whole: nothing of what would run is left out.
+fn card(context: &Context, approval: &ApprovalRecord) -> Result<(), Failure> {
+    if context.json() {
+        return output::json(approval);
+    }
+    let risk = match approval.risk {
+        RiskLevel::Low => styled(GOOD, "low"),
+        RiskLevel::Medium => styled(WARN, "medium"),
+        RiskLevel::High | RiskLevel::Critical => styled(BAD, approval.risk),
+    };
+    say!("{}  {}  risk {risk}", styled(BOLD, &approval.approval_id), styled(BOLD, &approval.tool));
+    let facets = &approval.facets;
+    if let Some(command) = facets.command_line() {
+        say!("\n    {}\n", styled(BOLD, safe(&command)));
+    }
+    let paths = |paths: &[String]| paths.iter().map(|p| safe(p)).collect::<Vec<_>>().join(", ");
+    for (name, value) in [
+        ("runs", facets.executable.as_deref().map(safe)),
+        ("in", facets.working_directory.as_deref().map(safe)),
+        ("reads", (!facets.paths_read.is_empty()).then(|| paths(&facets.paths_read))),
+        ("writes", (!facets.paths_written.is_empty()).then(|| paths(&facets.paths_written))),
+        ("for", Some(approval.principal.to_string())),
+        ("proposed by", (approval.proposed_by != approval.principal).then(|| approval.proposed_by.to_string())),
+        ("session", Some(approval.session.to_string())),
+        ("why", Some(safe(&approval.why))),
+        ("asked", Some(when(approval.requested_at))),
+        ("state", Some(state(approval))),
+        ("digest", Some(styled(DIM, approval.call_digest))),
+    ] {
+        if let Some(value) = value {
+            say!("  {}{}{value}", styled(BOLD, name), " ".repeat(13 - name.len()));
+        }
+    }
+    say!("\n{}\n{}", styled(BOLD, "input"), pretty(&approval.input));
+    if approval.state == ApprovalState::Pending {
+        note!("\n{}", styled(DIM, format!("palyra approvals decide {} allow|deny", approval.approval_id)));
+    }
+    Ok(())
+}
+
+fn state(approval: &ApprovalRecord) -> String {
+    match &approval.resolution {
+        None => format!("{} for another {}", approval.state.as_str(), remaining(approval.expires_at)),
+        Some(end) => {
+            let scope = match end.scope {
+                _ if approval.state != ApprovalState::Allowed => String::new(),
+                ApprovalScope::Once => ", once".to_owned(),
+                ApprovalScope::Session => format!(", for the session: {}", safe(&end.matcher.describe())),
+                ApprovalScope::Window { ms } => format!(", for {} min: {}", ms / 60_000, safe(&end.matcher.describe())),
+            };
+            let reason = end.reason.as_deref().map_or_else(String::new, |r| format!(" ({})", safe(r)));
+            format!("{} by {} at {}{scope}{reason}", approval.state.as_str(), end.by, when(end.at))
+        }
+    }
+}
+
+async fn decide(context: &Context, connection: &Connection, answer: Decide) -> Result<(), Failure> {
+    let argv_prefix = match (answer.matcher, answer.words) {
+        (Matcher::ArgvPrefix, Some(words)) => {
+            let asked = fetch(connection, answer.approval.as_str()).await?;
+            let argv = asked.facets.argv;
+            if words == 0 || words > argv.len() {
+                let message = format!("the command that was shown has {} words", argv.len());
+                return Err(Failure::new(FAILED, "approval_scope", message, Some("choose `--words` between 1 and that")));
+            }
+            argv[..words].to_vec()
+        }
+        _ => Vec::new(),
+    };
+    let request = DecideRequest {
+        approval_id: answer.approval.to_string(),
+        allow: answer.decision == Decision::Allow,
+        reason: answer.reason.map_or_else(String::new, |reason| reason),
+        scope: match answer.scope {
+            Scope::Once => v1::Scope::Once,
+            Scope::Session => v1::Scope::Session,
+            Scope::Window => v1::Scope::Window,
+        }
+        .into(),
+        window_ms: answer.window.map_or(0, |w| u64::try_from(w.as_millis()).unwrap_or(u64::MAX)),
+        matcher: match answer.matcher {
+            Matcher::Exact => v1::Matcher::ExactCall,
+            Matcher::ArgvPrefix => v1::Matcher::ArgvPrefix,
+            Matcher::Tool => v1::Matcher::Tool,
+        }
+        .into(),
+        argv_prefix,
+    };
+    let record: ApprovalRecord = read(&connection.approvals().decide(request).await?.into_inner().approval_json)?;
+    if context.json() {
+        return output::json(&record);
+    }
+    let mark = if record.state == ApprovalState::Allowed { styled(GOOD, "✔") } else { styled(BAD, "✘") };
+    say!("{mark} {}: {}", record.approval_id, state(&record));
+    if let Some(grant) = record.resolution.and_then(|end| end.grant) {
+        note!("{}", styled(DIM, format!("this left a standing answer; withdraw it: palyra grants revoke {grant}")));
+    }
+    Ok(())
+}
+
+async fn watch(context: &Context, connection: &Connection) -> Result<(), Failure> {
+    let mut stream = connection.approvals().watch(WatchApprovalsRequest {}).await?.into_inner();
+    if !context.json() {
+        note!("{}", styled(DIM, "watching; Ctrl-C ends"));
+    }
+    loop {
+        let approval = tokio::select! {
+            approval = stream.message() => approval?,
+            _ = tokio::signal::ctrl_c() => return Ok(()),
+        };
+        let Some(approval) = approval else { return Ok(()) };
+        let record: ApprovalRecord = read(&approval.approval_json)?;
+        if context.json() {
+            output::json(&record)?;
+        } else if record.state == ApprovalState::Pending {
+            card(context, &record)?;
+        } else {
+            say!("{}  {}", record.approval_id, state(&record));
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! `palyra attest`: an attestation is recomputed from what the caller received.
+
+use crate::args::Attest;
+use crate::context::Context;
+use crate::exit::{FAILED, Failure, UNVERIFIED};
+use crate::output::{self, BAD, DIM, GOOD, say, styled};
+use palyra_api::v1::StatusRequest;
+use palyra_protocol::json::canonical_text;
+use palyra_protocol::{PublicKey, ToolAttestation};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::io::Read as _;
+use std::path::Path;
+
+/// The part of a call's result that an attestation is about.
+#[derive(Debug, Deserialize)]
+struct Received {
+    output: Value,
+    attestation: Option<ToolAttestation>,
+}
+
+pub async fn run(context: &Context, command: Attest) -> Result<(), Failure> {
+    let Attest::Verify { file, key } = command;
+    let received = read(&file)?;
+    let Some(attestation) = received.attestation else {
+        return Err(Failure::new(
+            UNVERIFIED,
+            "not_attested",
+            "this result has no attestation: the call did not run",
+            Some("only calls that were carried out are attested"),
+        ));
+    };
+    let (key, source) = match key {
+        Some(key) => (key, "the key you gave"),
+        None => (daemons_key(context).await?, "the daemon's key"),
+    };
+    let verified = attestation.verify(&received.output, Some(&key));
+    let statement = &attestation.statement;
+    if context.json() {
+        output::json(&json!({
+            "valid": verified.is_ok(), "fault": verified.as_ref().err().map(ToString::to_string),
+            "call_id": statement.call_id, "execution_sha256": attestation.execution_sha256,
+            "output_sha256": statement.output_sha256, "public_key": attestation.public_key,
+        }))?;
+    }
+    if let Err(fault) = verified {
+        if !context.json() {
+            say!("{} the attestation does not hold", styled(BAD, "✘"));
+        }
+        return Err(Failure::new(UNVERIFIED, "attestation_invalid", fault.to_string(), Some("do not rely on this result")));
+    }
+    if !context.json() {
+        say!("{} {} {} as attested, signed by {source}", styled(GOOD, "✔"), statement.call_id, statement.state.as_str());
+        let enforcement = canonical_text(&statement.sandbox_enforcement).map_err(|e| Failure::bug(&e))?;
+        say!("{}", styled(DIM, format!("enforcement {}", crate::text::safe(&enforcement))));
+    }
+    Ok(())
+}
+
+fn read(file: &Path) -> Result<Received, Failure> {
+    let mut text = String::new();
+    let read = if file == Path::new("-") {
+        std::io::stdin().read_to_string(&mut text)
+    } else {
+        std::fs::File::open(file).and_then(|mut f| f.read_to_string(&mut text))
+    };
+    read.map_err(|e| Failure::io(&format!("`{}` cannot be read", file.display()), &e))?;
+    serde_json::from_str(&text).map_err(|e| {
+        Failure::new(
+            FAILED,
+            "malformed_result",
+            format!("`{}` is not a call's result: {e}", file.display()),
+            Some("make one: `palyra -o json call … > FILE`"),
+        )
+    })
+}
+
+async fn daemons_key(context: &Context) -> Result<PublicKey, Failure> {
+    let connection = context.connect().await?;
+    let status = connection.daemon().status(StatusRequest { probe_sandbox: false }).await?.into_inner();
+    status.public_key.parse().map_err(|e| Failure::bug(&e))
+}

@@ -1,0 +1,132 @@
+//! `palyra doctor`: everything that calls depend on, and how to fix what is missing.
+
+use super::read;
+use crate::context::Context;
+use crate::exit::{FAILED, Failure};
+use crate::output::{self, BAD, DIM, GOOD, WARN, say, styled};
+use crate::text::safe;
+use palyra_api::v1::{StatusReply, StatusRequest};
+use serde::{Deserialize, Serialize};
+use std::os::unix::fs::MetadataExt as _;
+
+#[derive(Debug, Deserialize)]
+struct Host {
+    platform: String,
+    tier_b: bool,
+    tier_c: bool,
+    capabilities: Vec<Capability>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Capability {
+    name: String,
+    available: bool,
+    detail: String,
+    fix: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Finding {
+    Good,
+    /// Missing, but nothing that is configured needs it.
+    Notice,
+    Bad,
+}
+
+#[derive(Debug, Serialize)]
+struct Check {
+    name: String,
+    finding: Finding,
+    detail: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fix: Option<String>,
+}
+
+fn check(name: &str, good: bool, detail: impl Into<String>, fix: &str) -> Check {
+    let finding = if good { Finding::Good } else { Finding::Bad };
+    Check { name: name.to_owned(), finding, detail: detail.into(), fix: (!good).then(|| fix.to_owned()) }
+}
+
+pub async fn doctor(context: &Context) -> Result<(), Failure> {
+    let mut checks = Vec::new();
+    match context.connect().await {
+        Ok(connection) => {
+            let request = StatusRequest { probe_sandbox: true };
+            let status = connection.daemon().status(request).await?.into_inner();
+            checks.push(check("daemon", true, format!("palyrad {} answers", status.version), ""));
+            checks.push(version(&status));
+            examine(&status, &mut checks)?;
+        }
+        Err(failure) => checks.push(check("daemon", false, failure.message, "palyra up")),
+    }
+    checks.push(privacy(context));
+    if context.json() {
+        output::json(&checks)?;
+    } else {
+        checks.iter().for_each(print);
+    }
+    let bad = checks.iter().filter(|c| c.finding == Finding::Bad).count();
+    if bad == 0 {
+        return Ok(());
+    }
+    Err(Failure::new(FAILED, "unwell", format!("{bad} of {} checks failed", checks.len()), Some("each failed check says how to fix it")))
+}
+
+fn version(status: &StatusReply) -> Check {
+    let ours = env!("CARGO_PKG_VERSION");
+    check("version", status.version == ours, format!("palyra {ours}, palyrad {}", status.version), "palyra down && palyra up")
+}
+
+fn examine(status: &StatusReply, checks: &mut Vec<Check>) -> Result<(), Failure> {
+    let workspace = std::path::Path::new(&status.workspace_root);
+    checks.push(check("workspace", workspace.is_dir(), status.workspace_root.clone(), "palyra down, then `palyra up --workspace DIR`"));
+    checks.push(check(
+        "policy",
+        status.policy_rules > 0,
+        format!("{} rules, {}", status.policy_rules, &status.policy_hash[..12]),
+        "palyrad check",
+    ));
+    let host: Host = read(&status.sandbox_json)?;
+    let works = if status.process_tier == "c" { host.tier_c } else { host.tier_b };
+    checks.push(check(
+        "process tier",
+        works,
+        format!("tier {} on {}", status.process_tier, host.platform),
+        "see the sandbox checks below; until then `palyra.process.run` is refused",
+    ));
+    for Capability { name, available, detail, fix } in host.capabilities {
+        let finding = match (available, works) {
+            (true, _) => Finding::Good,
+            (false, true) => Finding::Notice,
+            (false, false) => Finding::Bad,
+        };
+        checks.push(Check { name: format!("sandbox: {name}"), finding, detail, fix });
+    }
+    Ok(())
+}
+
+fn privacy(context: &Context) -> Check {
+    let dir = &context.state_dir;
+    match std::fs::metadata(dir) {
+        Ok(metadata) => check(
+            "state directory",
+            metadata.mode() & 0o077 == 0,
+            format!("{}, mode {:o}", dir.display(), metadata.mode() & 0o777),
+            &format!("chmod 700 {}", dir.display()),
+        ),
+        Err(error) => check("state directory", false, format!("{}: {error}", dir.display()), "palyra up"),
+    }
+}
+
+fn print(check: &Check) {
+    let mark = match check.finding {
+        Finding::Good => styled(GOOD, "✔"),
+        Finding::Notice => styled(WARN, "–"),
+        Finding::Bad => styled(BAD, "✘"),
+    };
+    say!("{mark} {}{} {}", check.name, " ".repeat(34_usize.saturating_sub(check.name.len())), safe(&check.detail));
+    if let Some(fix) = &check.fix {
+        say!("    {}", styled(DIM, format!("fix: {}", safe(fix))));
+    }
+}

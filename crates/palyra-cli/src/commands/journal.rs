@@ -1,0 +1,257 @@
+//! `palyra journal`: reading, verifying, exporting.
+
+use crate::args::Journal;
+use crate::context::Context;
+use crate::exit::{FAILED, Failure, UNVERIFIED};
+use crate::output::{self, BAD, BOLD, DIM, GOOD, note, say, styled, when};
+use crate::text::{pretty, safe};
+use palyra_api::v1::{
+    CheckpointRequest, Event, GetCallRequest, GetEventRequest, TailRequest, VerifyRequest, VerifyUpdate,
+};
+use palyra_protocol::{CallId, ChainFault, ChainVerifier, ChainedEvent, Checkpoint, CheckpointFault, Digest, Timestamp};
+use serde_json::{Value, json};
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, BufWriter, IsTerminal as _, Write};
+use std::path::{Path, PathBuf};
+
+pub async fn run(context: &Context, command: Journal) -> Result<(), Failure> {
+    match command {
+        Journal::Tail { last, follow } => tail(context, last, follow).await,
+        Journal::Show { what } => show(context, &what).await,
+        Journal::Verify { against, export: Some(file) } => verify_export(context, &file, against.as_deref()),
+        Journal::Verify { against, export: None } => verify(context, against).await,
+        Journal::Export { to } => export(context, to).await,
+        Journal::Checkpoint => checkpoint(context).await,
+    }
+}
+
+fn chained(event: Event) -> Result<ChainedEvent, Failure> {
+    let digest = |text: &str| text.parse::<Digest>().map_err(|e| Failure::bug(&e));
+    Ok(ChainedEvent {
+        seq: event.seq,
+        at: Timestamp::from_unix_ms(event.at_unix_ms),
+        kind: event.kind,
+        call_id: event.call_id,
+        prev: digest(&event.prev)?,
+        hash: digest(&event.hash)?,
+        body: event.body_json,
+    })
+}
+
+async fn tail(context: &Context, last: u32, follow: bool) -> Result<(), Failure> {
+    let connection = context.connect().await?;
+    let mut events = connection.journal().tail(TailRequest { first: 0, last, follow }).await?.into_inner();
+    loop {
+        let event = tokio::select! {
+            event = events.message() => event?,
+            _ = tokio::signal::ctrl_c() => return Ok(()),
+        };
+        let Some(event) = event else { return Ok(()) };
+        print_line(context, &chained(event)?)?;
+    }
+}
+
+fn print_line(context: &Context, event: &ChainedEvent) -> Result<(), Failure> {
+    if context.json() {
+        return output::json(event);
+    }
+    let body: Value = super::read(&event.body)?;
+    say!(
+        "{:>7}  {}  {}{} {}",
+        event.seq,
+        styled(DIM, when(event.at)),
+        styled(BOLD, &event.kind),
+        " ".repeat(19_usize.saturating_sub(event.kind.len())),
+        safe(&gist(&body))
+    );
+    Ok(())
+}
+
+/// What an event says, on one line.
+fn gist(body: &Value) -> String {
+    let text = |pointer: &str| body.pointer(pointer).and_then(Value::as_str).unwrap_or("").to_owned();
+    match body["event"].as_str().unwrap_or("") {
+        "daemon.started" => format!("palyrad {}, policy {:.12}", text("/version"), text("/policy_hash")),
+        "tool.rejected" => format!("{}: {}", text("/tool"), text("/problem/message")),
+        "tool.proposed" => format!("{} by {} ({})", text("/call/tool"), text("/call/origin/principal"), text("/call/call_id")),
+        "tool.decided" => format!("{}: {}", text("/decision/decision"), text("/decision/summary")),
+        "approval.requested" => format!("{} for {}", text("/approval/approval_id"), text("/approval/principal")),
+        "approval.resolved" => format!("{} {} by {}", text("/approval_id"), text("/state"), text("/resolution/by")),
+        "grant.created" => format!("{} for {}", text("/grant/grant_id"), text("/grant/principal")),
+        "grant.revoked" => format!("{} by {}", text("/grant_id"), text("/by")),
+        "tool.started" => text("/call_id"),
+        "tool.finished" => format!("{} {}, attested {:.12}", text("/call_id"), text("/state"), text("/attestation/execution_sha256")),
+        "tool.ended" => format!("{} {}: {}", text("/call_id"), text("/state"), text("/problem/message")),
+        _ => String::new(),
+    }
+}
+
+async fn show(context: &Context, what: &str) -> Result<(), Failure> {
+    let connection = context.connect().await?;
+    if let Ok(seq) = what.parse() {
+        let event = connection.journal().get(GetEventRequest { seq }).await?.into_inner();
+        return print_whole(context, &chained(event)?);
+    }
+    let call: CallId = what.parse().map_err(|_| {
+        Failure::new(FAILED, "malformed_request", format!("`{}` is neither an event's number nor a call's id", safe(what)), None)
+    })?;
+    let mut events = connection.journal().of_call(GetCallRequest { call_id: call.to_string() }).await?.into_inner();
+    let mut found = false;
+    while let Some(event) = events.message().await? {
+        found = true;
+        print_whole(context, &chained(event)?)?;
+    }
+    if found {
+        return Ok(());
+    }
+    Err(Failure::new(crate::exit::REFUSED, "not_found", format!("there is no event about `{call}`"), None))
+}
+
+fn print_whole(context: &Context, event: &ChainedEvent) -> Result<(), Failure> {
+    let body: Value = super::read(&event.body)?;
+    if context.json() {
+        let mut document = serde_json::to_value(event).map_err(|e| Failure::bug(&e))?;
+        document["body"] = body;
+        return output::json(&document);
+    }
+    say!("{} {}  {}", styled(BOLD, format!("#{}", event.seq)), styled(BOLD, &event.kind), when(event.at));
+    say!("{}", styled(DIM, format!("hash {}\nprev {}", event.hash, event.prev)));
+    say!("{}\n", pretty(&body));
+    Ok(())
+}
+
+async fn verify(context: &Context, against: Option<PathBuf>) -> Result<(), Failure> {
+    let checkpoint_json = match against {
+        Some(file) => std::fs::read_to_string(&file).map_err(|e| Failure::io("the checkpoint cannot be read", &e))?,
+        None => String::new(),
+    };
+    let compared = !checkpoint_json.is_empty();
+    let connection = context.connect().await?;
+    let mut updates = connection.journal().verify(VerifyRequest { checkpoint_json }).await?.into_inner();
+    let progress = std::io::stderr().is_terminal() && !context.json();
+    while let Some(update) = updates.message().await? {
+        if update.done {
+            return verdict(context, &update, compared);
+        }
+        if progress {
+            let _shown = write!(std::io::stderr(), "\r{} events verified", update.verified);
+        }
+    }
+    Err(Failure::new(FAILED, "transport", "the daemon stopped verifying", None))
+}
+
+fn verdict(context: &Context, update: &VerifyUpdate, compared: bool) -> Result<(), Failure> {
+    let intact = update.fault.is_empty();
+    if context.json() {
+        output::json(&json!({
+            "intact": intact, "events": update.verified, "head": update.head, "origin": update.origin,
+            "fault": (!intact).then_some(&update.fault), "fault_seq": (update.fault_seq > 0).then_some(update.fault_seq),
+            "compared_with_checkpoint": compared,
+        }))?;
+    }
+    if intact {
+        if !context.json() {
+            let with = if compared { ", and the checkpoint agrees" } else { "" };
+            say!("{} {} events fit together{with}", styled(GOOD, "✔"), update.verified);
+            say!("{}", styled(DIM, format!("head {}", update.head)));
+        }
+        return Ok(());
+    }
+    if !context.json() {
+        say!("{} {}", styled(BAD, "✘"), safe(&update.fault));
+    }
+    Err(Failure::new(
+        UNVERIFIED,
+        "journal_broken",
+        format!("the journal does not hold: {}", update.fault),
+        Some("compare with a backup or an earlier export; what comes before the named event still fits"),
+    ))
+}
+
+/// Verifies an export by itself: the chain, and a checkpoint if one is given. Needs no daemon.
+fn verify_export(context: &Context, file: &Path, against: Option<&Path>) -> Result<(), Failure> {
+    let checkpoint: Option<Checkpoint> = match against {
+        Some(path) => {
+            let text = std::fs::read_to_string(path).map_err(|e| Failure::io("the checkpoint cannot be read", &e))?;
+            Some(super::read(&text)?)
+        }
+        None => None,
+    };
+    let opened = File::open(file).map_err(|e| Failure::io(&format!("`{}` cannot be read", file.display()), &e))?;
+    let mut verifier = ChainVerifier::default();
+    let mut at_checkpoint = None;
+    let mut fault = None;
+    for line in BufReader::new(opened).lines() {
+        let line = line.map_err(|e| Failure::io("the export cannot be read", &e))?;
+        let followed = match serde_json::from_str::<ChainedEvent>(&line) {
+            Ok(event) => verifier.follow_event(&event),
+            Err(e) => Err(ChainFault::Unreadable { seq: verifier.size() + 1, reason: e.to_string() }),
+        };
+        if let Err(found) = followed {
+            fault = Some(found);
+            break;
+        }
+        if checkpoint.as_ref().is_some_and(|c| c.size == verifier.size()) {
+            at_checkpoint = Some(verifier.head());
+        }
+    }
+    let contradiction = match (&fault, &checkpoint) {
+        (None, Some(checkpoint)) => contradiction(checkpoint, at_checkpoint, verifier.size()),
+        _ => None,
+    };
+    let update = VerifyUpdate {
+        verified: verifier.size(),
+        done: true,
+        fault_seq: fault.as_ref().map_or(0, ChainFault::seq),
+        fault: fault.map(|f| f.to_string()).or(contradiction.map(|c| c.to_string())).map_or_else(String::new, |f| f),
+        head: verifier.head().to_string(),
+        origin: checkpoint.as_ref().map_or_else(String::new, |c| c.origin.to_string()),
+    };
+    verdict(context, &update, checkpoint.is_some())
+}
+
+fn contradiction(checkpoint: &Checkpoint, seen: Option<Digest>, size: u64) -> Option<CheckpointFault> {
+    if checkpoint.verify_signature().is_err() {
+        return Some(CheckpointFault::Signature);
+    }
+    match seen {
+        None if checkpoint.size > 0 => Some(CheckpointFault::Truncated { found: size, expected: checkpoint.size }),
+        Some(head) if head != checkpoint.head => Some(CheckpointFault::Rewritten { seq: checkpoint.size }),
+        _ => None,
+    }
+}
+
+async fn export(context: &Context, to: Option<PathBuf>) -> Result<(), Failure> {
+    let connection = context.connect().await?;
+    let mut out: Box<dyn Write> = match &to {
+        Some(path) => {
+            let file = File::create(path).map_err(|e| Failure::io(&format!("`{}` cannot be written", path.display()), &e))?;
+            Box::new(BufWriter::new(file))
+        }
+        None => Box::new(BufWriter::new(std::io::stdout())),
+    };
+    let request = TailRequest { first: 1, last: 0, follow: false };
+    let mut events = connection.journal().tail(request).await?.into_inner();
+    let mut count = 0_u64;
+    while let Some(event) = events.message().await? {
+        let line = serde_json::to_string(&chained(event)?).map_err(|e| Failure::bug(&e))?;
+        writeln!(out, "{line}").map_err(|e| Failure::io("the export cannot be written", &e))?;
+        count += 1;
+    }
+    out.flush().map_err(|e| Failure::io("the export cannot be written", &e))?;
+    if let Some(path) = to {
+        note!("{} {count} events in {}", styled(GOOD, "✔"), path.display());
+    }
+    Ok(())
+}
+
+async fn checkpoint(context: &Context) -> Result<(), Failure> {
+    let connection = context.connect().await?;
+    let reply = connection.journal().checkpoint(CheckpointRequest {}).await?.into_inner();
+    let checkpoint: Checkpoint = super::read(&reply.checkpoint_json)?;
+    output::json(&checkpoint)?;
+    if !context.json() {
+        note!("{}", styled(DIM, "keep this where this machine cannot change it; compare later: palyra journal verify --against FILE"));
+    }
+    Ok(())
+}

@@ -1,0 +1,31 @@
+//! The commands, one file each.
+
+pub mod approvals;
+pub mod attest;
+pub mod call;
+pub mod doctor;
+pub mod grants;
+pub mod journal;
+pub mod policy;
+pub mod status;
+pub mod tools;
+pub mod up;
+
+use crate::exit::Failure;
+use clap::CommandFactory as _;
+use serde::de::DeserializeOwned;
+
+/// Prints a completion script.
+pub fn completions(shell: clap_complete::Shell) {
+    clap_complete::generate(shell, &mut crate::args::Cli::command(), "palyra", &mut std::io::stdout());
+}
+
+/// A document that the daemon sent.
+fn read<T: DeserializeOwned>(document: &str) -> Result<T, Failure> {
+    serde_json::from_str(document).map_err(|e| Failure::bug(&e))
+}
+
+/// A document that the daemon may have sent.
+fn read_optional<T: DeserializeOwned>(document: &str) -> Result<Option<T>, Failure> {
+    if document.is_empty() { Ok(None) } else { read(document).map(Some) }
+}

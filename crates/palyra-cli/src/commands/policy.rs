@@ -1,0 +1,66 @@
+//! `palyra policy`: what would be decided, and why.
+
+use super::read;
+use crate::args::{Policy, Proposed};
+use crate::context::Context;
+use crate::exit::Failure;
+use crate::output::{self, BAD, BOLD, DIM, GOOD, WARN, say, styled};
+use crate::text::{safe, safe_lines};
+use palyra_protocol::{CallRecord, DecisionKind, ToolDecision};
+use serde_json::{Value, json};
+
+pub async fn run(context: &Context, command: Policy) -> Result<(), Failure> {
+    match command {
+        Policy::Explain(proposed) => explain(context, &proposed).await,
+    }
+}
+
+async fn explain(context: &Context, proposed: &Proposed) -> Result<(), Failure> {
+    let request = super::call::request(proposed, None)?;
+    let connection = context.connect().await?;
+    let reply = connection.policy().explain(request).await?.into_inner();
+    let decision = super::call::decision(&reply.decision_json)?;
+    let call: CallRecord = read(&reply.call_json)?;
+    if context.json() {
+        return output::json(&json!({ "decision": decision, "call": call }));
+    }
+    print(&decision, &call);
+    Ok(())
+}
+
+fn print(decision: &ToolDecision, call: &CallRecord) {
+    let verdict = match decision.decision {
+        DecisionKind::Allow => styled(GOOD.bold(), "allow"),
+        DecisionKind::NeedsApproval => styled(WARN.bold(), "needs approval"),
+        DecisionKind::Deny => styled(BAD.bold(), "deny"),
+    };
+    say!("{verdict}  {} for {}", styled(BOLD, &call.tool), call.origin.principal);
+    say!("{}", safe(&decision.summary));
+    let explanation = &decision.explanation;
+    section("rules that decided", &explanation["rules"], |rule| {
+        let text = |key: &str| safe(rule[key].as_str().unwrap_or(""));
+        let source = rule["text"].as_str().map_or_else(String::new, |t| format!("\n{}", indent(&safe_lines(t))));
+        format!("{} ({}): {}{}", styled(BOLD, text("id")), text("effect"), text("reason"), styled(DIM, source))
+    });
+    section("facts that mattered", &explanation["facts"], |fact| {
+        format!("{} = {}", safe(fact["name"].as_str().unwrap_or("")), safe(fact["value"].as_str().unwrap_or("")))
+    });
+    section("what would change it", &explanation["what_would_change"], |change| match change.as_str() {
+        Some(text) => safe(text),
+        None => safe(change["summary"].as_str().unwrap_or(&change.to_string())),
+    });
+    section("errors", &explanation["errors"], |error| safe(error.as_str().unwrap_or("")));
+    say!("\n{}", styled(DIM, format!("policy {} · call digest {}", decision.policy_hash.short(), call.digest.short())));
+}
+
+fn section(title: &str, items: &Value, line: impl Fn(&Value) -> String) {
+    let Some(items) = items.as_array().filter(|items| !items.is_empty()) else { return };
+    say!("\n{}", styled(BOLD, title));
+    for item in items {
+        say!("  • {}", line(item));
+    }
+}
+
+fn indent(text: &str) -> String {
+    text.lines().map(|line| format!("      {line}")).collect::<Vec<_>>().join("\n")
+}

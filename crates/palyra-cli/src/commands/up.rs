@@ -1,0 +1,143 @@
+//! `palyra up` and `palyra down`: starting and stopping the daemon.
+
+use crate::args::Up;
+use crate::context::Context;
+use crate::exit::{FAILED, Failure};
+use crate::output::{self, DIM, GOOD, note, say, styled};
+use palyra_api::v1::StatusRequest;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use serde_json::json;
+use std::fs::OpenOptions;
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+/// How long the daemon gets to end.
+const END: Timespec = Timespec { tv_sec: 15, tv_nsec: 0 };
+
+pub async fn up(context: &Context, up: Up) -> Result<(), Failure> {
+    if let Ok(connection) = context.connect().await {
+        let status = connection.daemon().status(StatusRequest { probe_sandbox: false }).await?.into_inner();
+        if context.json() {
+            return output::json(&super::status::document(&status));
+        }
+        say!("{} palyrad {} is running already (pid {})", styled(GOOD, "●"), status.version, status.pid);
+        if up.workspace.is_some() || up.config.is_some() {
+            note!("{}", styled(DIM, "the options took no effect; `palyra down` first to change them"));
+        }
+        return Ok(());
+    }
+    start(context, &up)?;
+    let connection = context.connect().await?;
+    let status = connection.daemon().status(StatusRequest { probe_sandbox: false }).await?.into_inner();
+    if context.json() {
+        return output::json(&super::status::document(&status));
+    }
+    say!("{} palyrad {} is running (pid {})", styled(GOOD, "●"), status.version, status.pid);
+    say!("  workspace  {}", status.workspace_root);
+    say!("  state      {}", status.state_dir);
+    note!("\n{}", styled(DIM, "try: palyra call palyra.echo --input '{\"text\":\"hello\"}'"));
+    Ok(())
+}
+
+/// Starts the daemon and waits for its word that the door is open.
+fn start(context: &Context, up: &Up) -> Result<(), Failure> {
+    let binary = daemon_binary()?;
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&context.state_dir)
+        .map_err(|e| Failure::io("the state directory cannot be made", &e))?;
+    let log = context.state_dir.join("palyrad.log");
+    let logged = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .mode(0o600)
+        .open(&log)
+        .map_err(|e| Failure::io("the log cannot be opened", &e))?;
+    let before = logged.metadata().map_or(0, |m| m.len());
+    let mut command = Command::new(&binary);
+    command.arg("--state-dir").arg(&context.state_dir);
+    if let Some(workspace) = &up.workspace {
+        command.arg("--workspace").arg(workspace);
+    }
+    if let Some(config) = &up.config {
+        command.arg("--config").arg(config);
+    }
+    let mut daemon = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(logged)
+        // Ctrl-C in this terminal is not meant for the daemon.
+        .process_group(0)
+        .spawn()
+        .map_err(|e| Failure::io(&format!("`{}` cannot be started", binary.display()), &e))?;
+    let mut word = String::new();
+    if let Some(stdout) = daemon.stdout.take() {
+        BufReader::new(stdout).read_line(&mut word).map_err(|e| Failure::io("the daemon said nothing", &e))?;
+    }
+    if word.starts_with("ready ") {
+        return Ok(());
+    }
+    let code = daemon.wait().ok().and_then(|status| status.code());
+    Err(Failure::new(
+        FAILED,
+        "daemon_did_not_start",
+        format!("the daemon did not start{}: {}", code.map_or_else(String::new, |c| format!(" (exit {c})")), last_words(&log, before)),
+        Some(&format!("its log is `{}`", log.display())),
+    ))
+}
+
+/// What the daemon wrote to its log since it was started: its own explanation.
+fn last_words(log: &PathBuf, before: u64) -> String {
+    let text = std::fs::read(log).map_or_else(|_| Vec::new(), |bytes| bytes);
+    let start = usize::try_from(before).unwrap_or(0).min(text.len());
+    let text = String::from_utf8_lossy(&text[start..]).into_owned();
+    let error = text.find("error: ").map_or(text.trim(), |at| text[at + 7..].trim());
+    error.lines().map(str::trim).collect::<Vec<_>>().join(" ")
+}
+
+/// The daemon that belongs to this program: beside it, or on the path.
+fn daemon_binary() -> Result<PathBuf, Failure> {
+    let beside = std::env::current_exe().ok().map(|exe| exe.with_file_name("palyrad")).filter(|path| path.exists());
+    let on_path = || {
+        let path = std::env::var_os("PATH")?;
+        std::env::split_paths(&path).map(|dir| dir.join("palyrad")).find(|file| file.exists())
+    };
+    beside.or_else(on_path).ok_or_else(|| {
+        Failure::new(
+            FAILED,
+            "daemon_not_installed",
+            "`palyrad` is neither beside `palyra` nor on the path",
+            Some("install both: `cargo install --path crates/palyra-daemon`"),
+        )
+    })
+}
+
+pub async fn down(context: &Context) -> Result<(), Failure> {
+    let connection = context.connect().await?;
+    let status = connection.daemon().status(StatusRequest { probe_sandbox: false }).await?.into_inner();
+    drop(connection);
+    let failed = |e: rustix::io::Errno| Failure::io("the daemon cannot be stopped", &e.into());
+    let pid = i32::try_from(status.pid).ok().and_then(Pid::from_raw);
+    let pid = pid.ok_or_else(|| Failure::new(FAILED, "unexpected_answer", "the daemon has no pid", None))?;
+    let daemon = pidfd_open(pid, PidfdFlags::empty()).map_err(failed)?;
+    pidfd_send_signal(&daemon, Signal::TERM).map_err(failed)?;
+    let mut ended = [PollFd::new(&daemon, PollFlags::IN)];
+    if poll(&mut ended, Some(&END)).map_err(failed)? == 0 {
+        return Err(Failure::new(
+            FAILED,
+            "daemon_did_not_stop",
+            format!("the daemon (pid {pid}) has not ended after 15 s", pid = status.pid),
+            Some("look at its log; `kill -9` loses nothing that was acknowledged"),
+        ));
+    }
+    if context.json() {
+        return output::json(&json!({ "stopped": status.pid }));
+    }
+    say!("{} palyrad (pid {}) has ended", styled(DIM, "○"), status.pid);
+    Ok(())
+}

@@ -1,0 +1,46 @@
+//! What every command needs: where the daemon is, and how to print.
+
+use crate::args::Format;
+use crate::exit::{FAILED, Failure};
+use palyra_api::Connection;
+use palyra_protocol::Principal;
+use std::path::PathBuf;
+
+/// Where the daemon is, and how to print.
+#[derive(Debug)]
+pub struct Context {
+    pub state_dir: PathBuf,
+    pub format: Format,
+    act_as: Option<Principal>,
+}
+
+impl Context {
+    pub fn new(state_dir: Option<PathBuf>, format: Format, act_as: Option<Principal>) -> Result<Self, Failure> {
+        let state_dir = match state_dir {
+            Some(dir) => std::path::absolute(dir).map_err(|e| Failure::io("the state directory", &e))?,
+            None => default_state_dir()?,
+        };
+        Ok(Self { state_dir, format, act_as })
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.state_dir.join("palyra.sock")
+    }
+
+    /// Connects to the daemon.
+    pub async fn connect(&self) -> Result<Connection, Failure> {
+        Ok(Connection::open(&self.socket(), self.act_as.as_ref()).await?)
+    }
+
+    pub fn json(&self) -> bool {
+        self.format == Format::Json
+    }
+}
+
+fn default_state_dir() -> Result<PathBuf, Failure> {
+    let base = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+    let base = base.or_else(|| std::env::home_dir().map(|home| home.join(".local/state")));
+    base.map(|base| base.join("palyra")).ok_or_else(|| {
+        Failure::new(FAILED, "no_home", "there is no home directory", Some("say where the state is: `--state-dir DIR`"))
+    })
+}

@@ -1,0 +1,55 @@
+//! `palyra`: the command line. It is a client of the daemon and knows nothing of its rooms.
+
+#![expect(unreachable_pub, reason = "a binary exports nothing; `pub` here means: used by other files")]
+
+mod args;
+mod commands;
+mod context;
+mod exit;
+mod output;
+mod text;
+
+use args::{Cli, Command};
+use clap::Parser as _;
+use context::Context;
+use exit::Failure;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let format = cli.output;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let result = match runtime {
+        Ok(runtime) => runtime.block_on(run(cli)),
+        Err(error) => Err(Failure::io("the runtime did not start", &error)),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            output::failure(format, &failure);
+            ExitCode::from(failure.exit)
+        }
+    }
+}
+
+async fn run(cli: Cli) -> Result<(), Failure> {
+    let context = Context::new(cli.state_dir, cli.output, cli.act_as)?;
+    match cli.command {
+        Command::Up(up) => commands::up::up(&context, up).await,
+        Command::Down => commands::up::down(&context).await,
+        Command::Status => commands::status::status(&context).await,
+        Command::Doctor => commands::doctor::doctor(&context).await,
+        Command::Tools(command) => commands::tools::run(&context, command).await,
+        Command::Call(call) => commands::call::call(&context, call).await,
+        Command::Calls(command) => commands::call::calls(&context, command).await,
+        Command::Approvals(command) => commands::approvals::run(&context, command).await,
+        Command::Grants(command) => commands::grants::run(&context, command).await,
+        Command::Policy(command) => commands::policy::run(&context, command).await,
+        Command::Journal(command) => commands::journal::run(&context, command).await,
+        Command::Attest(command) => commands::attest::run(&context, command).await,
+        Command::Completions { shell } => {
+            commands::completions(shell);
+            Ok(())
+        }
+    }
+}

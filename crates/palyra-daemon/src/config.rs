@@ -1,0 +1,354 @@
+//! `palyra.toml`: what was typed, and what was made of it.
+//!
+//! [`RawConfig`] is what serde reads: every key known, every unknown one refused with the nearest that exists.
+//! [`Config`] is what the daemon runs on; it has one constructor, which checks everything once.
+
+use palyra_engine::builtin::names;
+use palyra_engine::{ToolCallConfig, WasmRuntime};
+use palyra_policy::{Membership, PolicySource};
+use palyra_protocol::ToolName;
+use palyra_sandbox::{EgressEnforcementMode, SandboxProcessRunnerPolicy, SandboxTier, WorkspaceAccess};
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Why a configuration cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("`{}` cannot be read: {source}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The file is not understood.
+    #[error("`{}`, line {line}: {message}", path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// Where.
+        line: usize,
+        /// What is wrong, and the nearest thing that would be right.
+        message: String,
+    },
+    /// A value makes no sense.
+    #[error("`{key}`: {message}")]
+    Value {
+        /// The key.
+        key: &'static str,
+        /// What is wrong and what to do.
+        message: String,
+    },
+}
+
+/// The file as it is typed.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RawConfig {
+    workspace_root: Option<PathBuf>,
+    policy_dir: Option<PathBuf>,
+    tool_call: RawToolCall,
+    process_runner: RawProcessRunner,
+    wasm_runtime: RawWasmRuntime,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RawToolCall {
+    allowed_tools: Vec<String>,
+    allowed_principals: Vec<String>,
+    allowed_channels: Vec<String>,
+    max_calls_per_run: u64,
+    execution_timeout_ms: u64,
+    approval_timeout_ms: u64,
+}
+
+impl Default for RawToolCall {
+    fn default() -> Self {
+        Self {
+            allowed_tools: names::ALL.map(str::to_owned).to_vec(),
+            allowed_principals: vec!["user:*".to_owned(), "agent:*".to_owned()],
+            allowed_channels: vec!["cli".to_owned()],
+            max_calls_per_run: 1000,
+            execution_timeout_ms: 120_000,
+            approval_timeout_ms: 300_000,
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RawProcessRunner {
+    tier: SandboxTier,
+    workspace_access: WorkspaceAccess,
+    read_roots: Vec<PathBuf>,
+    write_roots: Vec<PathBuf>,
+    allowed_executables: Vec<String>,
+    allow_interpreters: Vec<String>,
+    egress: EgressEnforcementMode,
+    cpu_time_limit_ms: u64,
+    wall_clock_limit_ms: u64,
+    memory_limit_bytes: u64,
+    max_output_bytes: u64,
+    max_processes: u64,
+    max_open_files: u64,
+    max_file_size_bytes: u64,
+    env_allowlist: Vec<String>,
+}
+
+impl Default for RawProcessRunner {
+    fn default() -> Self {
+        Self {
+            tier: SandboxTier::C,
+            workspace_access: WorkspaceAccess::ReadWrite,
+            read_roots: Vec::new(),
+            write_roots: Vec::new(),
+            allowed_executables: Vec::new(),
+            allow_interpreters: Vec::new(),
+            egress: EgressEnforcementMode::Strict,
+            cpu_time_limit_ms: 60_000,
+            wall_clock_limit_ms: 120_000,
+            memory_limit_bytes: 2 << 30,
+            max_output_bytes: 1 << 20,
+            max_processes: 256,
+            max_open_files: 1024,
+            max_file_size_bytes: 1 << 30,
+            env_allowlist: ["LANG", "LC_ALL", "TERM", "TZ"].map(str::to_owned).to_vec(),
+        }
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RawWasmRuntime {
+    enabled: bool,
+}
+
+/// A configuration that the daemon can run on.
+#[derive(Debug)]
+pub struct Config {
+    /// Where tools work.
+    pub workspace_root: PathBuf,
+    /// The engine's limits and permissions.
+    pub tool_call: ToolCallConfig,
+    /// Who belongs to which group.
+    pub membership: Membership,
+    /// The operator's policies.
+    pub policies: Vec<PolicySource>,
+}
+
+impl RawConfig {
+    /// Reads the file; without one, everything is at its default.
+    ///
+    /// # Errors
+    /// It cannot be read or understood.
+    pub fn read(path: &Path, required: bool) -> Result<Self, ConfigError> {
+        match std::fs::read_to_string(path) {
+            Ok(text) => Self::parse(path, &text),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound && !required => Ok(Self::default()),
+            Err(source) => Err(ConfigError::Unreadable { path: path.to_owned(), source }),
+        }
+    }
+
+    fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
+        toml::from_str(text).map_err(|error| {
+            let at = error.span().map_or(0, |span| span.start.min(text.len()));
+            let line = text.as_bytes()[..at].iter().filter(|b| **b == b'\n').count() + 1;
+            ConfigError::Malformed { path: path.to_owned(), line, message: with_nearest(error.message()) }
+        })
+    }
+
+    /// Checks everything, once.
+    ///
+    /// # Errors
+    /// The first value that makes no sense.
+    pub fn validate(self, workspace: Option<PathBuf>, state_dir: &Path) -> Result<Config, ConfigError> {
+        let workspace_root = workspace_root(workspace.or(self.workspace_root), state_dir)?;
+        if self.wasm_runtime.enabled {
+            return Err(value("wasm_runtime.enabled", "this version has no WASM runtime; remove the key or set it to false"));
+        }
+        let raw = self.tool_call;
+        let membership =
+            Membership::from_lists(&raw.allowed_principals, &raw.allowed_channels, &["user:local".to_owned()])
+                .map_err(|e| value("tool_call.allowed_principals", e.to_string()))?;
+        let allowed_tools = raw.allowed_tools.iter().map(|name| {
+            name.parse::<ToolName>().map_err(|e| value("tool_call.allowed_tools", e.to_string()))
+        });
+        let process_runner = self.process_runner.validate(&workspace_root, state_dir)?;
+        Ok(Config {
+            tool_call: ToolCallConfig {
+                allowed_tools: allowed_tools.collect::<Result<_, _>>()?,
+                max_calls_per_run: raw.max_calls_per_run,
+                execution_timeout: positive("tool_call.execution_timeout_ms", raw.execution_timeout_ms)?,
+                approval_timeout: positive("tool_call.approval_timeout_ms", raw.approval_timeout_ms)?,
+                process_runner,
+                wasm_runtime: WasmRuntime::Disabled,
+            },
+            membership,
+            policies: self.policy_dir.map_or_else(|| Ok(Vec::new()), |dir| policies(&dir))?,
+            workspace_root,
+        })
+    }
+}
+
+impl RawProcessRunner {
+    fn validate(self, workspace: &Path, state_dir: &Path) -> Result<SandboxProcessRunnerPolicy, ConfigError> {
+        if self.egress == EgressEnforcementMode::Strict && self.tier == SandboxTier::B {
+            return Err(value(
+                "process_runner.egress",
+                "`strict` is enforced by the kernel in tier c only; set `tier = \"c\"`, or `egress = \"preflight\"` or `\"none\"`",
+            ));
+        }
+        for (key, limit) in [
+            ("process_runner.cpu_time_limit_ms", self.cpu_time_limit_ms),
+            ("process_runner.wall_clock_limit_ms", self.wall_clock_limit_ms),
+            ("process_runner.memory_limit_bytes", self.memory_limit_bytes),
+            ("process_runner.max_output_bytes", self.max_output_bytes),
+            ("process_runner.max_processes", self.max_processes),
+            ("process_runner.max_open_files", self.max_open_files),
+            ("process_runner.max_file_size_bytes", self.max_file_size_bytes),
+        ] {
+            if limit == 0 {
+                return Err(value(key, "must be more than 0"));
+            }
+        }
+        Ok(SandboxProcessRunnerPolicy {
+            tier: self.tier,
+            workspace_root: workspace.to_owned(),
+            workspace_access: self.workspace_access,
+            read_roots: self.read_roots,
+            write_roots: self.write_roots,
+            allowed_executables: self.allowed_executables,
+            allow_interpreters: self.allow_interpreters,
+            egress: self.egress,
+            cpu_time_limit_ms: self.cpu_time_limit_ms,
+            wall_clock_limit_ms: self.wall_clock_limit_ms,
+            memory_limit_bytes: self.memory_limit_bytes,
+            max_output_bytes: self.max_output_bytes,
+            max_processes: self.max_processes,
+            max_open_files: self.max_open_files,
+            max_file_size_bytes: self.max_file_size_bytes,
+            env_allowlist: self.env_allowlist,
+            protected_paths: vec![state_dir.to_owned()],
+        })
+    }
+}
+
+fn value(key: &'static str, message: impl Into<String>) -> ConfigError {
+    ConfigError::Value { key, message: message.into() }
+}
+
+fn positive(key: &'static str, ms: u64) -> Result<Duration, ConfigError> {
+    if ms == 0 { Err(value(key, "must be more than 0")) } else { Ok(Duration::from_millis(ms)) }
+}
+
+/// INVARIANT (state_is_not_workspace): a tool can never reach the daemon's keys or journal, because the two directories
+/// do not overlap.
+fn workspace_root(given: Option<PathBuf>, state_dir: &Path) -> Result<PathBuf, ConfigError> {
+    const KEY: &str = "workspace_root";
+    let given = match given {
+        Some(path) => path,
+        None => std::env::current_dir().map_err(|e| value(KEY, format!("the current directory is gone: {e}")))?,
+    };
+    let root = given
+        .canonicalize()
+        .map_err(|e| value(KEY, format!("`{}` cannot be used: {e}; name an existing directory", given.display())))?;
+    if !root.is_dir() {
+        return Err(value(KEY, format!("`{}` is not a directory", root.display())));
+    }
+    if state_dir.starts_with(&root) || root.starts_with(state_dir) {
+        return Err(value(
+            KEY,
+            format!(
+                "`{}` and the daemon's state in `{}` overlap, so tools could reach its keys; choose a project directory \
+                 (`--workspace DIR`)",
+                root.display(),
+                state_dir.display()
+            ),
+        ));
+    }
+    Ok(root)
+}
+
+fn policies(dir: &Path) -> Result<Vec<PolicySource>, ConfigError> {
+    let unreadable = |path: &Path, source| ConfigError::Unreadable { path: path.to_owned(), source };
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(dir).map_err(|e| unreadable(dir, e))? {
+        let path = entry.map_err(|e| unreadable(dir, e))?.path();
+        if path.extension().is_some_and(|ext| ext == "cedar") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    let mut sources = Vec::new();
+    for path in files {
+        let text = std::fs::read_to_string(&path).map_err(|e| unreadable(&path, e))?;
+        sources.push(PolicySource::new(path.to_string_lossy(), text));
+    }
+    Ok(sources)
+}
+
+/// Adds the nearest known name to serde's list of what it expected.
+fn with_nearest(message: &str) -> String {
+    let message = message.trim();
+    if !message.starts_with("unknown field") && !message.starts_with("unknown variant") {
+        return message.to_owned();
+    }
+    let mut quoted = message.split('`').skip(1).step_by(2);
+    let Some(unknown) = quoted.next() else { return message.to_owned() };
+    let nearest = quoted
+        .map(|known| (strsim::damerau_levenshtein(unknown, known), known))
+        .min()
+        .map(|(_, known)| format!("; did you mean `{known}`?"));
+    let what = if message.starts_with("unknown field") { "key" } else { "value" };
+    format!("there is no {what} `{unknown}`{}", nearest.as_deref().unwrap_or(""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(text: &str) -> String {
+        let state = tempfile::tempdir().unwrap();
+        let workspace = tempfile::tempdir().unwrap();
+        let raw = RawConfig::parse(Path::new("palyra.toml"), text);
+        match raw.and_then(|raw| raw.validate(Some(workspace.path().to_owned()), state.path())) {
+            Ok(_) => panic!("accepted: {text}"),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn unknown_keys_get_the_nearest() {
+        let message = refused("\n[tool_call]\nmax_call_per_run = 3\n");
+        assert_eq!(message, "`palyra.toml`, line 3: there is no key `max_call_per_run`; did you mean `max_calls_per_run`?");
+        assert!(refused("worksapce_root = \"x\"").contains("did you mean `workspace_root`?"));
+        assert!(refused("[process_runner]\ntier = \"d\"").contains("there is no value `d`; did you mean `b`?"));
+        assert!(refused("tool_call = 3").contains("line 1"));
+    }
+
+    #[test]
+    fn senseless_values_are_refused() {
+        assert!(refused("[process_runner]\ntier = \"b\"").contains("tier c only"));
+        assert!(refused("[process_runner]\nmemory_limit_bytes = 0").contains("more than 0"));
+        assert!(refused("[wasm_runtime]\nenabled = true").contains("no WASM runtime"));
+        assert!(refused("[tool_call]\nexecution_timeout_ms = 0").contains("more than 0"));
+        assert!(refused("[tool_call]\nallowed_tools = [\"Bad Name\"]").contains("not a tool name"));
+        assert!(refused("[tool_call]\nallowed_principals = [\"root\"]").contains("allowed_principals"));
+        assert!(refused("policy_dir = \"nowhere\"").contains("cannot be read"));
+    }
+
+    #[test]
+    fn the_state_is_never_inside_the_workspace() {
+        let outer = tempfile::tempdir().unwrap();
+        let outer = outer.path().canonicalize().unwrap();
+        let state = outer.join("state");
+        std::fs::create_dir(&state).unwrap();
+        for workspace in [outer.clone(), state.clone()] {
+            let refused = RawConfig::default().validate(Some(workspace), &state).unwrap_err();
+            assert!(refused.to_string().contains("overlap"), "{refused}");
+        }
+    }
+}

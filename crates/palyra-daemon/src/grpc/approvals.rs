@@ -1,0 +1,101 @@
+//! Questions to humans.
+
+use super::{Door, Reply, Streamed, document, malformed, parsed, refused};
+use palyra_api::v1::approvals_server::Approvals;
+use palyra_api::v1::{
+    Approval, DecideRequest, GetApprovalRequest, ListApprovalsReply, ListApprovalsRequest, Matcher, Scope,
+    WatchApprovalsRequest,
+};
+use palyra_engine::{Answer, ApprovalFilter, Engine, VerifiedPeer};
+use palyra_protocol::{ApprovalDecision, ApprovalRecord, ApprovalScope, GrantMatcher};
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status};
+
+#[tonic::async_trait]
+impl Approvals for Door {
+    type WatchStream = Streamed<Approval>;
+
+    async fn list(&self, request: Request<ListApprovalsRequest>) -> Reply<ListApprovalsReply> {
+        let peer = self.peer(&request)?;
+        let filter = if request.get_ref().all { ApprovalFilter::All } else { ApprovalFilter::Pending };
+        let approvals = self.engine.approvals(&peer, filter).await.map_err(refused)?;
+        Ok(Response::new(ListApprovalsReply { approvals: approvals.iter().map(told).collect::<Result<_, _>>()? }))
+    }
+
+    async fn get(&self, request: Request<GetApprovalRequest>) -> Reply<Approval> {
+        let peer = self.peer(&request)?;
+        let id = parsed(&request.get_ref().approval_id)?;
+        Ok(Response::new(told(&self.engine.approval(&peer, &id).await.map_err(refused)?)?))
+    }
+
+    async fn decide(&self, request: Request<DecideRequest>) -> Reply<Approval> {
+        let peer = self.peer(&request)?;
+        let answer = answer(request.into_inner())?;
+        Ok(Response::new(told(&self.engine.decide_approval(&peer, answer).await.map_err(refused)?)?))
+    }
+
+    async fn watch(&self, request: Request<WatchApprovalsRequest>) -> Reply<Self::WatchStream> {
+        let peer = self.peer(&request)?;
+        // Asked once here, so that a refusal is a refusal and not an empty stream.
+        drop(self.engine.watch_approvals(&peer).await.map_err(refused)?);
+        let (sender, receiver) = mpsc::channel(64);
+        tokio::spawn(watch(self.engine.clone(), peer, sender));
+        Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
+    }
+}
+
+/// Passes on what is pending and every change. A watcher that fell behind gets the whole of what is pending again.
+async fn watch(engine: Engine, peer: VerifiedPeer, sender: mpsc::Sender<Result<Approval, Status>>) {
+    'look: loop {
+        let (pending, mut news) = match engine.watch_approvals(&peer).await {
+            Ok(watched) => watched,
+            Err(error) => return drop(sender.send(Err(refused(error))).await),
+        };
+        for record in &pending {
+            if sender.send(told(record)).await.is_err() {
+                return;
+            }
+        }
+        loop {
+            let record = tokio::select! {
+                record = news.recv() => record,
+                () = sender.closed() => return,
+            };
+            match record {
+                Ok(record) => {
+                    if sender.send(told(&record)).await.is_err() {
+                        return;
+                    }
+                }
+                Err(RecvError::Lagged(_)) => continue 'look,
+                Err(RecvError::Closed) => return,
+            }
+        }
+    }
+}
+
+fn told(record: &ApprovalRecord) -> Result<Approval, Status> {
+    Ok(Approval { approval_json: document(record)? })
+}
+
+fn answer(request: DecideRequest) -> Result<Answer, Status> {
+    let scope = match Scope::try_from(request.scope).map_err(|_| malformed("there is no such scope"))? {
+        Scope::Once => ApprovalScope::Once,
+        Scope::Session => ApprovalScope::Session,
+        Scope::Window => ApprovalScope::Window { ms: request.window_ms },
+    };
+    let matcher = match Matcher::try_from(request.matcher).map_err(|_| malformed("there is no such matcher"))? {
+        Matcher::ExactCall => GrantMatcher::ExactCall,
+        Matcher::ArgvPrefix => GrantMatcher::ArgvPrefix { words: request.argv_prefix },
+        Matcher::Tool => GrantMatcher::Tool,
+    };
+    Ok(Answer {
+        approval_id: parsed(&request.approval_id)?,
+        decision: if request.allow { ApprovalDecision::Allow } else { ApprovalDecision::Deny },
+        scope,
+        matcher,
+        reason: Some(request.reason),
+    })
+}

@@ -1,0 +1,53 @@
+//! The daemon about itself.
+
+use super::{Door, Reply, document, refused};
+use palyra_api::v1::daemon_server::Daemon;
+use palyra_api::v1::{StatusReply, StatusRequest};
+use palyra_sandbox::EgressEnforcementMode;
+use tonic::{Request, Response, Status};
+
+#[tonic::async_trait]
+impl Daemon for Door {
+    async fn status(&self, request: Request<StatusRequest>) -> Reply<StatusReply> {
+        let peer = self.peer(&request)?;
+        let status = self.engine.status(&peer).await.map_err(refused)?;
+        let sandbox = if request.get_ref().probe_sandbox { probe().await? } else { String::new() };
+        let runner = &self.engine.config().process_runner;
+        Ok(Response::new(StatusReply {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            started_at_unix_ms: self.about.started_at_unix_ms,
+            state_dir: self.about.state_dir.display().to_string(),
+            workspace_root: status.workspace_root.display().to_string(),
+            policy_hash: status.policy_hash.to_string(),
+            policy_rules: count(status.policy_rules),
+            public_key: status.public_key.to_string(),
+            journal_origin: status.journal_origin.to_string(),
+            journal_size: status.journal_head.size,
+            journal_head: status.journal_head.hash.to_string(),
+            tools: count(status.tools),
+            pending_approvals: count(status.pending_approvals),
+            open_calls: count(status.open_calls),
+            sandbox_json: sandbox,
+            process_tier: runner.tier.to_string(),
+            process_egress: match runner.egress {
+                EgressEnforcementMode::None => "none",
+                EgressEnforcementMode::Preflight => "preflight",
+                EgressEnforcementMode::Strict => "strict",
+            }
+            .to_owned(),
+            principal: peer.effective().to_string(),
+            config_path: self.about.config_path.display().to_string(),
+        }))
+    }
+}
+
+/// Tries what this host can enforce: starts processes, so not on an async thread.
+async fn probe() -> Result<String, Status> {
+    let found = tokio::task::spawn_blocking(palyra_sandbox::detect).await;
+    document(&found.map_err(|_| Status::internal("the sandbox could not be probed"))?)
+}
+
+fn count(n: usize) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,26 @@
+//! Standing answers.
+
+use super::{Door, Reply, document, parsed, refused};
+use palyra_api::v1::grants_server::Grants;
+use palyra_api::v1::{Grant, ListGrantsReply, ListGrantsRequest, RevokeGrantRequest};
+use palyra_protocol::GrantRecord;
+use tonic::{Request, Response, Status};
+
+#[tonic::async_trait]
+impl Grants for Door {
+    async fn list(&self, request: Request<ListGrantsRequest>) -> Reply<ListGrantsReply> {
+        let peer = self.peer(&request)?;
+        let grants = self.engine.grants(&peer).await.map_err(refused)?;
+        Ok(Response::new(ListGrantsReply { grants: grants.iter().map(told).collect::<Result<_, _>>()? }))
+    }
+
+    async fn revoke(&self, request: Request<RevokeGrantRequest>) -> Reply<Grant> {
+        let peer = self.peer(&request)?;
+        let id = parsed(&request.get_ref().grant_id)?;
+        Ok(Response::new(told(&self.engine.revoke_grant(&peer, &id).await.map_err(refused)?)?))
+    }
+}
+
+fn told(record: &GrantRecord) -> Result<Grant, Status> {
+    Ok(Grant { grant_json: document(record)? })
+}

@@ -1,0 +1,83 @@
+//! `palyrad`: the daemon. It reads its configuration, takes its state, opens its doors, and holds no rules of its own.
+
+#![expect(unreachable_pub, reason = "a binary exports nothing; `pub` here means: used by other files")]
+
+mod config;
+mod grpc;
+mod serve;
+mod state;
+mod verify;
+
+use clap::{Parser, Subcommand};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// The Palyra daemon: decides, asks, runs, attests and records what agents propose.
+///
+/// Usually started by `palyra up`. In the foreground it logs to standard error and ends on SIGTERM or Ctrl-C.
+#[derive(Debug, Parser)]
+#[command(name = "palyrad", version, about, long_about)]
+struct Args {
+    /// Where the daemon keeps its journal, keys and socket
+    #[arg(long, env = "PALYRA_STATE_DIR", value_name = "DIR", global = true)]
+    state_dir: Option<PathBuf>,
+
+    /// The configuration file [default: ~/.config/palyra/palyra.toml, if it exists]
+    #[arg(long, env = "PALYRA_CONFIG", value_name = "FILE", global = true)]
+    config: Option<PathBuf>,
+
+    /// The directory that tools work in [default: `workspace_root` of the configuration, or the current directory]
+    #[arg(long, value_name = "DIR")]
+    workspace: Option<PathBuf>,
+
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Verify the journal in the state directory, without serving
+    Verify {
+        /// A checkpoint to compare with, as `palyra journal checkpoint` printed it
+        #[arg(long, value_name = "FILE")]
+        against: Option<PathBuf>,
+    },
+    /// Check the configuration and the policies, without serving
+    Check,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let started = std::time::Instant::now();
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_env_filter(
+            tracing_subscriber::EnvFilter::try_from_env("PALYRA_LOG").unwrap_or_else(|_| "info".into()),
+        )
+        .init();
+    let result = match serve::Setup::new(args.state_dir, args.config, args.workspace) {
+        Ok(setup) => match args.command {
+            None => serve::run(setup, started),
+            Some(Command::Verify { against }) => verify::run(&setup, against.as_deref()),
+            Some(Command::Check) => serve::check(&setup),
+        },
+        Err(error) => Err(error),
+    };
+    match result {
+        Ok(code) => code,
+        Err(error) => {
+            report(&error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[expect(clippy::print_stderr, reason = "the last word of a program that does not start")]
+fn report(error: &serve::DaemonError) {
+    eprintln!("error: {error}");
+    let mut cause = std::error::Error::source(error);
+    while let Some(inner) = cause {
+        eprintln!("  because: {inner}");
+        cause = inner.source();
+    }
+}

@@ -1,0 +1,200 @@
+//! Putting the daemon together, serving, and ending in good order.
+
+use crate::config::{Config, ConfigError, RawConfig};
+use crate::grpc;
+use crate::state::{StateDir, StateError};
+use palyra_engine::workspace::Workspace;
+use palyra_engine::{Engine, EngineParts};
+use palyra_journal::JournalStore;
+use palyra_policy::{PolicyEngine, PolicySource};
+use palyra_protocol::SystemClock;
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::net::UnixListener;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// How long executions may go on after the daemon was asked to end.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Why the daemon does not serve.
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    /// There is no home directory to keep state in.
+    #[error("there is no home directory; say where to keep the state with `--state-dir DIR`")]
+    NoHome,
+    /// The configuration is not usable.
+    #[error("the configuration cannot be used: {0}")]
+    Config(#[from] ConfigError),
+    /// The state is not usable.
+    #[error("{0}")]
+    State(#[from] StateError),
+    /// The policies are not usable.
+    #[error("the policies cannot be used, so nothing can be decided:\n{0}")]
+    Policy(#[from] palyra_policy::PolicyError),
+    /// The journal is not usable.
+    #[error("{0}; run `palyrad verify` for the whole picture, and restore a backup if it is damaged")]
+    Journal(#[from] palyra_journal::JournalError),
+    /// The workspace is not usable.
+    #[error("{0}")]
+    Workspace(#[from] palyra_engine::workspace::FileError),
+    /// The engine does not start.
+    #[error("{0}")]
+    Engine(#[from] palyra_engine::StartError),
+    /// Open calls could not be taken care of.
+    #[error("calls that the last end left open could not be taken care of: {0}")]
+    Recovery(#[from] palyra_engine::EngineError),
+    /// A checkpoint file is not one.
+    #[error("`{}` is not a checkpoint: {reason}", path.display())]
+    Checkpoint {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// The host failed.
+    #[error("{what}: {source}")]
+    Io {
+        /// What failed.
+        what: &'static str,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The door failed.
+    #[error("the socket failed")]
+    Serve(#[source] tonic::transport::Error),
+}
+
+pub(crate) fn io(what: &'static str) -> impl FnOnce(std::io::Error) -> DaemonError {
+    move |source| DaemonError::Io { what, source }
+}
+
+/// Where everything is.
+#[derive(Debug)]
+pub struct Setup {
+    /// The state directory.
+    pub state_dir: PathBuf,
+    config_path: PathBuf,
+    config_required: bool,
+    workspace: Option<PathBuf>,
+}
+
+impl Setup {
+    /// Fills in the defaults.
+    ///
+    /// # Errors
+    /// There is no home to keep state in.
+    pub fn new(
+        state_dir: Option<PathBuf>,
+        config: Option<PathBuf>,
+        workspace: Option<PathBuf>,
+    ) -> Result<Self, DaemonError> {
+        let config_required = config.is_some();
+        let in_home = |variable: &str, fallback: &str| {
+            let base = std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
+            base.or_else(|| std::env::home_dir().map(|home| home.join(fallback))).ok_or(DaemonError::NoHome)
+        };
+        let state_dir = match state_dir {
+            Some(dir) => std::path::absolute(dir).map_err(io("the state directory"))?,
+            None => in_home("XDG_STATE_HOME", ".local/state")?.join("palyra"),
+        };
+        let config_path = match config {
+            Some(path) => path,
+            None => in_home("XDG_CONFIG_HOME", ".config")?.join("palyra/palyra.toml"),
+        };
+        Ok(Self { state_dir, config_path, config_required, workspace })
+    }
+
+    fn config(&self, state_dir: &Path) -> Result<Config, DaemonError> {
+        let raw = RawConfig::read(&self.config_path, self.config_required)?;
+        Ok(raw.validate(self.workspace.clone(), state_dir)?)
+    }
+}
+
+fn policies(config: &Config) -> Result<PolicyEngine, DaemonError> {
+    let mut sources = vec![PolicySource::defaults()];
+    sources.extend(config.policies.iter().cloned());
+    Ok(PolicyEngine::load(&sources, &config.membership)?)
+}
+
+/// Checks configuration and policies without taking the state.
+///
+/// # Errors
+/// What is wrong with them.
+#[expect(clippy::print_stdout, reason = "the command's answer")]
+pub fn check(setup: &Setup) -> Result<ExitCode, DaemonError> {
+    let config = setup.config(&setup.state_dir)?;
+    let policy = policies(&config)?;
+    println!("configuration  {}", if setup.config_path.exists() { setup.config_path.display().to_string() } else { "defaults".to_owned() });
+    println!("workspace      {}", config.workspace_root.display());
+    println!("policies       {} rules, {}", policy.rules().count(), policy.policy_hash().short());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Serves until told to end.
+///
+/// # Errors
+/// Why it does not serve.
+pub fn run(setup: Setup, started: Instant) -> Result<ExitCode, DaemonError> {
+    let state = StateDir::take(&setup.state_dir)?;
+    let config = setup.config(state.path())?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(io("the runtime"))?;
+    let served = runtime.block_on(serve(&setup, &state, config, started));
+    // Blocking work that outlives its calls must not hold the end up.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    served.map(|()| ExitCode::SUCCESS)
+}
+
+async fn serve(setup: &Setup, state: &StateDir, config: Config, started: Instant) -> Result<(), DaemonError> {
+    let clock = Arc::new(SystemClock);
+    let engine = Engine::new(EngineParts {
+        policy: policies(&config)?,
+        journal: JournalStore::open(&state.journal(), clock.clone())?,
+        workspace: Workspace::open(&config.workspace_root)?,
+        config: config.tool_call,
+        key: state.signing_key()?,
+        clock,
+    })?;
+    engine.note_start(env!("CARGO_PKG_VERSION")).await?;
+    let recovered = engine.recover().await?;
+    tracing::info!(?recovered, "open calls taken care of");
+
+    let mut terminate = signal(SignalKind::terminate()).map_err(io("signal handling"))?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(io("signal handling"))?;
+    let socket = state.fresh_socket()?;
+    let listener = UnixListener::bind(&socket).map_err(io("the socket"))?;
+    std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o600)).map_err(io("the socket"))?;
+
+    let about = grpc::About {
+        state_dir: state.path().to_owned(),
+        config_path: setup.config_path.clone(),
+        started_at_unix_ms: palyra_protocol::Clock::now(&SystemClock).unix_ms(),
+    };
+    let serving = grpc::serve(engine.clone(), about, listener);
+    announce(&socket);
+    tracing::info!(socket = %socket.display(), start_ms = started.elapsed().as_millis() as u64, "serving");
+    let served = tokio::select! {
+        served = serving => served.map_err(DaemonError::Serve),
+        _ = terminate.recv() => Ok(()),
+        _ = interrupt.recv() => Ok(()),
+    };
+    tracing::info!("ending");
+    engine.shut_down(GRACE).await;
+    // A daemon that was ended is not a stale socket to connect to.
+    if let Err(error) = std::fs::remove_file(&socket) {
+        tracing::debug!(%error, "the socket was gone");
+    }
+    served
+}
+
+/// One line on standard output says that the door is open: whoever started us need not poll.
+fn announce(socket: &Path) {
+    let mut out = std::io::stdout();
+    let told = writeln!(out, "ready {}", socket.display()).and_then(|()| out.flush());
+    if let Err(error) = told {
+        tracing::debug!(%error, "nobody reads our standard output");
+    }
+}

@@ -1,0 +1,211 @@
+//! The state directory: mode 0700, one daemon at a time, and the key that signs.
+
+use palyra_protocol::{DaemonKey, Secret};
+use std::fs::{DirBuilder, File, OpenOptions, Permissions};
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+/// The longest path that a UNIX socket can have.
+const MAX_SOCKET_PATH: usize = 107;
+
+/// Why the state cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum StateError {
+    /// Something about a file or directory failed.
+    #[error("`{}` {what}: {source}", path.display())]
+    Io {
+        /// The path.
+        path: PathBuf,
+        /// What failed.
+        what: &'static str,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The directory is somebody else's.
+    #[error("`{}` belongs to user {owner}, not to the daemon's user {daemon}; choose another with `--state-dir`", path.display())]
+    Foreign {
+        /// The directory.
+        path: PathBuf,
+        /// Whose it is.
+        owner: u32,
+        /// Who the daemon is.
+        daemon: u32,
+    },
+    /// Another daemon is there.
+    #[error("another daemon already serves `{}`; stop it with `palyra down`, or choose another `--state-dir`", path.display())]
+    Locked {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The path is too long for a socket.
+    #[error("`{}` is too long for a UNIX socket ({MAX_SOCKET_PATH} bytes); choose a shorter `--state-dir`", path.display())]
+    SocketPath {
+        /// The socket.
+        path: PathBuf,
+    },
+    /// The key file is not a key.
+    #[error("`{}` is not a signing key; restore it from a backup: without it earlier attestations still verify, but new ones would carry another key", path.display())]
+    Key {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+/// The state directory, held by this process alone.
+#[derive(Debug)]
+pub struct StateDir {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl StateDir {
+    /// Makes the directory if there is none, and takes it for this process.
+    ///
+    /// # Errors
+    /// It cannot be made, is not ours, or another daemon holds it.
+    pub fn take(path: &Path) -> Result<Self, StateError> {
+        let path = prepare(path)?;
+        if path.join("palyra.sock").as_os_str().len() > MAX_SOCKET_PATH {
+            return Err(StateError::SocketPath { path: path.join("palyra.sock") });
+        }
+        let lock_path = path.join("palyrad.lock");
+        let lock = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .mode(0o600)
+            .open(&lock_path)
+            .map_err(io(&lock_path, "cannot be opened"))?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Self { path, _lock: lock }),
+            Err(std::fs::TryLockError::WouldBlock) => Err(StateError::Locked { path }),
+            Err(std::fs::TryLockError::Error(e)) => Err(io(&lock_path, "cannot be locked")(e)),
+        }
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The journal's file.
+    #[must_use]
+    pub fn journal(&self) -> PathBuf {
+        journal(&self.path)
+    }
+
+    /// The socket, with what an earlier daemon left there removed.
+    ///
+    /// # Errors
+    /// What is there cannot be removed.
+    pub fn fresh_socket(&self) -> Result<PathBuf, StateError> {
+        let socket = self.path.join("palyra.sock");
+        match std::fs::remove_file(&socket) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(io(&socket, "cannot be replaced")(e)),
+            _ => Ok(socket),
+        }
+    }
+
+    /// The key that signs, made at the first start.
+    ///
+    /// # Errors
+    /// It cannot be read or made.
+    pub fn signing_key(&self) -> Result<DaemonKey, StateError> {
+        let path = key_file(&self.path);
+        if path.exists() { read_key(&path) } else { self.make_key(&path) }
+    }
+
+    fn make_key(&self, path: &Path) -> Result<DaemonKey, StateError> {
+        let key = DaemonKey::generate().map_err(|e| io(path, "cannot be made")(std::io::Error::other(e)))?;
+        // Written beside and renamed, so that a crash leaves either no key or a whole one.
+        let fresh = self.path.join("signing.key.new");
+        let write = || -> std::io::Result<()> {
+            let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&fresh)?;
+            file.write_all(key.seed().expose())?;
+            file.sync_all()?;
+            std::fs::rename(&fresh, path)?;
+            File::open(&self.path)?.sync_all()
+        };
+        write().map_err(io(path, "cannot be written"))?;
+        Ok(key)
+    }
+}
+
+/// Reads the daemon's key, without taking the state.
+///
+/// # Errors
+/// It cannot be read.
+pub fn read_key(path: &Path) -> Result<DaemonKey, StateError> {
+    let mut seed = Vec::with_capacity(33);
+    let read = File::open(path).and_then(|file| file.take(33).read_to_end(&mut seed));
+    read.map_err(io(path, "cannot be read"))?;
+    DaemonKey::from_seed(&Secret::new(seed)).map_err(|_| StateError::Key { path: path.to_owned() })
+}
+
+/// Where the key is.
+#[must_use]
+pub fn key_file(state_dir: &Path) -> PathBuf {
+    state_dir.join("signing.key")
+}
+
+/// Where the journal is.
+#[must_use]
+pub fn journal(state_dir: &Path) -> PathBuf {
+    state_dir.join("journal.db")
+}
+
+fn io(path: &Path, what: &'static str) -> impl FnOnce(std::io::Error) -> StateError {
+    let path = path.to_owned();
+    move |source| StateError::Io { path, what, source }
+}
+
+fn prepare(path: &Path) -> Result<PathBuf, StateError> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(io(path, "cannot be made"))?;
+    let path = path.canonicalize().map_err(io(path, "cannot be found"))?;
+    let metadata = std::fs::metadata(&path).map_err(io(&path, "cannot be looked at"))?;
+    let daemon = rustix::process::geteuid().as_raw();
+    if metadata.uid() != daemon {
+        return Err(StateError::Foreign { path, owner: metadata.uid(), daemon });
+    }
+    if metadata.mode() & 0o077 != 0 {
+        std::fs::set_permissions(&path, Permissions::from_mode(0o700)).map_err(io(&path, "cannot be made private"))?;
+    }
+    Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_daemon_at_a_time_and_nobody_else_looks_in() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("state");
+        let first = StateDir::take(&path).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o700);
+        assert!(matches!(StateDir::take(&path), Err(StateError::Locked { .. })));
+        drop(first);
+        assert!(StateDir::take(&path).is_ok());
+    }
+
+    #[test]
+    fn the_key_is_made_once_kept_private_and_never_silently_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::take(dir.path()).unwrap();
+        let key = state.signing_key().unwrap().public();
+        assert_eq!(state.signing_key().unwrap().public(), key);
+        let file = key_file(state.path());
+        assert_eq!(std::fs::metadata(&file).unwrap().mode() & 0o777, 0o600);
+        std::fs::write(&file, b"short").unwrap();
+        assert!(matches!(state.signing_key(), Err(StateError::Key { .. })));
+    }
+
+    #[test]
+    fn a_path_too_long_for_a_socket_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let refused = StateDir::take(&dir.path().join("x".repeat(120))).unwrap_err();
+        assert!(matches!(refused, StateError::SocketPath { .. }), "{refused}");
+    }
+}

@@ -1,0 +1,247 @@
+//! Approvals: what doors can ask about questions, and the one place where they are answered.
+
+use crate::access::VerifiedPeer;
+use crate::engine::Engine;
+use crate::error::{EngineError, ErrorKind};
+use palyra_journal::{ApprovalFilter, JournalError, Resolve};
+use palyra_policy::{PolicyAction, PolicyRequestContext, PolicyResource};
+use palyra_protocol::approval::MAX_WINDOW_MS;
+use palyra_protocol::{
+    ApprovalDecision, ApprovalId, ApprovalRecord, ApprovalResolution, ApprovalScope, ApprovalState, GrantId,
+    GrantMatcher, GrantRecord, MatchKey, PrincipalKind, Problem, Timestamp,
+};
+use std::time::Duration;
+use tokio::sync::broadcast;
+
+/// The most approvals or grants in one listing.
+const MAX_LISTED: u32 = 1000;
+/// The longest reason.
+const MAX_REASON: usize = 1000;
+
+/// A human's answer.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    /// Which question.
+    pub approval_id: ApprovalId,
+    /// Yes or no.
+    pub decision: ApprovalDecision,
+    /// How long a yes holds.
+    pub scope: ApprovalScope,
+    /// How wide a yes is.
+    pub matcher: GrantMatcher,
+    /// Why.
+    pub reason: Option<String>,
+}
+
+impl Engine {
+    /// Questions, oldest first.
+    ///
+    /// # Errors
+    /// The peer may not see them.
+    pub async fn approvals(&self, peer: &VerifiedPeer, filter: ApprovalFilter) -> Result<Vec<ApprovalRecord>, EngineError> {
+        self.authorize(peer, PolicyAction::ApprovalList, PolicyResource::Daemon, None)?;
+        Ok(self.journal().approvals(filter, MAX_LISTED).await?)
+    }
+
+    /// One question.
+    ///
+    /// # Errors
+    /// There is none, or the peer may not see it.
+    pub async fn approval(&self, peer: &VerifiedPeer, id: &ApprovalId) -> Result<ApprovalRecord, EngineError> {
+        self.authorize(peer, PolicyAction::ApprovalList, PolicyResource::Daemon, None)?;
+        Ok(self.journal().approval(id).await?)
+    }
+
+    /// What is pending now, and every change from now on.
+    ///
+    /// # Errors
+    /// The peer may not see them.
+    pub async fn watch_approvals(
+        &self,
+        peer: &VerifiedPeer,
+    ) -> Result<(Vec<ApprovalRecord>, broadcast::Receiver<ApprovalRecord>), EngineError> {
+        let news = self.approval_news().subscribe();
+        Ok((self.approvals(peer, ApprovalFilter::Pending).await?, news))
+    }
+
+    /// Answers a question. The call that waits goes on at once, whichever door it waits at.
+    ///
+    /// # Errors
+    /// The peer may not answer, the question has ended, or the answer is wider than what was shown.
+    pub async fn decide_approval(&self, peer: &VerifiedPeer, answer: Answer) -> Result<ApprovalRecord, EngineError> {
+        let asked = self.journal().approval(&answer.approval_id).await?;
+        self.may_answer(peer, &asked)?;
+        if asked.state != ApprovalState::Pending {
+            return Err(JournalError::AlreadyResolved { state: asked.state }.into());
+        }
+        let now = self.clock().now();
+        if now >= asked.expires_at {
+            let ended = self.end_question(&asked, ApprovalState::Expired).await?;
+            return Err(JournalError::AlreadyResolved { state: ended.state }.into());
+        }
+        let resolve = match answer.decision {
+            ApprovalDecision::Allow => self.yes(peer, &asked, answer, now)?,
+            ApprovalDecision::Deny => no(peer, &asked, answer, now)?,
+        };
+        let record = self.journal().resolve_approval(resolve).await?;
+        self.announce_approval(&record);
+        Ok(record)
+    }
+
+    fn may_answer(&self, peer: &VerifiedPeer, asked: &ApprovalRecord) -> Result<(), EngineError> {
+        // Not left to policy: a program that could approve could approve itself.
+        if peer.effective().kind() != PrincipalKind::User {
+            return Err(EngineError::new(
+                ErrorKind::Forbidden,
+                Problem::new(
+                    "agents_never_approve",
+                    format!("`{}` is not a person; only people approve", peer.effective()),
+                    "let a person decide",
+                ),
+            ));
+        }
+        let metadata = self.metadata(&asked.tool);
+        let context = PolicyRequestContext {
+            session_id: Some(asked.session.clone()),
+            // A call made in an agent's name is the agent's, whoever typed it.
+            proposed_by: Some(asked.principal.clone()),
+            tool: Some(asked.tool.to_string()),
+            // Answering is not itself the sensitive act.
+            is_sensitive_action: false,
+            ..PolicyRequestContext::for_tool(peer.channel().clone(), metadata, asked.facets.clone())
+        };
+        let resource = PolicyResource::Approval(asked.approval_id.to_string());
+        self.authorize(peer, PolicyAction::ApprovalDecide, resource, Some(context))
+    }
+
+    fn yes(
+        &self,
+        peer: &VerifiedPeer,
+        asked: &ApprovalRecord,
+        answer: Answer,
+        now: Timestamp,
+    ) -> Result<Resolve, EngineError> {
+        if asked.policy_hash != self.policy_hash() {
+            return Err(EngineError::new(
+                ErrorKind::Conflict,
+                Problem::new(
+                    "policy_changed",
+                    "the policy changed after this question was asked; it can only be denied",
+                    "deny it, and have the call proposed again",
+                ),
+            ));
+        }
+        let grant = self.grant(peer, asked, &answer, now)?;
+        Ok(Resolve {
+            approval_id: asked.approval_id.clone(),
+            state: ApprovalState::Allowed,
+            resolution: ApprovalResolution {
+                by: peer.effective().clone(),
+                at: now,
+                scope: answer.scope,
+                matcher: answer.matcher,
+                reason: reason(answer.reason)?,
+                grant: grant.as_ref().map(|(record, _)| record.grant_id.clone()),
+            },
+            grant,
+            problem: None,
+        })
+    }
+
+    /// The standing answer that a yes leaves: none for `once`.
+    fn grant(
+        &self,
+        peer: &VerifiedPeer,
+        asked: &ApprovalRecord,
+        answer: &Answer,
+        now: Timestamp,
+    ) -> Result<Option<(GrantRecord, MatchKey)>, EngineError> {
+        let invalid = |message: String, hint: &str| EngineError::invalid("approval_scope", message, hint);
+        let (session, expires_at) = match answer.scope {
+            ApprovalScope::Once if answer.matcher == GrantMatcher::ExactCall => return Ok(None),
+            ApprovalScope::Once => {
+                return Err(invalid(
+                    "`once` answers this call alone, so it cannot be wider than this call".to_owned(),
+                    "choose `--scope session` or `--scope window` for a wider answer",
+                ));
+            }
+            ApprovalScope::Session => (Some(asked.session.clone()), None),
+            ApprovalScope::Window { ms } if (1..=MAX_WINDOW_MS).contains(&ms) => {
+                (None, Some(now.plus(Duration::from_millis(ms))))
+            }
+            ApprovalScope::Window { .. } => {
+                return Err(invalid("a time window is longer than nothing and at most a day".to_owned(), "try `--for 30m`"));
+            }
+        };
+        let key = MatchKey::of(&answer.matcher, &asked.tool, &asked.call_digest, &asked.facets)
+            .map_err(|e| invalid(e.to_string(), "look at what was asked: `palyra approvals show ID`"))?;
+        let record = GrantRecord {
+            grant_id: GrantId::mint(),
+            approval_id: asked.approval_id.clone(),
+            subject_id: asked.subject_id.clone(),
+            tool: asked.tool.clone(),
+            principal: asked.principal.clone(),
+            session,
+            matcher: answer.matcher.clone(),
+            policy_hash: asked.policy_hash,
+            granted_by: peer.effective().clone(),
+            created_at: now,
+            expires_at,
+            revoked_at: None,
+            uses: 0,
+        };
+        Ok(Some((record, key)))
+    }
+
+    /// Standing answers, newest last.
+    ///
+    /// # Errors
+    /// The peer may not see them.
+    pub async fn grants(&self, peer: &VerifiedPeer) -> Result<Vec<GrantRecord>, EngineError> {
+        self.authorize(peer, PolicyAction::GrantList, PolicyResource::Daemon, None)?;
+        Ok(self.journal().grants(MAX_LISTED).await?)
+    }
+
+    /// Withdraws a standing answer; the next call asks again.
+    ///
+    /// # Errors
+    /// There is none, or the peer may not.
+    pub async fn revoke_grant(&self, peer: &VerifiedPeer, id: &GrantId) -> Result<GrantRecord, EngineError> {
+        self.authorize(peer, PolicyAction::GrantRevoke, PolicyResource::Grant(id.to_string()), None)?;
+        Ok(self.journal().revoke_grant(id, peer.effective()).await?)
+    }
+}
+
+fn no(peer: &VerifiedPeer, asked: &ApprovalRecord, answer: Answer, now: Timestamp) -> Result<Resolve, EngineError> {
+    let reason = reason(answer.reason)?;
+    let because = reason.as_deref().map_or_else(String::new, |text| format!(": {text}"));
+    Ok(Resolve {
+        approval_id: asked.approval_id.clone(),
+        state: ApprovalState::Denied,
+        problem: Some(Problem::new(
+            "approval_denied",
+            format!("`{}` denied the call{because}", peer.effective()),
+            "do something else, or ask why",
+        )),
+        resolution: ApprovalResolution {
+            by: peer.effective().clone(),
+            at: now,
+            scope: ApprovalScope::Once,
+            matcher: GrantMatcher::ExactCall,
+            reason,
+            grant: None,
+        },
+        grant: None,
+    })
+}
+
+fn reason(text: Option<String>) -> Result<Option<String>, EngineError> {
+    match text {
+        Some(text) if text.chars().count() > MAX_REASON => Err(EngineError::invalid(
+            "reason_too_long",
+            format!("a reason has at most {MAX_REASON} characters"),
+            "say it shorter",
+        )),
+        other => Ok(other.filter(|text| !text.is_empty())),
+    }
+}

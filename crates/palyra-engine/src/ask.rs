@@ -1,0 +1,166 @@
+//! Asking without acting: listings, status, explanations, the journal.
+
+use crate::access::VerifiedPeer;
+use crate::engine::Engine;
+use crate::error::{EngineError, ErrorKind};
+use crate::tool_flow::{Proposal, alleged};
+use palyra_journal::{Against, ApprovalFilter, Head, Verdict};
+use palyra_policy::{PolicyAction, PolicyResource};
+use palyra_protocol::{
+    CallId, CallRecord, ChainedEvent, Checkpoint, Digest, JournalId, PublicKey, ToolDecision, ToolDefinition,
+};
+use std::path::PathBuf;
+use tokio::sync::{mpsc, watch};
+
+/// How the engine is doing.
+#[derive(Debug, Clone)]
+pub struct EngineStatus {
+    /// The policy set in force.
+    pub policy_hash: Digest,
+    /// How many rules it has.
+    pub policy_rules: usize,
+    /// The key that signs.
+    pub public_key: PublicKey,
+    /// The journal.
+    pub journal_origin: JournalId,
+    /// Its end.
+    pub journal_head: Head,
+    /// How many tools there are.
+    pub tools: usize,
+    /// How many questions wait.
+    pub pending_approvals: usize,
+    /// How many calls have not ended.
+    pub open_calls: usize,
+    /// Where tools work.
+    pub workspace_root: PathBuf,
+}
+
+/// News of a verification.
+#[derive(Debug)]
+pub enum VerifyNews {
+    /// So many events fitted so far.
+    Progress(u64),
+    /// The end.
+    Done(Result<Verdict, EngineError>),
+}
+
+impl Engine {
+    /// How the engine is doing.
+    ///
+    /// # Errors
+    /// The peer may not know, or the journal cannot be read.
+    pub async fn status(&self, peer: &VerifiedPeer) -> Result<EngineStatus, EngineError> {
+        self.authorize(peer, PolicyAction::DaemonStatus, PolicyResource::Daemon, None)?;
+        let journal_head = *self.journal().head().borrow();
+        Ok(EngineStatus {
+            policy_hash: self.policy_hash(),
+            policy_rules: self.policy().rules().count(),
+            public_key: self.public_key(),
+            journal_origin: self.journal().origin().clone(),
+            journal_head,
+            tools: self.catalog().iter().count(),
+            pending_approvals: self.journal().approvals(ApprovalFilter::Pending, u32::MAX).await?.len(),
+            open_calls: self.live().all().len(),
+            workspace_root: self.workspace().root().to_owned(),
+        })
+    }
+
+    /// The tools, and whether each is allow-listed.
+    ///
+    /// # Errors
+    /// The peer may not know.
+    pub fn tools(&self, peer: &VerifiedPeer) -> Result<Vec<(&ToolDefinition, bool)>, EngineError> {
+        self.authorize(peer, PolicyAction::ToolList, PolicyResource::Daemon, None)?;
+        Ok(self.catalog().iter().map(|tool| (tool, self.config().allowed_tools.contains(&tool.name))).collect())
+    }
+
+    /// One tool, and whether it is allow-listed.
+    ///
+    /// # Errors
+    /// There is none, or the peer may not know.
+    pub fn tool(&self, peer: &VerifiedPeer, name: &str) -> Result<(&ToolDefinition, bool), EngineError> {
+        self.authorize(peer, PolicyAction::ToolList, PolicyResource::Daemon, None)?;
+        let tool = self.catalog().find(name).map_err(|problem| EngineError::new(ErrorKind::NotFound, problem))?;
+        Ok((tool, self.config().allowed_tools.contains(&tool.name)))
+    }
+
+    /// What would be decided about a call, and why. Nothing is recorded or carried out.
+    ///
+    /// # Errors
+    /// The proposal is no call, or the peer may not ask.
+    pub fn explain(&self, peer: &VerifiedPeer, proposal: Proposal) -> Result<(CallRecord, ToolDecision), EngineError> {
+        self.authorize(peer, PolicyAction::PolicyExplain, PolicyResource::PolicySet, None)?;
+        let resolved = self
+            .resolver()
+            .resolve(CallId::mint(), &alleged(peer, proposal))
+            .map_err(|problem| EngineError::new(ErrorKind::Invalid, problem))?;
+        let decision = self.decide_in_full(&resolved.call);
+        Ok((resolved.call.record(), decision))
+    }
+
+    /// Events from `first` on, at most `limit`.
+    ///
+    /// # Errors
+    /// The peer may not read them.
+    pub async fn events(&self, peer: &VerifiedPeer, first: u64, limit: u32) -> Result<Vec<ChainedEvent>, EngineError> {
+        self.authorize(peer, PolicyAction::JournalRead, PolicyResource::Journal, None)?;
+        Ok(self.journal().events(first, limit).await?)
+    }
+
+    /// One event.
+    ///
+    /// # Errors
+    /// There is none, or the peer may not read it.
+    pub async fn event(&self, peer: &VerifiedPeer, seq: u64) -> Result<ChainedEvent, EngineError> {
+        self.authorize(peer, PolicyAction::JournalRead, PolicyResource::Journal, None)?;
+        Ok(self.journal().event(seq).await?)
+    }
+
+    /// Every event about a call.
+    ///
+    /// # Errors
+    /// The peer may not read them.
+    pub async fn events_of_call(&self, peer: &VerifiedPeer, call: &CallId) -> Result<Vec<ChainedEvent>, EngineError> {
+        self.authorize(peer, PolicyAction::JournalRead, PolicyResource::Journal, None)?;
+        Ok(self.journal().events_of_call(call).await?)
+    }
+
+    /// The journal's end, which can be awaited for changes.
+    ///
+    /// # Errors
+    /// The peer may not read it.
+    pub fn watch_journal(&self, peer: &VerifiedPeer) -> Result<watch::Receiver<Head>, EngineError> {
+        self.authorize(peer, PolicyAction::JournalRead, PolicyResource::Journal, None)?;
+        Ok(self.journal().head())
+    }
+
+    /// Verifies the whole journal, on a thread and a connection of its own.
+    ///
+    /// # Errors
+    /// The peer may not.
+    pub fn verify_journal(
+        &self,
+        peer: &VerifiedPeer,
+        checkpoint: Option<Checkpoint>,
+    ) -> Result<mpsc::Receiver<VerifyNews>, EngineError> {
+        self.authorize(peer, PolicyAction::JournalVerify, PolicyResource::Journal, None)?;
+        let against = checkpoint.map(|checkpoint| Against { checkpoint, key: self.public_key() });
+        let path = self.journal().path().to_owned();
+        let (news, receiver) = mpsc::channel(16);
+        tokio::task::spawn_blocking(move || {
+            let mut progress = |seen| drop(news.try_send(VerifyNews::Progress(seen)));
+            let verdict = palyra_journal::verify(&path, against.as_ref(), &mut progress);
+            drop(news.blocking_send(VerifyNews::Done(verdict.map_err(EngineError::from))));
+        });
+        Ok(receiver)
+    }
+
+    /// A signed statement of the journal's length and last hash.
+    ///
+    /// # Errors
+    /// The peer may not.
+    pub fn checkpoint(&self, peer: &VerifiedPeer) -> Result<Checkpoint, EngineError> {
+        self.authorize(peer, PolicyAction::JournalCheckpoint, PolicyResource::Journal, None)?;
+        Ok(self.journal().checkpoint(self.key()))
+    }
+}

@@ -1,0 +1,30 @@
+//! Attest: a signed statement of what really happened.
+
+use crate::engine::Engine;
+use crate::execute::Execution;
+use palyra_protocol::attestation::output_sha256;
+use palyra_protocol::json::JsonRejection;
+use palyra_protocol::{AttestationId, ExecutionStatement, ToolAttestation};
+
+impl Engine {
+    /// States and signs what an execution was.
+    pub(crate) fn attest(&self, execution: &Execution) -> Result<ToolAttestation, JsonRejection> {
+        let Execution { call, decision_id, authority, executor, started_at, finished_at, result } = execution;
+        ExecutionStatement {
+            attestation_id: AttestationId::mint(),
+            call_id: call.id().clone(),
+            tool: call.tool().clone(),
+            call_digest: call.digest(),
+            decision_id: decision_id.clone(),
+            authority: authority.clone(),
+            executor: executor.as_str().to_owned(),
+            sandbox_enforcement: result.enforcement.clone(),
+            started_at: *started_at,
+            finished_at: *finished_at,
+            state: result.state,
+            exit: result.exit.clone(),
+            output_sha256: output_sha256(&result.output)?,
+        }
+        .sign(self.key())
+    }
+}

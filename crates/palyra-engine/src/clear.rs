@@ -1,0 +1,320 @@
+//! Clear: from a decision to a recorded permit, by policy, by a standing grant, or by a human's answer.
+
+use crate::decide::denial;
+use crate::engine::Engine;
+use crate::error::{EngineError, ErrorKind};
+use crate::live::LiveCall;
+use crate::permit::Permit;
+use crate::resolve::ResolvedCall;
+use palyra_journal::{JournalError, OpenCall, Opened, Opening, Recorded, Resolve};
+use palyra_protocol::{
+    ApprovalId, ApprovalRecord, ApprovalResolution, ApprovalScope, ApprovalState, Authority, CallId, CallState,
+    DecisionKind, Digest, GrantMatcher, MatchKey, Principal, Problem, ToolCall, ToolDecision, ToolOutcome,
+};
+use std::sync::Arc;
+use tokio::sync::oneshot;
+
+/// What became of a decided call.
+#[derive(Debug)]
+pub(crate) enum Cleared {
+    /// It may be carried out; the intent is durable.
+    Permitted(Recorded<Permit>),
+    /// It has ended without running.
+    Ended(ToolOutcome),
+    /// It is an earlier call, by its idempotency key.
+    Earlier(CallId),
+}
+
+impl Engine {
+    /// Takes a decided call to its permit, or to its end.
+    pub(crate) async fn clear(
+        &self,
+        resolved: ResolvedCall,
+        decision: ToolDecision,
+        live: &LiveCall,
+    ) -> Result<Cleared, EngineError> {
+        let resolved = match Permit::by_policy(resolved, &decision) {
+            Ok(permit) => return self.start(permit, decision).await?.or_ended(),
+            Err(resolved) => resolved,
+        };
+        if decision.decision == DecisionKind::Deny {
+            let problem = denial(&resolved.call, &decision);
+            return self.open(&resolved.call, &decision, Opening::<()>::Deny(problem)).await?.ended(self).await;
+        }
+        match self.by_grant(resolved, &decision).await? {
+            Attempt::Done(cleared) => Ok(cleared),
+            Attempt::NotCovered(resolved) => self.ask(resolved, decision, live).await,
+        }
+    }
+
+    /// Starts a call that policy alone, or a grant, permits.
+    async fn start(&self, permit: Permit, decision: ToolDecision) -> Result<Attempt, EngineError> {
+        let call = permit.call().clone();
+        let authority = permit.authority().clone();
+        let opened = self.open(&call, &decision, Opening::Start { permit, authority }).await?;
+        match opened {
+            Outcome { inner: Opened::Started(permit), .. } => Ok(Attempt::Done(Cleared::Permitted(permit))),
+            Outcome { inner: Opened::GrantGone, .. } => Ok(Attempt::NotCovered(self.resolve_again(&call)?)),
+            other => other.ended(self).await.map(Attempt::Done),
+        }
+    }
+
+    async fn by_grant(&self, resolved: ResolvedCall, decision: &ToolDecision) -> Result<Attempt, EngineError> {
+        let call = &resolved.call;
+        let keys = MatchKey::candidates(call.tool(), &call.digest(), call.facets());
+        let origin = call.origin();
+        let now = self.clock().now();
+        let grant =
+            self.journal().live_grant(&origin.principal, &origin.session, decision.policy_hash, keys, now).await?;
+        let Some(grant) = grant else { return Ok(Attempt::NotCovered(resolved)) };
+        let basis = (decision.decision, decision.decision_id.clone());
+        match Permit::by_human(resolved, basis, Authority::Grant(grant)) {
+            Ok(permit) => self.start(permit, decision.clone()).await,
+            Err(resolved) => Ok(Attempt::NotCovered(resolved)),
+        }
+    }
+
+    /// Asks a human and waits for the answer.
+    async fn ask(
+        &self,
+        resolved: ResolvedCall,
+        decision: ToolDecision,
+        live: &LiveCall,
+    ) -> Result<Cleared, EngineError> {
+        let approval = self.question(&resolved.call, &decision);
+        let answer = self.await_approval(&approval.approval_id);
+        let opened = self.open(&resolved.call, &decision, Opening::<()>::Ask(Box::new(approval.clone()))).await?;
+        if !matches!(opened.inner, Opened::Asked) {
+            return opened.ended(self).await;
+        }
+        live.update(|now| {
+            now.state = CallState::AwaitingApproval;
+            now.approval = Some(Arc::new(approval.clone()));
+        });
+        drop(self.approval_news().send(approval.clone()));
+        self.after_answer(resolved, approval, answer, live).await
+    }
+
+    /// Waits for a question's end, and starts the call if the answer is yes. A restart comes back in here.
+    pub(crate) async fn after_answer(
+        &self,
+        resolved: ResolvedCall,
+        approval: ApprovalRecord,
+        answer: oneshot::Receiver<ApprovalRecord>,
+        live: &LiveCall,
+    ) -> Result<Cleared, EngineError> {
+        let answered = self.wait(&approval, answer, live).await?;
+        live.update(|now| now.approval = Some(Arc::new(answered.clone())));
+        if answered.state != ApprovalState::Allowed {
+            return self.recorded_end(&answered.call_id).await;
+        }
+        self.start_approved(resolved, &answered).await
+    }
+
+    /// Starts a call that a human has allowed, if it is still the call that was shown, under the same policy.
+    pub(crate) async fn start_approved(
+        &self,
+        resolved: ResolvedCall,
+        approval: &ApprovalRecord,
+    ) -> Result<Cleared, EngineError> {
+        if let Some(problem) = void(approval, &resolved.call, self.policy_hash()) {
+            self.journal()
+                .end_call(&approval.call_id, &[CallState::Approved], CallState::Cancelled, problem)
+                .await?;
+            return self.recorded_end(&approval.call_id).await;
+        }
+        let basis = (DecisionKind::NeedsApproval, approval.decision_id.clone());
+        let authority = Authority::Approval(approval.approval_id.clone());
+        let permit = Permit::by_human(resolved, basis, authority).map_err(|_| {
+            EngineError::new(ErrorKind::Internal, Problem::plain("internal", "an approval did not become a permit"))
+        })?;
+        let recorded = self.journal().start_approved(&approval.call_id, &approval.approval_id, permit).await?;
+        Ok(Cleared::Permitted(recorded))
+    }
+
+    async fn wait(
+        &self,
+        approval: &ApprovalRecord,
+        answer: oneshot::Receiver<ApprovalRecord>,
+        live: &LiveCall,
+    ) -> Result<ApprovalRecord, EngineError> {
+        let left = self.clock().now().until(approval.expires_at);
+        tokio::select! {
+            answered = answer => match answered {
+                Ok(record) => Ok(record),
+                Err(_) => Ok(self.journal().approval(&approval.approval_id).await?),
+            },
+            () = tokio::time::sleep(left) => self.end_question(approval, ApprovalState::Expired).await,
+            () = live.cancel().cancelled() => self.end_question(approval, ApprovalState::Cancelled).await,
+            () = self.closing().cancelled() => Err(EngineError::new(
+                ErrorKind::Unavailable,
+                Problem::new(
+                    "shutting_down",
+                    "the daemon is shutting down; the question stays open",
+                    format!("after the restart, decide it: `palyra approvals show {}`", approval.approval_id),
+                ),
+            )),
+        }
+    }
+
+    /// Ends a question that nobody answered; whoever was faster wins.
+    pub(crate) async fn end_question(
+        &self,
+        approval: &ApprovalRecord,
+        state: ApprovalState,
+    ) -> Result<ApprovalRecord, EngineError> {
+        let problem = match state {
+            ApprovalState::Expired => Problem::new(
+                "approval_expired",
+                "nobody answered the approval in time",
+                "propose the call again when somebody can answer",
+            ),
+            _ => Problem::plain("cancelled", "the call was withdrawn before anybody answered"),
+        };
+        let resolve = Resolve {
+            approval_id: approval.approval_id.clone(),
+            state,
+            resolution: ApprovalResolution {
+                by: Principal::daemon(),
+                at: self.clock().now(),
+                scope: ApprovalScope::Once,
+                matcher: GrantMatcher::ExactCall,
+                reason: None,
+                grant: None,
+            },
+            grant: None,
+            problem: Some(problem),
+        };
+        match self.journal().resolve_approval(resolve).await {
+            Ok(record) => {
+                self.announce_approval(&record);
+                Ok(record)
+            }
+            Err(JournalError::AlreadyResolved { .. }) => Ok(self.journal().approval(&approval.approval_id).await?),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn question(&self, call: &ToolCall, decision: &ToolDecision) -> ApprovalRecord {
+        let now = self.clock().now();
+        let origin = call.origin();
+        ApprovalRecord {
+            approval_id: ApprovalId::mint(),
+            call_id: call.id().clone(),
+            subject_id: call.subject_id(),
+            tool: call.tool().clone(),
+            call_digest: call.digest(),
+            decision_id: decision.decision_id.clone(),
+            policy_hash: decision.policy_hash,
+            risk: self.metadata(call.tool()).risk,
+            principal: origin.principal.clone(),
+            proposed_by: origin.proposed_by.clone(),
+            session: origin.session.clone(),
+            input: call.input().value().clone(),
+            facets: call.facets().clone(),
+            why: decision.summary.clone(),
+            requested_at: now,
+            expires_at: now.plus(self.config().approval_timeout),
+            state: ApprovalState::Pending,
+            resolution: None,
+        }
+    }
+
+    async fn open<P: Send + 'static>(
+        &self,
+        call: &ToolCall,
+        decision: &ToolDecision,
+        opening: Opening<P>,
+    ) -> Result<Outcome<P>, EngineError> {
+        let open = OpenCall {
+            call: call.record(),
+            decision: decision.clone(),
+            run_limit: self.config().max_calls_per_run,
+            opening,
+        };
+        let inner = self.journal().open_call(open).await?;
+        Ok(Outcome { inner, call_id: call.id().clone(), digest: call.digest() })
+    }
+
+    /// The end that the journal holds for a call.
+    async fn recorded_end(&self, call_id: &CallId) -> Result<Cleared, EngineError> {
+        let outcome = self.journal().call(call_id).await?.outcome.ok_or_else(|| {
+            EngineError::new(ErrorKind::Internal, Problem::plain("internal", "a call ended without an outcome"))
+        })?;
+        Ok(Cleared::Ended(outcome))
+    }
+
+    /// A grant vanished between finding and using it: the call is resolved afresh, because its permit was spent.
+    fn resolve_again(&self, call: &ToolCall) -> Result<ResolvedCall, EngineError> {
+        let proposal = crate::recovery::proposal_of(call.record());
+        self.resolver()
+            .resolve(call.id().clone(), &proposal)
+            .map_err(|problem| EngineError::new(ErrorKind::Conflict, problem))
+    }
+}
+
+/// Why an approval no longer holds for the call that would run.
+fn void(approval: &ApprovalRecord, call: &ToolCall, policy_hash: Digest) -> Option<Problem> {
+    if approval.policy_hash != policy_hash {
+        return Some(Problem::new(
+            "policy_changed",
+            "the policy changed after this call was shown, so the answer no longer holds",
+            "propose the call again",
+        ));
+    }
+    (approval.call_digest != call.digest()).then(|| {
+        Problem::new(
+            "call_changed",
+            "what would run is no longer what was shown and approved: a file or program it names has changed",
+            "propose the call again",
+        )
+    })
+}
+
+/// Trying to clear a call without asking.
+enum Attempt {
+    Done(Cleared),
+    NotCovered(ResolvedCall),
+}
+
+impl Attempt {
+    /// For a start that no grant is involved in.
+    fn or_ended(self) -> Result<Cleared, EngineError> {
+        match self {
+            Self::Done(cleared) => Ok(cleared),
+            Self::NotCovered(_) => Err(EngineError::new(
+                ErrorKind::Internal,
+                Problem::plain("internal", "a call that policy allows was not started"),
+            )),
+        }
+    }
+}
+
+/// What opening a call came to, with what is needed to tell it.
+struct Outcome<P> {
+    inner: Opened<P>,
+    call_id: CallId,
+    digest: Digest,
+}
+
+impl<P> Outcome<P> {
+    /// The end of a call that was opened and does not start.
+    async fn ended(self, engine: &Engine) -> Result<Cleared, EngineError> {
+        match self.inner {
+            Opened::Denied | Opened::OverBudget(_) => engine.recorded_end(&self.call_id).await,
+            Opened::Duplicate { call_id, digest } if digest == self.digest => Ok(Cleared::Earlier(call_id)),
+            Opened::Duplicate { call_id, .. } => Err(EngineError::new(
+                ErrorKind::Conflict,
+                Problem::new(
+                    "idempotency_key_reused",
+                    format!("this idempotency key belongs to `{call_id}`, which is another call"),
+                    "use a new key for a new call",
+                ),
+            )),
+            Opened::Started(_) | Opened::Asked | Opened::GrantGone => Err(EngineError::new(
+                ErrorKind::Internal,
+                Problem::plain("internal", "a call was opened in a way that nobody asked for"),
+            )),
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! What the engine is told at start: limits, the allow-list, how processes run.
+
+use palyra_protocol::ToolName;
+use palyra_sandbox::SandboxProcessRunnerPolicy;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// The limits and permissions of tool calls.
+#[derive(Debug, Clone)]
+pub struct ToolCallConfig {
+    /// The tools that may be called at all.
+    pub allowed_tools: BTreeSet<ToolName>,
+    /// How many calls one run may make.
+    pub max_calls_per_run: u64,
+    /// How long an execution may take.
+    pub execution_timeout: Duration,
+    /// How long a human has to answer.
+    pub approval_timeout: Duration,
+    /// How native processes are confined.
+    pub process_runner: SandboxProcessRunnerPolicy,
+    /// Whether WASM skills may run.
+    pub wasm_runtime: WasmRuntime,
+}
+
+/// Whether WASM skills may run. This version has no WASM runtime, so there is one answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WasmRuntime {
+    /// No skill runs.
+    Disabled,
+}

@@ -1,0 +1,237 @@
+//! The engine: the parts that the path runs on, put together once.
+
+use crate::catalog::ToolCatalog;
+use crate::config::ToolCallConfig;
+use crate::live::LiveCalls;
+use crate::resolve::Resolver;
+use crate::workspace::Workspace;
+use palyra_journal::JournalStore;
+use palyra_policy::PolicyEngine;
+use palyra_protocol::{
+    ApprovalId, ApprovalRecord, CallState, Clock, DaemonKey, Digest, JournalEvent, PublicKey, ToolMetadata, ToolName,
+};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::{broadcast, oneshot};
+use tokio_util::sync::CancellationToken;
+
+/// How many approval changes a slow watcher may lag behind before it is told to look again.
+const APPROVAL_BACKLOG: usize = 1024;
+
+/// What the engine is made of.
+#[derive(Debug)]
+pub struct EngineParts {
+    /// The policies.
+    pub policy: PolicyEngine,
+    /// The journal.
+    pub journal: JournalStore,
+    /// The workspace.
+    pub workspace: Workspace,
+    /// Limits and permissions.
+    pub config: ToolCallConfig,
+    /// The key that signs.
+    pub key: DaemonKey,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+}
+
+/// The engine. Cloning gives another handle to the same one.
+#[derive(Debug, Clone)]
+pub struct Engine {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    policy: PolicyEngine,
+    policy_hash: Digest,
+    journal: JournalStore,
+    workspace: Arc<Workspace>,
+    config: ToolCallConfig,
+    key: DaemonKey,
+    clock: Arc<dyn Clock>,
+    catalog: ToolCatalog,
+    metadata: HashMap<ToolName, ToolMetadata>,
+    live: LiveCalls,
+    waiters: Mutex<HashMap<ApprovalId, oneshot::Sender<ApprovalRecord>>>,
+    approval_news: broadcast::Sender<ApprovalRecord>,
+    closing: CancellationToken,
+}
+
+/// Why the engine could not be put together.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A tool's definition is broken.
+    #[error(transparent)]
+    Catalog(#[from] crate::catalog::CatalogError),
+    /// The configuration names a tool that does not exist.
+    #[error("`allowed_tools` names `{name}`, which does not exist; the tools are {known}")]
+    UnknownTool {
+        /// The name.
+        name: ToolName,
+        /// Those that exist.
+        known: String,
+    },
+}
+
+impl Engine {
+    /// Puts the parts together.
+    ///
+    /// # Errors
+    /// A definition is broken, or the configuration names what does not exist.
+    pub fn new(parts: EngineParts) -> Result<Self, StartError> {
+        let EngineParts { policy, journal, workspace, config, key, clock } = parts;
+        let catalog = ToolCatalog::builtin()?;
+        let metadata: HashMap<_, _> = catalog.iter().map(|tool| (tool.name.clone(), tool.metadata())).collect();
+        if let Some(name) = config.allowed_tools.iter().find(|name| !metadata.contains_key(name)) {
+            let known = catalog.iter().map(|tool| tool.name.as_str()).collect::<Vec<_>>().join(", ");
+            return Err(StartError::UnknownTool { name: name.clone(), known });
+        }
+        let policy_hash = policy.policy_hash();
+        Ok(Self {
+            inner: Arc::new(Inner {
+                policy,
+                policy_hash,
+                journal,
+                workspace: Arc::new(workspace),
+                config,
+                key,
+                clock,
+                catalog,
+                metadata,
+                live: LiveCalls::default(),
+                waiters: Mutex::default(),
+                approval_news: broadcast::Sender::new(APPROVAL_BACKLOG),
+                closing: CancellationToken::new(),
+            }),
+        })
+    }
+
+    /// Records that the daemon serves from now on.
+    ///
+    /// # Errors
+    /// It could not be made durable.
+    pub async fn note_start(&self, version: &str) -> Result<(), palyra_journal::JournalError> {
+        let event = JournalEvent::DaemonStarted {
+            version: version.to_owned(),
+            public_key: self.public_key(),
+            policy_hash: self.policy_hash(),
+        };
+        self.journal().note(&event).await.map(drop)
+    }
+
+    /// Ends in good order: questions stay open for the next start, executions get `grace` to finish and are then
+    /// cancelled, and their outcomes are recorded.
+    pub async fn shut_down(&self, grace: Duration) {
+        self.inner.closing.cancel();
+        let executing = |engine: &Self| {
+            let live = engine.live().all();
+            live.into_iter().map(|call| (call.follow(), call)).filter(|((now, _), _)| now.state == CallState::Executing)
+        };
+        let finished = async {
+            for ((_, mut news), _) in executing(self) {
+                while news.recv().await.is_ok_and(|update| !update.state.is_terminal()) {}
+            }
+        };
+        if tokio::time::timeout(grace, finished).await.is_err() {
+            let stuck: Vec<_> = executing(self).collect();
+            for (_, call) in &stuck {
+                call.cancel().cancel();
+            }
+            for ((_, mut news), _) in stuck {
+                while news.recv().await.is_ok_and(|update| !update.state.is_terminal()) {}
+            }
+        }
+        if let Err(error) = self.journal().note(&JournalEvent::DaemonStopped {}).await {
+            tracing::error!(error = &error as &dyn std::error::Error, "the end could not be recorded");
+        }
+    }
+
+    /// Every tool that can be proposed.
+    #[must_use]
+    pub fn catalog(&self) -> &ToolCatalog {
+        &self.inner.catalog
+    }
+
+    /// Limits and permissions.
+    #[must_use]
+    pub fn config(&self) -> &ToolCallConfig {
+        &self.inner.config
+    }
+
+    /// The key that everybody may know.
+    #[must_use]
+    pub fn public_key(&self) -> PublicKey {
+        self.inner.key.public()
+    }
+
+    /// The policy set in force.
+    #[must_use]
+    pub fn policy_hash(&self) -> Digest {
+        self.inner.policy_hash
+    }
+
+    pub(crate) fn policy(&self) -> &PolicyEngine {
+        &self.inner.policy
+    }
+
+    pub(crate) fn journal(&self) -> &JournalStore {
+        &self.inner.journal
+    }
+
+    pub(crate) fn workspace(&self) -> &Arc<Workspace> {
+        &self.inner.workspace
+    }
+
+    pub(crate) fn key(&self) -> &DaemonKey {
+        &self.inner.key
+    }
+
+    pub(crate) fn clock(&self) -> &dyn Clock {
+        &*self.inner.clock
+    }
+
+    pub(crate) fn live(&self) -> &LiveCalls {
+        &self.inner.live
+    }
+
+    pub(crate) fn closing(&self) -> &CancellationToken {
+        &self.inner.closing
+    }
+
+    pub(crate) fn approval_news(&self) -> &broadcast::Sender<ApprovalRecord> {
+        &self.inner.approval_news
+    }
+
+    pub(crate) fn resolver(&self) -> Resolver<'_> {
+        Resolver { catalog: self.catalog(), workspace: self.workspace(), config: self.config() }
+    }
+
+    /// What decisions need to know about a tool. A tool without an entry counts as having every capability.
+    pub(crate) fn metadata(&self, tool: &ToolName) -> &ToolMetadata {
+        static UNKNOWN: std::sync::LazyLock<ToolMetadata> = std::sync::LazyLock::new(|| ToolMetadata {
+            capabilities: palyra_protocol::ToolCapability::ALL.into(),
+            risk: palyra_protocol::RiskLevel::Critical,
+        });
+        self.inner.metadata.get(tool).unwrap_or(&UNKNOWN)
+    }
+
+    /// Enters a wait for an approval's end. Entered before the question is recorded, so that no answer is missed.
+    pub(crate) fn await_approval(&self, id: &ApprovalId) -> oneshot::Receiver<ApprovalRecord> {
+        let (answer, wait) = oneshot::channel();
+        self.inner.waiters.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone(), answer);
+        wait
+    }
+
+    /// Tells the call that waits, and everybody who watches, how an approval ended.
+    pub(crate) fn announce_approval(&self, record: &ApprovalRecord) {
+        let waiter =
+            self.inner.waiters.lock().unwrap_or_else(PoisonError::into_inner).remove(&record.approval_id);
+        if let Some(waiter) = waiter {
+            // A waiter that has gone finds the answer in the journal.
+            drop(waiter.send(record.clone()));
+        }
+        drop(self.approval_news().send(record.clone()));
+    }
+}

@@ -1,0 +1,72 @@
+//! What a caller of the engine can be told, by whose fault.
+
+use palyra_journal::JournalError;
+use palyra_protocol::Problem;
+
+/// Whose fault an error is; doors map it to their own status codes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// The request makes no sense.
+    Invalid,
+    /// The thing does not exist.
+    NotFound,
+    /// The caller may not.
+    Forbidden,
+    /// Too late, or twice.
+    Conflict,
+    /// The host cannot now.
+    Unavailable,
+    /// A bug.
+    Internal,
+}
+
+/// A refusal or failure.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", problem.message)]
+pub struct EngineError {
+    /// Whose fault.
+    pub kind: ErrorKind,
+    /// Code, message, hint: what the caller is told.
+    pub problem: Problem,
+    /// The chain, for the log.
+    #[source]
+    source: Option<JournalError>,
+}
+
+impl EngineError {
+    /// A refusal.
+    #[must_use]
+    pub fn new(kind: ErrorKind, problem: Problem) -> Self {
+        Self { kind, problem, source: None }
+    }
+
+    /// The request makes no sense.
+    #[must_use]
+    pub fn invalid(code: &str, message: impl Into<String>, hint: &str) -> Self {
+        Self::new(ErrorKind::Invalid, Problem::new(code, message, hint))
+    }
+}
+
+impl From<JournalError> for EngineError {
+    fn from(error: JournalError) -> Self {
+        let kind = match error {
+            JournalError::NotFound { .. } => ErrorKind::NotFound,
+            JournalError::AlreadyResolved { .. } | JournalError::CallMoved { .. } | JournalError::AlreadyRevoked => {
+                ErrorKind::Conflict
+            }
+            JournalError::DiskFull | JournalError::Closed | JournalError::Database(_) => ErrorKind::Unavailable,
+            JournalError::Damaged(_) | JournalError::Format { .. } | JournalError::Event { .. } => ErrorKind::Internal,
+        };
+        let hint = match error {
+            JournalError::NotFound { what: "approval", .. } => Some("`palyra approvals list` shows what is pending"),
+            JournalError::NotFound { what: "grant", .. } => Some("`palyra grants list` shows them"),
+            JournalError::DiskFull => Some("free some space, then try again"),
+            JournalError::Database(_) => Some("see the daemon's log, and `palyra doctor`"),
+            JournalError::Damaged(_) => Some("run `palyra journal verify`"),
+            _ => None,
+        };
+        let problem =
+            Problem { code: error.code().to_owned(), message: error.to_string(), hint: hint.map(str::to_owned) };
+        Self { kind, problem, source: Some(error) }
+    }
+}

@@ -1,0 +1,39 @@
+//! The engine: the one path from a proposal to a verified record.
+//!
+//! Open [`tool_flow`] first: it is the path, as one function. Each step has a file of its own: [`resolve`], [`decide`],
+//! [`clear`] (approve and record), [`execute`], [`attest`]. Doors call [`Engine`]; they hold no rules. The engine knows no
+//! transport.
+
+mod access;
+mod approvals;
+mod ask;
+mod attest;
+pub mod builtin;
+mod catalog;
+mod clear;
+mod config;
+mod decide;
+mod engine;
+mod error;
+mod execute;
+mod live;
+mod permit;
+mod process;
+mod recovery;
+mod resolve;
+mod tool_flow;
+mod work;
+pub mod workspace;
+
+pub use access::VerifiedPeer;
+pub use approvals::Answer;
+pub use ask::{EngineStatus, VerifyNews};
+pub use catalog::ToolCatalog;
+pub use config::{ToolCallConfig, WasmRuntime};
+pub use engine::{Engine, EngineParts, StartError};
+pub use error::{EngineError, ErrorKind};
+pub use live::CallUpdate;
+pub use palyra_journal::ApprovalFilter;
+pub use permit::Permit;
+pub use recovery::Recovered;
+pub use tool_flow::{CallInProgress, Proposal};

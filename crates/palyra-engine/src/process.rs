@@ -1,0 +1,112 @@
+//! `palyra.process.run`: a native program in Tier B or Tier C.
+
+use crate::execute::{Executed, printable, timed_out};
+use crate::resolve::sandbox_problem;
+use crate::work::RunWork;
+use palyra_protocol::{CallState, Problem};
+use palyra_sandbox::{
+    CancelSignal, LimitHit, ProcessExit, ProcessOutcome, SandboxError, SandboxProcessRunnerPolicy,
+    run_constrained_process,
+};
+use serde_json::{Value, json};
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// Runs a program on a thread of its own and tells what really happened.
+pub(crate) async fn run(
+    mut policy: SandboxProcessRunnerPolicy,
+    work: RunWork,
+    limit: Duration,
+    cancel: &CancellationToken,
+) -> Executed {
+    let limit = work.timeout.map_or(limit, |wanted| wanted.min(limit));
+    let limit_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
+    policy.wall_clock_limit_ms = policy.wall_clock_limit_ms.min(limit_ms);
+    let wall_clock = Duration::from_millis(policy.wall_clock_limit_ms);
+    let (handle, signal) = match CancelSignal::new() {
+        Ok(pair) => pair,
+        Err(error) => return refused(&error),
+    };
+    let mut task = tokio::task::spawn_blocking(move || {
+        run_constrained_process(&policy, &work.executable, &work.request, &signal, &mut ())
+    });
+    let joined = tokio::select! {
+        joined = &mut task => joined,
+        () = cancel.cancelled() => {
+            handle.cancel();
+            task.await
+        }
+    };
+    match joined {
+        Ok(Ok(outcome)) => told(outcome, wall_clock),
+        Ok(Err(error)) => refused(&error),
+        Err(panic) => {
+            tracing::error!(%panic, "the sandbox runner panicked");
+            not_run(Problem::plain("internal", "the process runner failed; the daemon's log says how"))
+        }
+    }
+}
+
+fn refused(error: &SandboxError) -> Executed {
+    tracing::warn!(error = error as &dyn std::error::Error, "a process was not run");
+    not_run(sandbox_problem(error))
+}
+
+/// Nothing of the command ran, so nothing was enforced.
+fn not_run(problem: Problem) -> Executed {
+    Executed {
+        state: CallState::Failed,
+        output: Value::Null,
+        problem: Some(problem),
+        exit: None,
+        enforcement: json!({ "tier": "none", "backend": "none", "layers": [] }),
+    }
+}
+
+fn told(outcome: ProcessOutcome, wall_clock: Duration) -> Executed {
+    let enforcement = serde_json::to_value(&outcome.enforcement)
+        .unwrap_or_else(|e| json!({ "error": format!("the enforcement cannot be told: {e}") }));
+    let (exit_code, signal, exit) = match outcome.exit {
+        ProcessExit::Code(code) => (Some(code), None, format!("code {code}")),
+        ProcessExit::Signal(signal) => (None, Some(signal), format!("signal {signal}")),
+    };
+    let problem = problem(&outcome, wall_clock, &exit);
+    let state = match (&problem, outcome.ended_by) {
+        (None, _) => CallState::Succeeded,
+        (Some(_), Some(LimitHit::Cancelled)) => CallState::Cancelled,
+        (Some(_), _) => CallState::Failed,
+    };
+    let (stdout, stdout_encoding) = printable(outcome.stdout.bytes);
+    let (stderr, stderr_encoding) = printable(outcome.stderr.bytes);
+    let ms = |d: Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
+    let output = json!({
+        "exit_code": exit_code, "signal": signal, "ended_by": outcome.ended_by,
+        "stdout": stdout, "stdout_encoding": stdout_encoding,
+        "stdout_total_bytes": outcome.stdout.total_bytes, "stdout_truncated": outcome.stdout.truncated,
+        "stderr": stderr, "stderr_encoding": stderr_encoding,
+        "stderr_total_bytes": outcome.stderr.total_bytes, "stderr_truncated": outcome.stderr.truncated,
+        "duration_ms": ms(outcome.duration), "cpu_time_ms": ms(outcome.cpu_time),
+        "peak_memory_bytes": outcome.peak_memory_bytes,
+    });
+    Executed { state, output, problem, exit: Some(exit), enforcement }
+}
+
+fn problem(outcome: &ProcessOutcome, wall_clock: Duration, exit: &str) -> Option<Problem> {
+    let limit = |what: &str, key: &str| {
+        Some(Problem::new("limit_reached", format!("the {what} limit ended the process"), format!("do less, or raise `{key}` in palyra.toml")))
+    };
+    match outcome.ended_by {
+        Some(LimitHit::Cancelled) => Some(Problem::plain("cancelled", "the call was cancelled; the process was ended")),
+        Some(LimitHit::WallClock) => Some(timed_out(wall_clock)),
+        Some(LimitHit::CpuTime) => limit("CPU time", "cpu_time_limit_ms"),
+        Some(LimitHit::Memory) => limit("memory", "memory_limit_bytes"),
+        Some(LimitHit::Output) => limit("output", "max_output_bytes"),
+        Some(LimitHit::FileSize) => limit("file size", "max_file_size_bytes"),
+        Some(LimitHit::Processes) if !outcome.exit.success() => limit("process", "max_processes"),
+        Some(LimitHit::Seccomp) => {
+            Some(Problem::plain("syscall_denied", "the process made a system call that the sandbox never allows"))
+        }
+        _ if outcome.exit.success() => None,
+        _ => Some(Problem::plain("nonzero_exit", format!("the process ended with {exit}"))),
+    }
+}

@@ -1,0 +1,138 @@
+//! Resolve: from what a caller alleges to a call that can be decided.
+//!
+//! The tool is known, the input valid and canonical, every path free of links, the program the one that would really
+//! run. What is resolved here is shown to policy and to people, and the very same values are executed later.
+
+use crate::catalog::ToolCatalog;
+use crate::config::ToolCallConfig;
+use crate::work::Work;
+use crate::workspace::{FileError, PatchPlan, ResolvedPath, Workspace};
+use palyra_protocol::call::ToolCallParts;
+use palyra_protocol::{CallId, CanonicalJson, FacetRule, Facets, Problem, ToolCall, ToolDefinition, ToolProposal};
+use palyra_sandbox::{ResolvedExecutable, SandboxError, resolve_executable};
+use serde_json::Value;
+use std::collections::HashMap;
+
+/// A call, and the work it stands for.
+#[derive(Debug)]
+pub(crate) struct ResolvedCall {
+    pub(crate) call: ToolCall,
+    pub(crate) work: Work,
+}
+
+/// Everything that resolving needs to know.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Resolver<'a> {
+    pub(crate) catalog: &'a ToolCatalog,
+    pub(crate) workspace: &'a Workspace,
+    pub(crate) config: &'a ToolCallConfig,
+}
+
+impl Resolver<'_> {
+    /// Resolves a proposal under a call id.
+    pub(crate) fn resolve(self, id: CallId, proposal: &ToolProposal) -> Result<ResolvedCall, Problem> {
+        let definition = self.catalog.find(&proposal.tool)?;
+        let input = CanonicalJson::parse(&proposal.input).map_err(|e| {
+            Problem::new(e.code(), e.to_string(), format!("see an example: `palyra tools show {}`", definition.name))
+        })?;
+        self.catalog.validate(&definition.name, input.value())?;
+        let mut targets = self.targets(definition, input.value())?;
+        let work = Work::new(definition, input.value(), &mut targets, self)?;
+        let parts = ToolCallParts {
+            id,
+            tool: definition.name.clone(),
+            input,
+            workspace_root: self.workspace.root().to_string_lossy().into_owned(),
+            facets: targets.facets,
+            origin: proposal.origin.clone(),
+            idempotency_key: proposal.idempotency_key.clone(),
+        };
+        let call = ToolCall::new(parts).map_err(|e| Problem::plain(e.code(), e.to_string()))?;
+        Ok(ResolvedCall { call, work })
+    }
+
+    /// Follows the definition's rules: from input to what it names in the world.
+    fn targets(self, definition: &ToolDefinition, input: &Value) -> Result<Targets, Problem> {
+        let mut targets = Targets::default();
+        // The directory comes first: where a program is looked for depends on it.
+        for rule in &definition.facets {
+            if let FacetRule::WorkingDirectory(pointer) = *rule {
+                let path = self.path(input, pointer)?;
+                targets.facets.working_directory = Some(path.as_str().to_owned());
+                targets.paths.insert(pointer, path);
+            }
+        }
+        for rule in &definition.facets {
+            self.apply(*rule, input, &mut targets)?;
+        }
+        Ok(targets)
+    }
+
+    fn apply(self, rule: FacetRule, input: &Value, targets: &mut Targets) -> Result<(), Problem> {
+        match rule {
+            FacetRule::WorkingDirectory(_) => {}
+            FacetRule::PathRead(pointer) => {
+                let path = self.path(input, pointer)?;
+                targets.facets.paths_read.push(path.as_str().to_owned());
+                targets.paths.insert(pointer, path);
+            }
+            FacetRule::PathWritten(pointer) => {
+                let path = self.path(input, pointer)?;
+                path.refuse_protected().map_err(|e| file_problem(&e))?;
+                targets.facets.paths_written.push(path.as_str().to_owned());
+                targets.paths.insert(pointer, path);
+            }
+            FacetRule::PatchTargets(pointer) => {
+                let diff = input.pointer(pointer).and_then(Value::as_str).unwrap_or("");
+                let plan = self.workspace.plan_patch(diff).map_err(|e| file_problem(&e))?;
+                let written = plan.paths_written();
+                targets.facets.paths_written = written.all().iter().map(|p| p.as_str().to_owned()).collect();
+                targets.patch = Some(plan);
+            }
+            FacetRule::Argv(pointer) => self.argv(pointer, input, targets)?,
+        }
+        Ok(())
+    }
+
+    fn argv(self, pointer: &str, input: &Value, targets: &mut Targets) -> Result<(), Problem> {
+        let words = input.pointer(pointer).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        let argv: Vec<String> = words.iter().filter_map(Value::as_str).map(str::to_owned).collect();
+        let directory = self.absolute(targets.facets.working_directory.as_deref().unwrap_or("."));
+        let executable =
+            resolve_executable(&self.config.process_runner, &argv, &directory).map_err(|e| sandbox_problem(&e))?;
+        targets.facets.executable = Some(executable.path().to_string_lossy().into_owned());
+        targets.facets.argv = argv;
+        targets.executable = Some(executable);
+        Ok(())
+    }
+
+    fn path(self, input: &Value, pointer: &str) -> Result<ResolvedPath, Problem> {
+        let text = input.pointer(pointer).and_then(Value::as_str).unwrap_or(".");
+        self.workspace.resolve(text).map_err(|e| file_problem(&e))
+    }
+
+    /// Where a workspace path is on this host.
+    pub(crate) fn absolute(self, relative: &str) -> std::path::PathBuf {
+        match relative {
+            "." => self.workspace.root().to_owned(),
+            path => self.workspace.root().join(path),
+        }
+    }
+}
+
+/// What a call's input names in the world.
+#[derive(Debug, Default)]
+pub(crate) struct Targets {
+    pub(crate) facets: Facets,
+    pub(crate) paths: HashMap<&'static str, ResolvedPath>,
+    pub(crate) patch: Option<PatchPlan>,
+    pub(crate) executable: Option<ResolvedExecutable>,
+}
+
+pub(crate) fn file_problem(error: &FileError) -> Problem {
+    Problem::plain(error.code(), error.to_string())
+}
+
+pub(crate) fn sandbox_problem(error: &SandboxError) -> Problem {
+    Problem { code: error.code().to_owned(), message: error.to_string(), hint: error.hint() }
+}

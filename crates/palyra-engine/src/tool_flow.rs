@@ -1,0 +1,274 @@
+//! The one path of a tool call. Every door calls it; none has a flow of its own.
+//!
+//! ```text
+//! bytes ──resolve──▶ ToolCall ──decide──▶ ToolDecision ──clear──▶ Recorded<Permit>
+//!       ──execute──▶ Execution ──attest──▶ ToolAttestation ──record──▶ ToolOutcome
+//! ```
+//!
+//! The intent is durable before the effect and the outcome before the answer. A call runs in a task of its own: losing
+//! the connection that proposed it loses neither the call nor its outcome.
+
+use crate::access::VerifiedPeer;
+use crate::clear::Cleared;
+use crate::engine::Engine;
+use crate::error::{EngineError, ErrorKind};
+use crate::live::{CallUpdate, LiveCall};
+use crate::permit::Permit;
+use palyra_journal::Recorded;
+use palyra_policy::{PolicyAction, PolicyRequestContext, PolicyResource};
+use palyra_protocol::{
+    CallId, CallState, Digest, IdempotencyKey, JournalEvent, Origin, Problem, RunId, SessionId, ToolOutcome,
+    ToolProposal,
+};
+use std::sync::Arc;
+use tokio::sync::{broadcast, oneshot};
+
+/// What a door hands over: who asks is the peer, the rest is alleged.
+#[derive(Debug, Clone, Default)]
+pub struct Proposal {
+    /// The tool's name as it was sent.
+    pub tool: String,
+    /// The input as it was sent.
+    pub input: Vec<u8>,
+    /// The session, if the caller names one.
+    pub session: Option<SessionId>,
+    /// The run, if the caller names one.
+    pub run: Option<RunId>,
+    /// The caller's promise that a repetition is the same call.
+    pub idempotency_key: Option<IdempotencyKey>,
+}
+
+/// A call under way: its states as they come, and its end.
+#[derive(Debug)]
+pub struct CallInProgress {
+    /// The call's id.
+    pub call_id: CallId,
+    /// Its states.
+    pub updates: broadcast::Receiver<CallUpdate>,
+    /// Its end. An error means that nothing was carried out that is not recorded.
+    pub end: oneshot::Receiver<Result<CallUpdate, EngineError>>,
+}
+
+impl Engine {
+    /// Proposes a call. It goes its way whether or not anybody keeps listening.
+    #[must_use]
+    pub fn propose(&self, peer: &VerifiedPeer, proposal: Proposal) -> CallInProgress {
+        let proposal = alleged(peer, proposal);
+        let call_id = CallId::mint();
+        let live = self.live().enter(&call_id, &proposal.tool, &proposal.origin, CallState::Proposed);
+        let (_, updates) = live.follow();
+        let (ended, end) = oneshot::channel();
+        let engine = self.clone();
+        let id = call_id.clone();
+        tokio::spawn(async move {
+            let result = engine.run_tool_call(&id, &proposal, &live).await;
+            let result = engine.conclude(&id, &live, result).await;
+            // Whoever proposed may have gone; the journal keeps the outcome.
+            drop(ended.send(result));
+        });
+        CallInProgress { call_id, updates, end }
+    }
+
+    /// The path itself: this is the diagram above as code.
+    async fn run_tool_call(
+        &self,
+        id: &CallId,
+        proposal: &ToolProposal,
+        live: &LiveCall,
+    ) -> Result<Ending, EngineError> {
+        let resolved = match self.resolver().resolve(id.clone(), proposal) {
+            Ok(resolved) => resolved,
+            Err(problem) => return self.record_rejection(id, proposal, problem).await.map(Ending::Own),
+        };
+        let decision = self.decide(&resolved.call);
+        live.update(|now| now.decision = Some(Arc::new(decision.clone())));
+        match self.clear(resolved, decision, live).await? {
+            Cleared::Permitted(permit) => self.carry_out(permit, live).await.map(Ending::Own),
+            Cleared::Ended(outcome) => Ok(Ending::Own(outcome)),
+            Cleared::Earlier(call_id) => Ok(Ending::Earlier(call_id)),
+        }
+    }
+
+    /// The second half of the path: everything after the intent is durable.
+    pub(crate) async fn carry_out(
+        &self,
+        permit: Recorded<Permit>,
+        live: &LiveCall,
+    ) -> Result<ToolOutcome, EngineError> {
+        live.update(|now| now.state = CallState::Executing);
+        let execution = self.execute(permit, live.cancel()).await;
+        let attestation = self.attest(&execution).map_err(|e| {
+            EngineError::new(ErrorKind::Internal, Problem::plain("attestation_failed", e.to_string()))
+        })?;
+        let result = execution.result;
+        let recorded = self.journal().finish_call(result.state, result.output, result.problem, attestation).await;
+        recorded.map_err(|error| {
+            // The effect has happened and its outcome is not on the disk: the next start records `indeterminate`.
+            tracing::error!(error = &error as &dyn std::error::Error, "an outcome could not be recorded");
+            error.into()
+        })
+    }
+
+    async fn record_rejection(
+        &self,
+        id: &CallId,
+        proposal: &ToolProposal,
+        problem: Problem,
+    ) -> Result<ToolOutcome, EngineError> {
+        let event = JournalEvent::ToolRejected {
+            call_id: id.clone(),
+            tool: proposal.tool.chars().take(128).filter(|c| !c.is_control()).collect(),
+            input_sha256: Digest::of(&proposal.input),
+            origin: Box::new(proposal.origin.clone()),
+            problem: problem.clone(),
+        };
+        self.journal().note(&event).await?;
+        Ok(ToolOutcome {
+            call_id: id.clone(),
+            state: CallState::Rejected,
+            output: None,
+            problem: Some(problem),
+            attestation: None,
+            ended_at: self.clock().now(),
+        })
+    }
+
+    /// Tells the followers how a call ended and lets it go.
+    pub(crate) async fn conclude(
+        &self,
+        id: &CallId,
+        live: &LiveCall,
+        result: Result<Ending, EngineError>,
+    ) -> Result<CallUpdate, EngineError> {
+        let update = match result {
+            Ok(Ending::Own(outcome)) => {
+                live.update(|now| {
+                    now.state = outcome.state;
+                    now.outcome = Some(Arc::new(outcome));
+                });
+                Ok(live.follow().0)
+            }
+            Ok(Ending::Earlier(earlier)) => {
+                self.live().leave(id);
+                return self.end_of(&earlier).await.map(|update| CallUpdate { replayed: true, ..update });
+            }
+            Err(error) => Err(error),
+        };
+        self.live().leave(id);
+        update
+    }
+
+    /// Waits for the end of a call, wherever it stands.
+    async fn end_of(&self, call_id: &CallId) -> Result<CallUpdate, EngineError> {
+        // The one that is under way is asked first, so that an end between the two questions is not missed.
+        let live = self.live().get(call_id);
+        let stored = self.call_update(call_id).await?;
+        if stored.state.is_terminal() {
+            return Ok(stored);
+        }
+        if let Some(live) = live {
+            let (now, mut news) = live.follow();
+            drop(live);
+            if now.state.is_terminal() && now.outcome.is_some() {
+                return Ok(now);
+            }
+            while let Ok(update) = news.recv().await {
+                if update.outcome.is_some() {
+                    return Ok(update);
+                }
+            }
+        }
+        self.call_update(call_id).await
+    }
+
+    /// A call as the journal knows it.
+    ///
+    /// # Errors
+    /// There is none, or the peer may not see it.
+    pub async fn call(&self, peer: &VerifiedPeer, call_id: &CallId) -> Result<CallUpdate, EngineError> {
+        self.authorize_call(peer, PolicyAction::CallRead, call_id).await?;
+        self.call_update(call_id).await
+    }
+
+    /// Waits until a call ends and returns its end.
+    ///
+    /// # Errors
+    /// There is none, or the peer may not see it.
+    pub async fn follow(&self, peer: &VerifiedPeer, call_id: &CallId) -> Result<CallUpdate, EngineError> {
+        self.authorize_call(peer, PolicyAction::CallRead, call_id).await?;
+        self.end_of(call_id).await
+    }
+
+    /// Withdraws a call that waits, or ends one that runs; returns its end.
+    ///
+    /// # Errors
+    /// There is none, the peer may not, or it has ended already.
+    pub async fn cancel(&self, peer: &VerifiedPeer, call_id: &CallId) -> Result<CallUpdate, EngineError> {
+        self.authorize_call(peer, PolicyAction::CallCancel, call_id).await?;
+        let now = self.call_update(call_id).await?;
+        if now.state.is_terminal() {
+            let message = format!("the call has ended already: {}", now.state.as_str());
+            return Err(EngineError::new(ErrorKind::Conflict, Problem::plain("call_moved", message)));
+        }
+        if let Some(live) = self.live().get(call_id) {
+            live.cancel().cancel();
+        }
+        self.end_of(call_id).await
+    }
+
+    async fn authorize_call(
+        &self,
+        peer: &VerifiedPeer,
+        action: PolicyAction,
+        call_id: &CallId,
+    ) -> Result<(), EngineError> {
+        let owner = self.journal().call(call_id).await?.principal;
+        let context = PolicyRequestContext { owned_by: Some(owner), ..PolicyRequestContext::new(peer.channel().clone()) };
+        self.authorize(peer, action, PolicyResource::Call(call_id.to_string()), Some(context))
+    }
+
+    async fn call_update(&self, call_id: &CallId) -> Result<CallUpdate, EngineError> {
+        let view = self.journal().call(call_id).await?;
+        let approval = match self.journal().approval_of_call(call_id).await {
+            Ok(approval) => Some(Arc::new(approval)),
+            Err(palyra_journal::JournalError::NotFound { .. }) => None,
+            Err(error) => return Err(error.into()),
+        };
+        Ok(CallUpdate {
+            call_id: view.call_id,
+            state: view.state,
+            tool: view.tool.to_string(),
+            session: view.session,
+            run: view.run,
+            decision: None,
+            approval,
+            outcome: view.outcome.map(Arc::new),
+            replayed: false,
+        })
+    }
+}
+
+/// How a call's way ended: with an outcome of its own, or at an earlier call with the same key.
+pub(crate) enum Ending {
+    Own(ToolOutcome),
+    Earlier(CallId),
+}
+
+/// The proposal with its origin: what the door has established, not what the caller says of itself.
+pub(crate) fn alleged(peer: &VerifiedPeer, proposal: Proposal) -> ToolProposal {
+    let session = proposal.session.unwrap_or_else(SessionId::mint);
+    let run = proposal.run.unwrap_or_else(|| session.default_run());
+    ToolProposal {
+        tool: proposal.tool,
+        input: proposal.input,
+        idempotency_key: proposal.idempotency_key,
+        origin: Origin {
+            principal: peer.effective().clone(),
+            proposed_by: peer.principal().clone(),
+            channel: peer.channel().clone(),
+            device: None,
+            session,
+            run,
+        },
+    }
+}

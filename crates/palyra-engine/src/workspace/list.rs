@@ -1,0 +1,99 @@
+//! Listing: what is in a directory, and below it as far as asked.
+//!
+//! Names are data of whoever made them: control characters stay (the CLI escapes them), bytes that are not UTF-8 are
+//! replaced and flagged. A listing that was cut says so; it must never look complete when it is not.
+
+use super::Workspace;
+use super::beneath::DirUse;
+use super::error::FileError;
+use super::limits::MAX_LIST_ENTRIES;
+use super::path::ResolvedPath;
+use super::walk::{Found, TreeWalk};
+use rustix::fs::FileType;
+use serde::Serialize;
+
+/// How much of a tree is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ListOptions {
+    /// How deep: 1 is the directory's own entries. Beyond [`super::limits::MAX_WALK_DEPTH`] it is cut.
+    pub depth: usize,
+    /// The most entries; beyond [`MAX_LIST_ENTRIES`] it is cut.
+    pub max_entries: usize,
+}
+
+impl Default for ListOptions {
+    fn default() -> Self {
+        Self { depth: 1, max_entries: MAX_LIST_ENTRIES }
+    }
+}
+
+/// What an entry is. A link is a link, whatever it points at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EntryKind {
+    File,
+    Directory,
+    Symlink,
+    Other,
+}
+
+/// One entry of a listing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Entry {
+    /// Relative to the workspace's root.
+    pub path: String,
+    pub kind: EntryKind,
+    /// In bytes; of a link, the length of its text.
+    pub size: u64,
+    /// When the content last changed, in milliseconds since 1970.
+    pub modified_ms: i64,
+    /// A name on the path is not UTF-8; `path` shows it with replacements and does not open it.
+    pub lossy_name: bool,
+}
+
+/// The entries of a directory, sorted by the bytes of their names, each directory before what it holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Listing {
+    pub entries: Vec<Entry>,
+    /// There is more than was returned.
+    pub truncated: bool,
+    /// How many directories could not be read.
+    pub unreadable: usize,
+}
+
+impl Workspace {
+    /// Lists a directory.
+    pub fn list(&self, path: &ResolvedPath, options: ListOptions) -> Result<Listing, FileError> {
+        let dir = self.open_dir(path.as_str(), DirUse::Content)?;
+        let mut walk = TreeWalk::new(dir, path.as_str(), options.depth)?;
+        let most = options.max_entries.min(MAX_LIST_ENTRIES);
+        let mut entries = Vec::new();
+        let mut truncated = false;
+        while let Some(found) = walk.next() {
+            if entries.len() == most {
+                truncated = true;
+                break;
+            }
+            entries.push(Entry::from(found));
+        }
+        Ok(Listing { entries, truncated: truncated || walk.cut, unreadable: walk.unreadable })
+    }
+}
+
+impl From<Found> for Entry {
+    fn from(found: Found) -> Self {
+        let kind = match found.kind() {
+            FileType::RegularFile => EntryKind::File,
+            FileType::Directory => EntryKind::Directory,
+            FileType::Symlink => EntryKind::Symlink,
+            _ => EntryKind::Other,
+        };
+        Self { kind, size: found.size(), modified_ms: modified_ms(&found), lossy_name: found.lossy, path: found.path }
+    }
+}
+
+fn modified_ms(found: &Found) -> i64 {
+    // The fields' types differ between systems; all of them fit.
+    let nanos = i64::try_from(found.stat.st_mtime_nsec).unwrap_or(0);
+    found.stat.st_mtime.saturating_mul(1000).saturating_add(nanos / 1_000_000)
+}

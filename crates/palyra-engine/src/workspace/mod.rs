@@ -1,0 +1,103 @@
+//! The workspace: the room of the built-in file tools.
+//!
+//! An agent names a path; policy decides about it, a human may look at it, and only then is it opened. In between
+//! anything may happen to the tree, because the agent's own processes work in it. So the room has two halves:
+//!
+//! 1. [`Workspace::resolve`] turns untrusted text into a [`ResolvedPath`]: beneath the root, free of links. This is
+//!    what policy and people see.
+//! 2. Every operation takes a [`ResolvedPath`], opens it relative to the root's descriptor and refuses every link on
+//!    the way. If somebody put a link there in the meantime, the answer is `symlink_race`, never another file.
+//!
+//! INVARIANT (shown-is-opened): no operation opens a file whose path differs from the text of its `ResolvedPath`.
+//! The tests in `tests/races.rs` hold it.
+//!
+//! Writes never change a file in place: they put a finished file beside it and exchange the two (`transaction.rs`). So
+//! a hard link to a file outside keeps its content, a reader sees the old or the new file and nothing between, and a
+//! full disk leaves what was there.
+//!
+//! The code is synchronous (callers use a blocking thread). It must never use an absolute path after
+//! [`Workspace::open`], follow a link, open what is not a regular file, or write to git's or Palyra's own files.
+
+mod beneath;
+mod error;
+pub mod limits;
+mod list;
+mod patch;
+mod path;
+mod read;
+mod rename;
+mod resolve;
+mod search;
+mod transaction;
+mod walk;
+mod write;
+
+#[cfg(test)]
+mod tests;
+
+pub use error::FileError;
+pub use list::{Entry, EntryKind, ListOptions, Listing};
+pub use patch::{ChangeKind, FileChange, PatchOutcome, PatchPlan, PatchedPaths};
+pub use path::ResolvedPath;
+pub use read::{FileContent, ReadRange};
+pub use search::{Match, PatternSyntax, SearchQuery, SearchResult};
+pub use write::{WriteOptions, Written};
+
+use error::{at, io_at, shown};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{CWD, Mode, OFlags, fstat, openat, stat};
+use std::path::{Path, PathBuf};
+
+/// The directory beneath which all file tools work.
+#[derive(Debug)]
+pub struct Workspace {
+    root: OwnedFd,
+    /// Where the root really is.
+    canonical: PathBuf,
+    /// What the operator called it, which may go through links: absolute paths that begin so are understood too.
+    given: PathBuf,
+}
+
+impl Workspace {
+    /// Opens a workspace. Links in `root` are followed once, here; what they point at later does not matter.
+    pub fn open(root: &Path) -> Result<Self, FileError> {
+        let text = root.to_string_lossy();
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = openat(CWD, root, flags, Mode::empty()).map_err(at(&text))?;
+        let canonical = std::fs::canonicalize(root).map_err(io_at(&text))?;
+        let given = std::path::absolute(root).map_err(io_at(&text))?;
+        let (opened, named) = (fstat(&fd).map_err(at(&text))?, stat(&canonical).map_err(at(&text))?);
+        if (opened.st_dev, opened.st_ino) != (named.st_dev, named.st_ino) {
+            return Err(FileError::SymlinkRace { path: shown(&text) });
+        }
+        Ok(Self { root: fd, canonical, given })
+    }
+
+    /// Where the workspace is: absolute, without links, as of [`Workspace::open`]. To show and to mount, not to open.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.canonical
+    }
+
+    fn root_fd(&self) -> BorrowedFd<'_> {
+        self.root.as_fd()
+    }
+
+    /// What remains of an absolute path beneath the root.
+    fn strip_root<'p>(&self, path: &'p Path) -> Option<&'p Path> {
+        path.strip_prefix(&self.canonical).or_else(|_| path.strip_prefix(&self.given)).ok()
+    }
+
+    /// Whether a path may be written at all; a root inside git's own directory makes everything git's own.
+    fn refuse_protected(&self, path: &ResolvedPath) -> Result<(), FileError> {
+        let in_git = self.canonical.components().any(|part| part.as_os_str().to_str().is_some_and(path::is_git));
+        if in_git {
+            return Err(FileError::Protected {
+                path: shown(path.as_str()),
+                what: "git's own files",
+                instead: "open the workspace at the working tree instead",
+            });
+        }
+        path.refuse_protected()
+    }
+}

@@ -1,0 +1,306 @@
+//! Searching: lines that match a pattern, in one file or in a tree.
+//!
+//! The pattern is the caller's, so it runs on an engine whose time is linear in the text, with its memory bounded, and
+//! the caller's own wish to stop is asked for between files and between lines. Links are not followed, `.git` is only
+//! searched when the path names it, binary and very large files are skipped and counted. A search that was cut says so.
+
+use super::Workspace;
+use super::beneath::{DirUse, file_type};
+use super::error::{FileError, at, io_at};
+use super::limits::{
+    MAX_CONTEXT_LINES, MAX_EXCERPT_CHARS, MAX_PATTERN_BYTES, MAX_REGEX_BYTES, MAX_REGEX_CACHE_BYTES, MAX_SEARCH_BYTES,
+    MAX_SEARCH_ENTRIES, MAX_SEARCH_FILE_BYTES, MAX_SEARCH_FILES, MAX_SEARCH_MATCHES, MAX_WALK_DEPTH,
+};
+use super::path::{ResolvedPath, is_git};
+use super::read::read_all;
+use super::walk::TreeWalk;
+use globset::{GlobBuilder, GlobMatcher};
+use regex::bytes::{Regex, RegexBuilder};
+use rustix::fd::OwnedFd;
+use rustix::fs::{AtFlags, FileType, statat};
+use serde::Serialize;
+use std::fs::File;
+
+/// How many leading bytes are looked at to tell binary from text.
+const BINARY_PROBE: usize = 8192;
+/// After how many lines the caller is asked whether to go on.
+const LINES_BETWEEN_STOPS: usize = 1024;
+
+/// How a pattern is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PatternSyntax {
+    /// The text itself.
+    Literal,
+    /// A regular expression in the syntax of the `regex` crate.
+    Regex,
+}
+
+/// What is looked for, and where.
+#[derive(Debug, Clone)]
+pub struct SearchQuery {
+    pub pattern: String,
+    pub syntax: PatternSyntax,
+    /// A directory or a file.
+    pub path: ResolvedPath,
+    /// Which files: against the name when it has no `/`, otherwise against the path from the workspace's root.
+    pub glob: Option<String>,
+    pub case_insensitive: bool,
+    /// The most matches; beyond [`MAX_SEARCH_MATCHES`] it is cut.
+    pub max_matches: usize,
+    /// Lines to show before and after each match; beyond [`MAX_CONTEXT_LINES`] it is cut.
+    pub context_lines: usize,
+}
+
+/// A line that matches.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Match {
+    pub path: String,
+    /// From 1.
+    pub line_number: u64,
+    /// The line without its end, or the part of it around the match.
+    pub line: String,
+    /// `line` is only a part.
+    pub line_truncated: bool,
+    /// The lines before, as many as were asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub before: Vec<String>,
+    /// The lines after.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub after: Vec<String>,
+}
+
+/// What a search found.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct SearchResult {
+    pub matches: Vec<Match>,
+    pub files_searched: usize,
+    /// A limit ended the search: there may be more.
+    pub truncated: bool,
+    /// Files that hold a NUL byte near their beginning.
+    pub skipped_binary: usize,
+    /// Files above [`MAX_SEARCH_FILE_BYTES`].
+    pub skipped_large: usize,
+    /// Files and directories that could not be read.
+    pub unreadable: usize,
+}
+
+impl Workspace {
+    /// Searches a file or a tree. `stop` is asked often; when it says yes the answer is [`FileError::Cancelled`].
+    pub fn search(&self, query: &SearchQuery, stop: &dyn Fn() -> bool) -> Result<SearchResult, FileError> {
+        let mut search = Search::new(query, stop)?;
+        let text = query.path.as_str();
+        if !query.path.is_root() {
+            let (dir, name) = self.open_parent(&query.path, DirUse::Lookup)?;
+            let stat = statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW).map_err(at(text))?;
+            if file_type(&stat) != FileType::Directory {
+                let (file, _) = self.open_file(&query.path)?;
+                search.file(file, text)?;
+                return Ok(search.result);
+            }
+        }
+        let dir = self.open_dir(text, DirUse::Content)?;
+        search.tree(TreeWalk::new(dir, text, MAX_WALK_DEPTH)?)?;
+        Ok(search.result)
+    }
+}
+
+/// A search under way.
+struct Search<'q> {
+    regex: Regex,
+    glob: Option<Glob>,
+    max_matches: usize,
+    context: usize,
+    stop: &'q dyn Fn() -> bool,
+    bytes_left: u64,
+    result: SearchResult,
+}
+
+struct Glob {
+    matcher: GlobMatcher,
+    names_only: bool,
+}
+
+impl<'q> Search<'q> {
+    fn new(query: &SearchQuery, stop: &'q dyn Fn() -> bool) -> Result<Self, FileError> {
+        Ok(Self {
+            regex: compile(query)?,
+            glob: query.glob.as_deref().map(Glob::new).transpose()?,
+            max_matches: query.max_matches.min(MAX_SEARCH_MATCHES),
+            context: query.context_lines.min(MAX_CONTEXT_LINES),
+            stop,
+            bytes_left: MAX_SEARCH_BYTES,
+            result: SearchResult::default(),
+        })
+    }
+
+    fn tree(&mut self, mut walk: TreeWalk) -> Result<(), FileError> {
+        let mut entries = 0;
+        while let Some(found) = walk.next() {
+            entries += 1;
+            self.check_stop()?;
+            if entries > MAX_SEARCH_ENTRIES || self.exhausted() {
+                self.result.truncated = true;
+                break;
+            }
+            let name = found.path.rsplit('/').next().unwrap_or(&found.path);
+            match found.kind() {
+                FileType::Directory if is_git(name) => walk.prune(),
+                FileType::RegularFile if self.glob.as_ref().is_none_or(|glob| glob.admits(&found.path, name)) => {
+                    if self.result.files_searched == MAX_SEARCH_FILES {
+                        self.result.truncated = true;
+                        break;
+                    }
+                    match walk.open(&found) {
+                        Ok(file) => self.file(file, &found.path)?,
+                        Err(_) => self.result.unreadable += 1,
+                    }
+                }
+                _ => {}
+            }
+        }
+        self.result.unreadable += walk.unreadable;
+        self.result.truncated |= walk.cut;
+        Ok(())
+    }
+
+    fn file(&mut self, file: OwnedFd, path: &str) -> Result<(), FileError> {
+        let file = File::from(file);
+        let size = file.metadata().map_err(io_at(path))?.len();
+        if size > MAX_SEARCH_FILE_BYTES {
+            self.result.skipped_large += 1;
+            return Ok(());
+        }
+        if size > self.bytes_left {
+            self.result.truncated = true;
+            self.bytes_left = 0;
+            return Ok(());
+        }
+        let Ok(read) = read_all(&file, MAX_SEARCH_FILE_BYTES) else {
+            self.result.unreadable += 1;
+            return Ok(());
+        };
+        let Some(bytes) = read else {
+            self.result.skipped_large += 1;
+            return Ok(());
+        };
+        self.bytes_left = self.bytes_left.saturating_sub(bytes.len() as u64);
+        self.result.files_searched += 1;
+        if bytes.iter().take(BINARY_PROBE).any(|byte| *byte == 0) {
+            self.result.skipped_binary += 1;
+            return Ok(());
+        }
+        self.lines(&bytes, path)
+    }
+
+    fn lines(&mut self, bytes: &[u8], path: &str) -> Result<(), FileError> {
+        let lines: Vec<&[u8]> = bytes.split_inclusive(|byte| *byte == b'\n').map(without_end).collect();
+        for (index, line) in lines.iter().enumerate() {
+            if index % LINES_BETWEEN_STOPS == 0 {
+                self.check_stop()?;
+            }
+            let Some(hit) = self.regex.find(line) else { continue };
+            if self.result.matches.len() == self.max_matches {
+                self.result.truncated = true;
+                return Ok(());
+            }
+            let found = self.describe(&lines, index, hit.start(), path);
+            self.result.matches.push(found);
+        }
+        Ok(())
+    }
+
+    fn describe(&self, lines: &[&[u8]], index: usize, hit: usize, path: &str) -> Match {
+        let excerpts = |range: &[&[u8]]| range.iter().map(|line| excerpt(line, 0).0).collect();
+        let before = lines.get(index.saturating_sub(self.context)..index).unwrap_or_default();
+        let after_end = (index + 1 + self.context).min(lines.len());
+        let after = lines.get(index + 1..after_end).unwrap_or_default();
+        let (line, line_truncated) = excerpt(lines.get(index).copied().unwrap_or_default(), hit);
+        Match {
+            path: path.to_owned(),
+            line_number: index as u64 + 1,
+            line,
+            line_truncated,
+            before: excerpts(before),
+            after: excerpts(after),
+        }
+    }
+
+    /// No further file can add anything. The last match allowed does not end the search by itself: whether there is
+    /// one more decides if the answer was cut.
+    fn exhausted(&self) -> bool {
+        self.bytes_left == 0 || (self.result.truncated && self.result.matches.len() >= self.max_matches)
+    }
+
+    fn check_stop(&self) -> Result<(), FileError> {
+        if (self.stop)() { Err(FileError::Cancelled) } else { Ok(()) }
+    }
+}
+
+impl Glob {
+    fn new(text: &str) -> Result<Self, FileError> {
+        if text.len() > MAX_PATTERN_BYTES {
+            return Err(too_long("glob"));
+        }
+        let glob = GlobBuilder::new(text).literal_separator(true).build();
+        let glob = glob.map_err(|error| FileError::InvalidPattern { reason: error.kind().to_string() })?;
+        Ok(Self { matcher: glob.compile_matcher(), names_only: !text.contains('/') })
+    }
+
+    fn admits(&self, path: &str, name: &str) -> bool {
+        self.matcher.is_match(if self.names_only { name } else { path })
+    }
+}
+
+fn compile(query: &SearchQuery) -> Result<Regex, FileError> {
+    if query.pattern.is_empty() {
+        return Err(FileError::InvalidPattern { reason: "it is empty".to_owned() });
+    }
+    if query.pattern.len() > MAX_PATTERN_BYTES {
+        return Err(too_long("pattern"));
+    }
+    let pattern = match query.syntax {
+        PatternSyntax::Literal => regex::escape(&query.pattern),
+        PatternSyntax::Regex => query.pattern.clone(),
+    };
+    RegexBuilder::new(&pattern)
+        .case_insensitive(query.case_insensitive)
+        .size_limit(MAX_REGEX_BYTES)
+        .dfa_size_limit(MAX_REGEX_CACHE_BYTES)
+        .build()
+        .map_err(|error| FileError::InvalidPattern { reason: regex_reason(&error) })
+}
+
+/// One line that says what is wrong; the crate's own message is a drawing of several.
+fn regex_reason(error: &regex::Error) -> String {
+    match error {
+        regex::Error::CompiledTooBig(limit) => format!("it needs more than {limit} bytes when compiled; simplify it"),
+        other => {
+            let text = other.to_string();
+            let last = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it does not parse");
+            last.trim().trim_start_matches("error: ").to_owned()
+        }
+    }
+}
+
+fn too_long(what: &str) -> FileError {
+    FileError::InvalidPattern { reason: format!("the {what} is longer than {MAX_PATTERN_BYTES} bytes") }
+}
+
+fn without_end(line: &[u8]) -> &[u8] {
+    let line = line.strip_suffix(b"\n").unwrap_or(line);
+    line.strip_suffix(b"\r").unwrap_or(line)
+}
+
+/// A line as text, cut to the part around byte `hit`; and whether it was cut.
+fn excerpt(line: &[u8], hit: usize) -> (String, bool) {
+    // A character has at most four bytes, so this much is enough before it is counted in characters.
+    let from = if hit > MAX_EXCERPT_CHARS / 2 { hit - MAX_EXCERPT_CHARS / 5 } else { 0 };
+    // Not to begin inside a character: step over continuation bytes.
+    let from = line.iter().skip(from).take(3).take_while(|byte| **byte & 0xC0 == 0x80).count() + from;
+    let rest = line.get(from..).unwrap_or_default();
+    let part = rest.get(..MAX_EXCERPT_CHARS * 4).unwrap_or(rest);
+    let whole = String::from_utf8_lossy(part);
+    let text: String = whole.chars().take(MAX_EXCERPT_CHARS).collect();
+    let cut = from > 0 || part.len() < rest.len() || text.len() < whole.len();
+    (text, cut)
+}

@@ -1,0 +1,169 @@
+//! Approvals: questions that outlive the daemon and are answered exactly once.
+
+use crate::calls::{advance, end, unreadable};
+use crate::error::JournalError;
+use crate::grants;
+use crate::store::JournalStore;
+use crate::writer::{PreparedEvent, Transaction};
+use palyra_protocol::{
+    ApprovalId, ApprovalRecord, ApprovalResolution, ApprovalState, CallState, GrantRecord, JournalEvent, MatchKey,
+    Problem,
+};
+use rusqlite::{Connection, OptionalExtension};
+
+/// Which approvals to list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ApprovalFilter {
+    /// Those that wait for an answer.
+    Pending,
+    /// The newest of all.
+    All,
+}
+
+/// How an approval is to end.
+#[derive(Debug)]
+pub struct Resolve {
+    /// The approval.
+    pub approval_id: ApprovalId,
+    /// Its final state.
+    pub state: ApprovalState,
+    /// By whom, when, how wide.
+    pub resolution: ApprovalResolution,
+    /// The standing answer it leaves, and the key it is found by.
+    pub grant: Option<(GrantRecord, MatchKey)>,
+    /// Why the call ends, when it does not go on.
+    pub problem: Option<Problem>,
+}
+
+impl JournalStore {
+    /// Ends an approval: once, whoever comes first.
+    ///
+    /// # Errors
+    /// There is none, it has ended already, or nothing could be recorded.
+    pub async fn resolve_approval(&self, resolve: Resolve) -> Result<ApprovalRecord, JournalError> {
+        self.write(move |tx| apply(tx, resolve)).await
+    }
+
+    /// One approval.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be read.
+    pub async fn approval(&self, id: &ApprovalId) -> Result<ApprovalRecord, JournalError> {
+        let id = id.clone();
+        self.read(move |c| find(c, &id)).await
+    }
+
+    /// The approval of a call.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be read.
+    pub async fn approval_of_call(&self, call: &palyra_protocol::CallId) -> Result<ApprovalRecord, JournalError> {
+        let id = call.to_string();
+        self.read(move |c| {
+            let record: Option<String> = c
+                .prepare_cached("SELECT record FROM approvals WHERE call_id = ?1")?
+                .query_row([&id], |r| r.get(0))
+                .optional()?;
+            Ok(serde_json::from_str(&record.ok_or(JournalError::NotFound { what: "approval of call", id })?)?)
+        })
+        .await
+    }
+
+    /// Approvals, oldest question first.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub async fn approvals(&self, filter: ApprovalFilter, limit: u32) -> Result<Vec<ApprovalRecord>, JournalError> {
+        self.read(move |c| {
+            let query = match filter {
+                ApprovalFilter::Pending => {
+                    "SELECT record FROM approvals WHERE state = 'pending' ORDER BY approval_id LIMIT ?1"
+                }
+                ApprovalFilter::All => {
+                    "SELECT record FROM (SELECT approval_id, record FROM approvals ORDER BY approval_id DESC LIMIT ?1)
+                     ORDER BY approval_id"
+                }
+            };
+            let mut statement = c.prepare_cached(query)?;
+            let mut rows = statement.query([limit])?;
+            let mut approvals = Vec::new();
+            while let Some(row) = rows.next()? {
+                approvals.push(serde_json::from_str(row.get_ref(0)?.as_str().map_err(rusqlite::Error::from)?)?);
+            }
+            Ok(approvals)
+        })
+        .await
+    }
+}
+
+pub(crate) fn insert(tx: &Transaction<'_>, approval: &ApprovalRecord, record: &str) -> Result<(), JournalError> {
+    tx.connection
+        .prepare_cached(
+            "INSERT INTO approvals (approval_id, call_id, state, expires_at, record) VALUES (?1, ?2, ?3, ?4, ?5)",
+        )?
+        .execute((
+            approval.approval_id.as_str(),
+            approval.call_id.as_str(),
+            approval.state.as_str(),
+            approval.expires_at.unix_ms(),
+            record,
+        ))?;
+    Ok(())
+}
+
+fn find(connection: &Connection, id: &ApprovalId) -> Result<ApprovalRecord, JournalError> {
+    let record: Option<String> = connection
+        .prepare_cached("SELECT record FROM approvals WHERE approval_id = ?1")?
+        .query_row([id.as_str()], |r| r.get(0))
+        .optional()?;
+    let record = record.ok_or_else(|| JournalError::NotFound { what: "approval", id: id.to_string() })?;
+    Ok(serde_json::from_str(&record)?)
+}
+
+fn apply(tx: &mut Transaction<'_>, resolve: Resolve) -> Result<ApprovalRecord, JournalError> {
+    let mut record = find(tx.connection, &resolve.approval_id)?;
+    // INVARIANT (resolved_once): compare-and-swap on the pending state, in the one writer's transaction.
+    if record.state != ApprovalState::Pending {
+        return Err(JournalError::AlreadyResolved { state: record.state });
+    }
+    record.state = resolve.state;
+    record.resolution = Some(resolve.resolution.clone());
+    let swapped = tx
+        .connection
+        .prepare_cached(
+            "UPDATE approvals SET state = ?2, record = ?3 WHERE approval_id = ?1 AND state = 'pending'",
+        )?
+        .execute((record.approval_id.as_str(), record.state.as_str(), serde_json::to_string(&record)?))?;
+    if swapped != 1 {
+        return Err(unreadable("an approval's state"));
+    }
+    tx.append(&PreparedEvent::new(&JournalEvent::ApprovalResolved {
+        approval_id: record.approval_id.clone(),
+        call_id: record.call_id.clone(),
+        state: record.state,
+        resolution: Box::new(resolve.resolution),
+    })?)?;
+    if let Some((grant, key)) = &resolve.grant {
+        grants::insert(tx, grant, key)?;
+    }
+    move_call(tx, &record, resolve.problem)?;
+    Ok(record)
+}
+
+fn move_call(tx: &mut Transaction<'_>, record: &ApprovalRecord, problem: Option<Problem>) -> Result<(), JournalError> {
+    let state = match record.state {
+        ApprovalState::Pending => return Err(unreadable("a resolution that leaves the approval pending")),
+        ApprovalState::Allowed => CallState::Approved,
+        ApprovalState::Denied => CallState::Denied,
+        ApprovalState::Expired => CallState::Expired,
+        ApprovalState::Cancelled => CallState::Cancelled,
+    };
+    advance(tx, &record.call_id, &[CallState::AwaitingApproval], state)?;
+    if state == CallState::Approved {
+        return Ok(());
+    }
+    let problem = problem.unwrap_or_else(|| Problem::plain(state.as_str(), format!("the approval was {}", state.as_str())));
+    let ended = JournalEvent::ToolEnded { call_id: record.call_id.clone(), state, problem };
+    let seq = tx.append(&PreparedEvent::new(&ended)?)?;
+    end(tx, &record.call_id, seq)
+}

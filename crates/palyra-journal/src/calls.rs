@@ -1,0 +1,497 @@
+//! Calls: opening one, starting it, finishing it. Each is one transaction: events and projections together.
+
+use crate::error::JournalError;
+use crate::grants;
+use crate::recorded::Recorded;
+use crate::store::JournalStore;
+use crate::writer::{PreparedEvent, Transaction, digest};
+use palyra_protocol::{
+    ApprovalId, ApprovalRecord, Authority, CallId, CallRecord, CallState, Digest, IdempotencyKey, JournalEvent,
+    Principal, Problem, RunId, SessionId, ToolAttestation, ToolDecision, ToolName, ToolOutcome,
+};
+use rusqlite::{Connection, OptionalExtension, Row};
+
+/// A call to be opened: what was proposed, what was decided, and what follows.
+#[derive(Debug)]
+pub struct OpenCall<P> {
+    /// The call.
+    pub call: CallRecord,
+    /// The decision about it.
+    pub decision: ToolDecision,
+    /// How many calls its run may have.
+    pub run_limit: u64,
+    /// What follows from the decision.
+    pub opening: Opening<P>,
+}
+
+/// What follows from a decision.
+#[derive(Debug)]
+pub enum Opening<P> {
+    /// Nothing: the call is denied.
+    Deny(Problem),
+    /// It starts at once.
+    Start {
+        /// The permit, which is given back as [`Recorded`].
+        permit: P,
+        /// Policy alone, or a grant, which is used up or found gone in the same transaction.
+        authority: Authority,
+    },
+    /// A human is asked.
+    Ask(Box<ApprovalRecord>),
+}
+
+/// What became of opening a call.
+#[derive(Debug)]
+pub enum Opened<P> {
+    /// It is recorded as denied.
+    Denied,
+    /// The intent is durable; it may be carried out.
+    Started(Recorded<P>),
+    /// The question is durable; a human may answer.
+    Asked,
+    /// The idempotency key belongs to an earlier call of this principal. Nothing was recorded.
+    Duplicate {
+        /// The earlier call.
+        call_id: CallId,
+        /// What it would do or did.
+        digest: Digest,
+    },
+    /// The run has had all its calls; the denial is recorded.
+    OverBudget(Problem),
+    /// The grant was revoked, expired or used by a policy change meanwhile. Nothing was recorded.
+    GrantGone,
+}
+
+/// The events of an opening, serialised before the writer sees them.
+struct OpeningEvents {
+    proposed: PreparedEvent,
+    decided: PreparedEvent,
+    follow_up: PreparedEvent,
+    over_budget: PreparedEvent,
+}
+
+fn over_budget(call: &CallRecord, limit: u64) -> Problem {
+    Problem::new(
+        "budget_exhausted",
+        format!("run `{}` has had all of its {limit} calls", call.origin.run),
+        "start a new run (`--run NAME`), or raise `max_calls_per_run` in palyra.toml",
+    )
+}
+
+impl<P> OpenCall<P> {
+    fn events(&self) -> Result<OpeningEvents, JournalError> {
+        let call_id = self.call.call_id.clone();
+        let follow_up = match &self.opening {
+            Opening::Deny(problem) => {
+                JournalEvent::ToolEnded { call_id: call_id.clone(), state: CallState::Denied, problem: problem.clone() }
+            }
+            Opening::Start { authority, .. } => {
+                JournalEvent::ToolStarted { call_id: call_id.clone(), authority: authority.clone() }
+            }
+            Opening::Ask(approval) => JournalEvent::ApprovalRequested { approval: approval.clone() },
+        };
+        let problem = over_budget(&self.call, self.run_limit);
+        Ok(OpeningEvents {
+            proposed: PreparedEvent::new(&JournalEvent::ToolProposed { call: Box::new(self.call.clone()) })?,
+            decided: PreparedEvent::new(&JournalEvent::ToolDecided {
+                call_id: call_id.clone(),
+                decision: Box::new(self.decision.clone()),
+            })?,
+            follow_up: PreparedEvent::new(&follow_up)?,
+            over_budget: PreparedEvent::new(&JournalEvent::ToolEnded { call_id, state: CallState::Denied, problem })?,
+        })
+    }
+}
+
+/// What an opening did, inside its transaction.
+enum Effect {
+    Denied,
+    Started,
+    Asked,
+    Duplicate(CallId, Digest),
+    OverBudget,
+    GrantGone,
+}
+
+impl JournalStore {
+    /// Records a proposal, the decision and what follows from it, durably and at once.
+    ///
+    /// # Errors
+    /// Nothing was recorded.
+    pub async fn open_call<P: Send + 'static>(&self, open: OpenCall<P>) -> Result<Opened<P>, JournalError> {
+        let events = open.events()?;
+        let OpenCall { call, decision, run_limit, opening } = open;
+        let problem = over_budget(&call, run_limit);
+        let plan = match &opening {
+            Opening::Deny(_) => Plan::Deny,
+            Opening::Start { authority, .. } => Plan::Start(authority.clone()),
+            Opening::Ask(approval) => Plan::Ask(serde_json::to_string(approval)?, approval.clone()),
+        };
+        let policy_hash = decision.policy_hash;
+        let effect = self.write(move |tx| apply_opening(tx, &call, &policy_hash, run_limit, &plan, &events)).await?;
+        Ok(match (effect, opening) {
+            (Effect::Started, Opening::Start { permit, .. }) => Opened::Started(Recorded::after_commit(permit)),
+            (Effect::Asked, _) => Opened::Asked,
+            (Effect::Duplicate(call_id, digest), _) => Opened::Duplicate { call_id, digest },
+            (Effect::OverBudget, _) => Opened::OverBudget(problem),
+            (Effect::GrantGone, _) => Opened::GrantGone,
+            (Effect::Denied | Effect::Started, _) => Opened::Denied,
+        })
+    }
+
+    /// Records that an approved call starts now.
+    ///
+    /// # Errors
+    /// The call is not waiting to start, or nothing could be recorded.
+    pub async fn start_approved<P: Send + 'static>(
+        &self,
+        call_id: &CallId,
+        approval: &ApprovalId,
+        permit: P,
+    ) -> Result<Recorded<P>, JournalError> {
+        let authority = Authority::Approval(approval.clone());
+        let event = PreparedEvent::new(&JournalEvent::ToolStarted { call_id: call_id.clone(), authority })?;
+        let id = call_id.clone();
+        self.write(move |tx| {
+            advance(tx, &id, &[CallState::Approved], CallState::Executing)?;
+            tx.append(&event)
+        })
+        .await?;
+        Ok(Recorded::after_commit(permit))
+    }
+
+    /// Records the outcome of an execution.
+    ///
+    /// # Errors
+    /// The call is not executing, or nothing could be recorded.
+    pub async fn finish_call(
+        &self,
+        state: CallState,
+        output: serde_json::Value,
+        problem: Option<Problem>,
+        attestation: ToolAttestation,
+    ) -> Result<ToolOutcome, JournalError> {
+        let call_id = attestation.statement.call_id.clone();
+        let event = JournalEvent::ToolFinished {
+            call_id: call_id.clone(),
+            state,
+            output,
+            problem,
+            attestation: Box::new(attestation),
+        };
+        let prepared = PreparedEvent::new(&event)?;
+        let id = call_id.clone();
+        let ended_at = self
+            .write(move |tx| {
+                advance(tx, &id, &[CallState::Executing], state)?;
+                let seq = tx.append(&prepared)?;
+                end(tx, &id, seq)?;
+                Ok(tx.now)
+            })
+            .await?;
+        outcome_of(event, ended_at)
+            .ok_or_else(|| JournalError::Event { reason: "a finished call has no outcome".to_owned() })
+    }
+
+    /// Records the end of a call that did not run, or of which nobody knows.
+    ///
+    /// # Errors
+    /// The call is in none of the states it is expected in, or nothing could be recorded.
+    pub async fn end_call(
+        &self,
+        call_id: &CallId,
+        from: &'static [CallState],
+        state: CallState,
+        problem: Problem,
+    ) -> Result<(), JournalError> {
+        let event = PreparedEvent::new(&JournalEvent::ToolEnded { call_id: call_id.clone(), state, problem })?;
+        let id = call_id.clone();
+        self.write(move |tx| {
+            advance(tx, &id, from, state)?;
+            let seq = tx.append(&event)?;
+            end(tx, &id, seq)
+        })
+        .await
+    }
+
+    /// A call and where it stands.
+    ///
+    /// # Errors
+    /// There is no such call, or it cannot be read.
+    pub async fn call(&self, call_id: &CallId) -> Result<CallView, JournalError> {
+        let id = call_id.clone();
+        self.read(move |c| view(c, &id)).await
+    }
+
+    /// The calls that have not ended: what a restart has to take care of.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub async fn open_calls(&self) -> Result<Vec<CallView>, JournalError> {
+        self.read(|c| {
+            let mut statement = c.prepare_cached(
+                "SELECT call_id FROM calls WHERE state IN ('awaiting_approval', 'approved', 'executing')",
+            )?;
+            let ids: Vec<String> = statement.query_map([], |r| r.get(0))?.collect::<Result<_, _>>()?;
+            ids.iter().map(|id| view(c, &parse(id)?)).collect()
+        })
+        .await
+    }
+
+    /// The earlier call that an idempotency key belongs to.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub async fn call_by_key(
+        &self,
+        principal: &Principal,
+        key: &IdempotencyKey,
+    ) -> Result<Option<(CallId, Digest)>, JournalError> {
+        let (principal, key) = (principal.to_string(), key.to_string());
+        self.read(move |c| by_key(c, &principal, &key)).await
+    }
+}
+
+/// A call as the journal knows it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CallView {
+    /// Its id.
+    pub call_id: CallId,
+    /// In whose name it was made.
+    pub principal: Principal,
+    /// Its session.
+    pub session: SessionId,
+    /// Its run.
+    pub run: RunId,
+    /// The tool.
+    pub tool: ToolName,
+    /// What it would do.
+    pub digest: Digest,
+    /// Where it stands.
+    pub state: CallState,
+    /// The proposal as it was recorded.
+    pub record: CallRecord,
+    /// How it ended, if it has.
+    pub outcome: Option<ToolOutcome>,
+}
+
+enum Plan {
+    Deny,
+    Start(Authority),
+    Ask(String, Box<ApprovalRecord>),
+}
+
+fn apply_opening(
+    tx: &mut Transaction<'_>,
+    call: &CallRecord,
+    policy_hash: &Digest,
+    run_limit: u64,
+    plan: &Plan,
+    events: &OpeningEvents,
+) -> Result<Effect, JournalError> {
+    let principal = call.origin.principal.to_string();
+    if let Some(key) = &call.idempotency_key
+        && let Some((call_id, digest)) = by_key(tx.connection, &principal, key.as_str())?
+    {
+        return Ok(Effect::Duplicate(call_id, digest));
+    }
+    if matches!(plan, Plan::Deny) {
+        return open_as(tx, call, CallState::Denied, events, &events.follow_up).map(|()| Effect::Denied);
+    }
+    // INVARIANT (budget_holds): counting and refusing happen in the transaction that opens the call, so neither
+    // concurrent calls nor a restart can exceed the run's limit.
+    if !count_call(tx, &principal, call, run_limit)? {
+        return open_as(tx, call, CallState::Denied, events, &events.over_budget).map(|()| Effect::OverBudget);
+    }
+    match plan {
+        Plan::Start(Authority::Grant(grant)) if !grants::use_one(tx, grant, call, policy_hash)? => {
+            uncount_call(tx, &principal, call)?;
+            Ok(Effect::GrantGone)
+        }
+        Plan::Start(_) => {
+            open_as(tx, call, CallState::Executing, events, &events.follow_up).map(|()| Effect::Started)
+        }
+        Plan::Ask(record, approval) => {
+            open_as(tx, call, CallState::AwaitingApproval, events, &events.follow_up)?;
+            crate::approvals::insert(tx, approval, record)?;
+            Ok(Effect::Asked)
+        }
+        Plan::Deny => Ok(Effect::Denied),
+    }
+}
+
+fn open_as(
+    tx: &mut Transaction<'_>,
+    call: &CallRecord,
+    state: CallState,
+    events: &OpeningEvents,
+    follow_up: &PreparedEvent,
+) -> Result<(), JournalError> {
+    let opened = tx.append(&events.proposed)?;
+    tx.append(&events.decided)?;
+    let last = tx.append(follow_up)?;
+    insert(tx, call, state, opened, state.is_terminal().then_some(last))
+}
+
+fn insert(
+    tx: &Transaction<'_>,
+    call: &CallRecord,
+    state: CallState,
+    opened: u64,
+    ended: Option<u64>,
+) -> Result<(), JournalError> {
+    let origin = &call.origin;
+    tx.connection
+        .prepare_cached(
+            "INSERT INTO calls (call_id, principal, session, run, tool, digest, key, state, opened_seq, ended_seq)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+        )?
+        .execute(rusqlite::params![
+            call.call_id.as_str(),
+            origin.principal.to_string(),
+            origin.session.as_str(),
+            origin.run.as_str(),
+            call.tool.as_str(),
+            call.digest.as_bytes(),
+            call.idempotency_key.as_ref().map(IdempotencyKey::as_str),
+            state.as_str(),
+            opened,
+            ended,
+        ])?;
+    tx.connection
+        .prepare_cached(
+            "INSERT INTO sessions (principal, session, first_at, last_at, calls) VALUES (?1, ?2, ?3, ?3, 1)
+             ON CONFLICT DO UPDATE SET last_at = ?3, calls = calls + 1",
+        )?
+        .execute((origin.principal.to_string(), origin.session.as_str(), tx.now.unix_ms()))?;
+    Ok(())
+}
+
+fn count_call(
+    tx: &Transaction<'_>,
+    principal: &str,
+    call: &CallRecord,
+    run_limit: u64,
+) -> Result<bool, JournalError> {
+    if run_limit == 0 {
+        return Ok(false);
+    }
+    let counted = tx
+        .connection
+        .prepare_cached(
+            "INSERT INTO runs (principal, run, calls) VALUES (?1, ?2, 1)
+             ON CONFLICT DO UPDATE SET calls = calls + 1 WHERE calls < ?3",
+        )?
+        .execute((principal, call.origin.run.as_str(), run_limit))?;
+    Ok(counted == 1)
+}
+
+fn uncount_call(tx: &Transaction<'_>, principal: &str, call: &CallRecord) -> Result<(), JournalError> {
+    tx.connection
+        .prepare_cached("UPDATE runs SET calls = calls - 1 WHERE principal = ?1 AND run = ?2")?
+        .execute((principal, call.origin.run.as_str()))?;
+    Ok(())
+}
+
+/// Moves a call from one of the expected states to the next, or says where it is.
+pub(crate) fn advance(
+    tx: &Transaction<'_>,
+    call_id: &CallId,
+    from: &[CallState],
+    to: CallState,
+) -> Result<(), JournalError> {
+    for state in from {
+        let moved = tx
+            .connection
+            .prepare_cached("UPDATE calls SET state = ?3 WHERE call_id = ?1 AND state = ?2")?
+            .execute((call_id.as_str(), state.as_str(), to.as_str()))?;
+        if moved == 1 {
+            return Ok(());
+        }
+    }
+    match state_of(tx.connection, call_id)? {
+        Some(state) => Err(JournalError::CallMoved { state }),
+        None => Err(JournalError::NotFound { what: "call", id: call_id.to_string() }),
+    }
+}
+
+pub(crate) fn end(tx: &Transaction<'_>, call_id: &CallId, seq: u64) -> Result<(), JournalError> {
+    tx.connection
+        .prepare_cached("UPDATE calls SET ended_seq = ?2 WHERE call_id = ?1")?
+        .execute((call_id.as_str(), seq))?;
+    Ok(())
+}
+
+fn state_of(connection: &Connection, call_id: &CallId) -> Result<Option<CallState>, JournalError> {
+    let state: Option<String> = connection
+        .prepare_cached("SELECT state FROM calls WHERE call_id = ?1")?
+        .query_row([call_id.as_str()], |r| r.get(0))
+        .optional()?;
+    state.map(|s| CallState::parse(&s).ok_or_else(|| unreadable(&s))).transpose()
+}
+
+fn by_key(connection: &Connection, principal: &str, key: &str) -> Result<Option<(CallId, Digest)>, JournalError> {
+    let found: Option<(String, [u8; 32])> = connection
+        .prepare_cached("SELECT call_id, digest FROM calls WHERE principal = ?1 AND key = ?2")?
+        .query_row((principal, key), |r| Ok((r.get(0)?, r.get(1)?)))
+        .optional()?;
+    found.map(|(id, bytes)| Ok((parse(&id)?, digest(bytes)))).transpose()
+}
+
+fn view(connection: &Connection, call_id: &CallId) -> Result<CallView, JournalError> {
+    let row = connection
+        .prepare_cached("SELECT digest, state, opened_seq, ended_seq FROM calls WHERE call_id = ?1")?
+        .query_row([call_id.as_str()], |r: &Row<'_>| {
+            Ok((r.get::<_, [u8; 32]>(0)?, r.get::<_, String>(1)?, r.get::<_, u64>(2)?, r.get::<_, Option<u64>>(3)?))
+        })
+        .optional()?
+        .ok_or_else(|| JournalError::NotFound { what: "call", id: call_id.to_string() })?;
+    let (bytes, state, opened, ended) = row;
+    let (JournalEvent::ToolProposed { call: record }, _) = crate::events::event_at(connection, opened)? else {
+        return Err(unreadable("the opening of a call"));
+    };
+    let outcome = match ended {
+        Some(seq) => {
+            let (event, at) = crate::events::event_at(connection, seq)?;
+            outcome_of(event, at)
+        }
+        None => None,
+    };
+    Ok(CallView {
+        call_id: call_id.clone(),
+        principal: record.origin.principal.clone(),
+        session: record.origin.session.clone(),
+        run: record.origin.run.clone(),
+        tool: record.tool.clone(),
+        digest: digest(bytes),
+        state: CallState::parse(&state).ok_or_else(|| unreadable(&state))?,
+        record: *record,
+        outcome,
+    })
+}
+
+/// The outcome that an ending event states.
+fn outcome_of(event: JournalEvent, ended_at: palyra_protocol::Timestamp) -> Option<ToolOutcome> {
+    match event {
+        JournalEvent::ToolFinished { call_id, state, output, problem, attestation } => Some(ToolOutcome {
+            call_id,
+            state,
+            output: Some(output),
+            problem,
+            attestation: Some(*attestation),
+            ended_at,
+        }),
+        JournalEvent::ToolEnded { call_id, state, problem } => {
+            Some(ToolOutcome { call_id, state, output: None, problem: Some(problem), attestation: None, ended_at })
+        }
+        _ => None,
+    }
+}
+
+fn parse(id: &str) -> Result<CallId, JournalError> {
+    id.parse().map_err(|_| unreadable(id))
+}
+
+pub(crate) fn unreadable(what: &str) -> JournalError {
+    JournalError::Event { reason: format!("`{what}` is not what a projection should hold") }
+}

@@ -1,0 +1,91 @@
+//! What can go wrong in the journal, by whose fault.
+
+use palyra_protocol::{ApprovalState, CallState, ChainFault};
+
+/// Why the journal refused or failed.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// There is no such thing.
+    #[error("there is no {what} `{id}`")]
+    NotFound {
+        /// What was looked for.
+        what: &'static str,
+        /// The id that was given.
+        id: String,
+    },
+    /// The approval was answered before.
+    #[error("this approval is already {}; an answer is final", state.as_str())]
+    AlreadyResolved {
+        /// How it ended.
+        state: ApprovalState,
+    },
+    /// The call is no longer where this step expects it.
+    #[error("the call is {}, so this step does not apply", state.as_str())]
+    CallMoved {
+        /// Where it is.
+        state: CallState,
+    },
+    /// The grant was revoked before.
+    #[error("this grant is already revoked")]
+    AlreadyRevoked,
+    /// No room to record in.
+    #[error("the journal's disk is full: nothing was recorded, and nothing that was not recorded is carried out")]
+    DiskFull,
+    /// The chain does not hold.
+    #[error("the journal is damaged: {0}")]
+    Damaged(#[source] ChainFault),
+    /// A journal of another format.
+    #[error("the journal has format {found}; this version reads format {expected}")]
+    Format {
+        /// What was found.
+        found: String,
+        /// What is understood.
+        expected: u32,
+    },
+    /// The store is being closed.
+    #[error("the journal is closed")]
+    Closed,
+    /// An event could not be put into its form, or read back.
+    #[error("an event of the journal cannot be written or read: {reason}")]
+    Event {
+        /// Why.
+        reason: String,
+    },
+    /// SQLite failed.
+    #[error("the journal's database failed")]
+    Database(#[source] rusqlite::Error),
+}
+
+impl JournalError {
+    /// The stable machine code.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::NotFound { .. } => "not_found",
+            Self::AlreadyResolved { .. } => "approval_already_resolved",
+            Self::CallMoved { .. } => "call_moved",
+            Self::AlreadyRevoked => "grant_already_revoked",
+            Self::DiskFull => "disk_full",
+            Self::Damaged(_) => "journal_damaged",
+            Self::Format { .. } => "journal_format",
+            Self::Closed => "journal_closed",
+            Self::Event { .. } => "journal_event",
+            Self::Database(_) => "journal_unavailable",
+        }
+    }
+}
+
+impl From<rusqlite::Error> for JournalError {
+    fn from(error: rusqlite::Error) -> Self {
+        match error.sqlite_error_code() {
+            Some(rusqlite::ErrorCode::DiskFull) => Self::DiskFull,
+            _ => Self::Database(error),
+        }
+    }
+}
+
+impl From<serde_json::Error> for JournalError {
+    fn from(error: serde_json::Error) -> Self {
+        Self::Event { reason: error.to_string() }
+    }
+}

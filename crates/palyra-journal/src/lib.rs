@@ -1,0 +1,26 @@
+//! The journal: an append-only, hash-chained record, and the projections that answer questions about the present.
+//!
+//! `events` is the truth. Sessions, runs, calls, approvals and grants are projections, changed in the same transaction as
+//! the event that changes them, so that they can never disagree with it after a crash. One thread writes
+//! ([`writer`]); reading happens on connections of their own and never waits for it.
+//!
+//! The journal records what it is told. It must never interpret policy, and never update or delete an event.
+
+mod approvals;
+mod calls;
+mod error;
+mod events;
+mod grants;
+mod recorded;
+mod schema;
+mod store;
+mod verify;
+mod writer;
+
+pub use approvals::{ApprovalFilter, Resolve};
+pub use calls::{CallView, OpenCall, Opened, Opening};
+pub use error::JournalError;
+pub use recorded::Recorded;
+pub use schema::Head;
+pub use store::JournalStore;
+pub use verify::{Against, Verdict, verify};

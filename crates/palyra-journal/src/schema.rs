@@ -1,0 +1,97 @@
+//! Opening the database: pragmas, tables, identity.
+
+use crate::error::JournalError;
+use palyra_protocol::{ChainVerifier, Digest, JournalId};
+use rusqlite::{Connection, OpenFlags, OptionalExtension};
+use std::path::Path;
+use std::time::Duration;
+
+/// The format of the tables and of the chain.
+const FORMAT: u32 = 1;
+/// How many of the newest events are checked at every start.
+const TAIL: u64 = 64;
+
+/// Opens the database for its one writer.
+pub(crate) fn open_writer(path: &Path) -> Result<Connection, JournalError> {
+    let connection = Connection::open(path)?;
+    connection.pragma_update(None, "journal_mode", "WAL")?;
+    // FULL makes every commit wait for the disk: acknowledged means durable.
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    connection.pragma_update(None, "trusted_schema", "OFF")?;
+    connection.pragma_update(None, "cell_size_check", "ON")?;
+    connection.busy_timeout(Duration::from_secs(5))?;
+    connection.set_prepared_statement_cache_capacity(64);
+    initialise(&connection)?;
+    Ok(connection)
+}
+
+/// Opens the database for reading.
+pub(crate) fn open_reader(path: &Path) -> Result<Connection, JournalError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.pragma_update(None, "query_only", "ON")?;
+    connection.busy_timeout(Duration::from_secs(5))?;
+    connection.set_prepared_statement_cache_capacity(64);
+    Ok(connection)
+}
+
+fn initialise(connection: &Connection) -> Result<(), JournalError> {
+    let exists: bool =
+        connection.query_row("SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE name = 'meta')", [], |r| r.get(0))?;
+    if !exists {
+        // One transaction: a crash in the middle leaves an empty file, not half a schema.
+        let script = format!(
+            "BEGIN IMMEDIATE;\n{}\nINSERT INTO meta VALUES ('format', '{FORMAT}'), ('origin', '{}');\nCOMMIT;",
+            include_str!("schema.sql"),
+            JournalId::mint(),
+        );
+        connection.execute_batch(&script)?;
+    }
+    let found = meta(connection, "format")?;
+    if found != FORMAT.to_string() {
+        return Err(JournalError::Format { found, expected: FORMAT });
+    }
+    Ok(())
+}
+
+fn meta(connection: &Connection, key: &str) -> Result<String, JournalError> {
+    connection
+        .query_row("SELECT value FROM meta WHERE key = ?1", [key], |r| r.get(0))
+        .optional()?
+        .ok_or_else(|| JournalError::Event { reason: format!("the journal lacks its `{key}`") })
+}
+
+/// The journal's identity.
+pub(crate) fn origin(connection: &Connection) -> Result<JournalId, JournalError> {
+    meta(connection, "origin")?.parse().map_err(|e| JournalError::Event { reason: format!("{e}") })
+}
+
+/// The end of the chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Head {
+    /// How many events there are.
+    pub size: u64,
+    /// The hash of the last one.
+    pub hash: Digest,
+}
+
+/// Reads the end of the chain as it stands in the table.
+pub(crate) fn head(connection: &Connection) -> Result<Head, JournalError> {
+    let row = connection
+        .prepare_cached("SELECT seq, hash FROM events ORDER BY seq DESC LIMIT 1")?
+        .query_row([], |r| Ok((r.get(0)?, r.get::<_, [u8; 32]>(1)?)))
+        .optional()?;
+    Ok(match row {
+        Some((size, hash)) => Head { size, hash: Digest::from_bytes(hash) },
+        None => Head { size: 0, hash: Digest::ZERO },
+    })
+}
+
+/// Checks the newest events, so that nothing is appended to a damaged end. The whole chain is `verify`'s business.
+pub(crate) fn check_tail(connection: &Connection) -> Result<Head, JournalError> {
+    let end = head(connection)?;
+    let first = end.size.saturating_sub(TAIL - 1).max(1);
+    let mut verifier = ChainVerifier::default();
+    crate::verify::follow(connection, first, &mut verifier, &mut |_| {})?;
+    Ok(end)
+}

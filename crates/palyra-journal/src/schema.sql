@@ -1,0 +1,84 @@
+-- The journal's tables. `events` is the record; every other table is a projection of it, kept in the same transaction.
+CREATE TABLE meta (
+    key   TEXT PRIMARY KEY,
+    value TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE events (
+    seq     INTEGER PRIMARY KEY,
+    at      INTEGER NOT NULL,
+    kind    TEXT NOT NULL,
+    call_id TEXT NOT NULL,
+    body    TEXT NOT NULL,
+    prev    BLOB NOT NULL,
+    hash    BLOB NOT NULL
+) STRICT;
+
+-- Call ids grow with time, so this index is appended to at its right edge.
+CREATE INDEX events_of_call ON events (call_id, seq) WHERE call_id <> '';
+
+CREATE TRIGGER events_are_never_updated BEFORE UPDATE ON events
+BEGIN
+    SELECT RAISE(ABORT, 'the journal is append-only');
+END;
+
+CREATE TRIGGER events_are_never_deleted BEFORE DELETE ON events
+BEGIN
+    SELECT RAISE(ABORT, 'the journal is append-only');
+END;
+
+CREATE TABLE calls (
+    call_id      TEXT PRIMARY KEY,
+    principal    TEXT NOT NULL,
+    session      TEXT NOT NULL,
+    run          TEXT NOT NULL,
+    tool         TEXT NOT NULL,
+    digest       BLOB NOT NULL,
+    key          TEXT,
+    state        TEXT NOT NULL,
+    opened_seq   INTEGER NOT NULL,
+    ended_seq    INTEGER
+) STRICT, WITHOUT ROWID;
+
+CREATE UNIQUE INDEX calls_by_key ON calls (principal, key) WHERE key IS NOT NULL;
+CREATE INDEX calls_open ON calls (state) WHERE state IN ('awaiting_approval', 'approved', 'executing');
+
+CREATE TABLE sessions (
+    principal TEXT NOT NULL,
+    session   TEXT NOT NULL,
+    first_at  INTEGER NOT NULL,
+    last_at   INTEGER NOT NULL,
+    calls     INTEGER NOT NULL,
+    PRIMARY KEY (principal, session)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE runs (
+    principal TEXT NOT NULL,
+    run       TEXT NOT NULL,
+    calls     INTEGER NOT NULL,
+    PRIMARY KEY (principal, run)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE approvals (
+    approval_id TEXT PRIMARY KEY,
+    call_id     TEXT NOT NULL UNIQUE,
+    state       TEXT NOT NULL,
+    expires_at  INTEGER NOT NULL,
+    record      TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX approvals_pending ON approvals (expires_at) WHERE state = 'pending';
+
+CREATE TABLE grants (
+    grant_id    TEXT PRIMARY KEY,
+    principal   TEXT NOT NULL,
+    session     TEXT,
+    match_key   BLOB NOT NULL,
+    policy_hash BLOB NOT NULL,
+    expires_at  INTEGER,
+    revoked_at  INTEGER,
+    uses        INTEGER NOT NULL,
+    record      TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX grants_by_match ON grants (principal, match_key) WHERE revoked_at IS NULL;

@@ -1,0 +1,98 @@
+//! The store itself: opening, closing, reading.
+
+use crate::error::JournalError;
+use crate::schema::{self, Head};
+use crate::writer::{PreparedEvent, Transaction, Writer};
+use palyra_protocol::{Checkpoint, Clock, DaemonKey, JournalEvent, JournalId};
+use rusqlite::Connection;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::watch;
+
+/// How many idle read connections are kept.
+const MAX_IDLE_READERS: usize = 8;
+
+/// The journal on embedded SQLite.
+#[derive(Debug)]
+pub struct JournalStore {
+    path: PathBuf,
+    origin: JournalId,
+    clock: Arc<dyn Clock>,
+    writer: Writer,
+    readers: Arc<Mutex<Vec<Connection>>>,
+}
+
+impl JournalStore {
+    /// Opens the journal, making it if there is none, and checks the end of its chain.
+    ///
+    /// # Errors
+    /// The file cannot be opened, is of another format, or its newest events do not fit together.
+    pub fn open(path: &Path, clock: Arc<dyn Clock>) -> Result<Self, JournalError> {
+        let connection = schema::open_writer(path)?;
+        let origin = schema::origin(&connection)?;
+        let head = schema::check_tail(&connection)?;
+        let writer = Writer::start(connection, head, Arc::clone(&clock))?;
+        Ok(Self { path: path.to_owned(), origin, clock, writer, readers: Arc::default() })
+    }
+
+    /// The journal's identity.
+    #[must_use]
+    pub fn origin(&self) -> &JournalId {
+        &self.origin
+    }
+
+    /// The database file, for whoever verifies it on a connection of its own.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The end of the chain as last committed; can be awaited for changes.
+    #[must_use]
+    pub fn head(&self) -> watch::Receiver<Head> {
+        self.writer.head()
+    }
+
+    /// A signed statement of how long the journal is now and what its last hash is.
+    #[must_use]
+    pub fn checkpoint(&self, key: &DaemonKey) -> Checkpoint {
+        let head = *self.head().borrow();
+        Checkpoint::sign(self.origin.clone(), head.size, head.hash, self.clock.now(), key)
+    }
+
+    /// Records an event that changes no projection.
+    ///
+    /// # Errors
+    /// It could not be made durable.
+    pub async fn note(&self, event: &JournalEvent) -> Result<u64, JournalError> {
+        let event = PreparedEvent::new(event)?;
+        self.write(move |tx| tx.append(&event)).await
+    }
+
+    pub(crate) async fn write<R: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Transaction<'_>) -> Result<R, JournalError> + Send + 'static,
+    ) -> Result<R, JournalError> {
+        self.writer.write(work).await
+    }
+
+    /// Runs a query on a read connection, off the async threads.
+    pub(crate) async fn read<R: Send + 'static>(
+        &self,
+        query: impl FnOnce(&Connection) -> Result<R, JournalError> + Send + 'static,
+    ) -> Result<R, JournalError> {
+        let readers = Arc::clone(&self.readers);
+        let path = self.path.clone();
+        let work = move || {
+            let idle = readers.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let connection = idle.map_or_else(|| schema::open_reader(&path), Ok)?;
+            let result = query(&connection);
+            let mut idle = readers.lock().unwrap_or_else(PoisonError::into_inner);
+            if idle.len() < MAX_IDLE_READERS {
+                idle.push(connection);
+            }
+            result
+        };
+        tokio::task::spawn_blocking(work).await.map_err(|_| JournalError::Closed)?
+    }
+}

@@ -1,0 +1,233 @@
+//! The one writer: a thread that turns many callers' transactions into few commits.
+//!
+//! Every commit waits for the disk, so with one commit per caller the disk's latency would be the throughput. Jobs that
+//! arrive while a commit is under way are gathered and committed together; nobody is answered before the commit that
+//! holds their job. Each job runs in a savepoint of its own: one that fails leaves the others of its group untouched.
+
+use crate::error::JournalError;
+use crate::schema::{self, Head};
+use palyra_protocol::chain::Link;
+use palyra_protocol::{Clock, Digest, JournalEvent, Timestamp};
+use rusqlite::Connection;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use tokio::sync::{oneshot, watch};
+
+/// The most jobs in one commit: bounds how long the first of them waits for the last.
+const MAX_GROUP: usize = 256;
+
+/// An event in the form the table takes, made by the caller's thread so that the writer only hashes and inserts.
+#[derive(Debug)]
+pub(crate) struct PreparedEvent {
+    kind: &'static str,
+    call_id: String,
+    body: String,
+}
+
+impl PreparedEvent {
+    pub(crate) fn new(event: &JournalEvent) -> Result<Self, JournalError> {
+        let body = palyra_protocol::json::canonical_text(event)
+            .map_err(|e| JournalError::Event { reason: e.to_string() })?;
+        let call_id = event.call_id().map_or_else(String::new, ToString::to_string);
+        Ok(Self { kind: event.kind(), call_id, body })
+    }
+}
+
+/// What a job sees: the connection inside the group's transaction, and the end of the chain.
+pub(crate) struct Transaction<'a> {
+    pub(crate) connection: &'a Connection,
+    pub(crate) now: Timestamp,
+    head: &'a mut Head,
+}
+
+impl Transaction<'_> {
+    /// Appends an event and returns its place.
+    pub(crate) fn append(&mut self, event: &PreparedEvent) -> Result<u64, JournalError> {
+        let seq = self.head.size + 1;
+        let PreparedEvent { kind, call_id, body } = event;
+        let hash = Link { seq, at: self.now, kind, call_id, body }.hash(&self.head.hash);
+        self.connection
+            .prepare_cached(
+                "INSERT INTO events (seq, at, kind, call_id, body, prev, hash) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+            )?
+            .execute((seq, self.now.unix_ms(), kind, call_id, body, self.head.hash.as_bytes(), hash.as_bytes()))?;
+        *self.head = Head { size: seq, hash };
+        Ok(seq)
+    }
+}
+
+trait Job: Send {
+    /// Runs inside the group's transaction; tells whether its savepoint is to be kept.
+    fn run(&mut self, transaction: &mut Transaction<'_>) -> Result<(), Abort>;
+    /// Answers the caller, after the commit or its failure.
+    fn answer(self: Box<Self>, commit: Result<(), JournalError>);
+}
+
+/// A job whose writes are to be undone; its own result says why.
+struct Abort;
+
+struct TypedJob<F, R> {
+    work: Option<F>,
+    result: Option<Result<R, JournalError>>,
+    reply: oneshot::Sender<Result<R, JournalError>>,
+}
+
+impl<F, R> Job for TypedJob<F, R>
+where
+    F: FnOnce(&mut Transaction<'_>) -> Result<R, JournalError> + Send,
+    R: Send,
+{
+    fn run(&mut self, transaction: &mut Transaction<'_>) -> Result<(), Abort> {
+        let result = self.work.take().map(|work| work(transaction));
+        let kept = matches!(result, Some(Ok(_)));
+        self.result = result;
+        if kept { Ok(()) } else { Err(Abort) }
+    }
+
+    fn answer(self: Box<Self>, commit: Result<(), JournalError>) {
+        let result = match (commit, self.result) {
+            (_, Some(Err(own))) => Err(own),
+            (Ok(()), Some(Ok(value))) => Ok(value),
+            (Err(error), _) => Err(error),
+            (Ok(()), None) => Err(JournalError::Closed),
+        };
+        // The caller may have gone; what was committed stays committed, and its record answers whoever asks later.
+        drop(self.reply.send(result));
+    }
+}
+
+/// The handle that callers hold.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    jobs: Option<Sender<Box<dyn Job>>>,
+    thread: Option<JoinHandle<()>>,
+    head: watch::Receiver<Head>,
+}
+
+impl Writer {
+    pub(crate) fn start(connection: Connection, head: Head, clock: Arc<dyn Clock>) -> Result<Self, JournalError> {
+        let (jobs, queue) = channel();
+        let (announce, watch) = watch::channel(head);
+        let thread = std::thread::Builder::new()
+            .name("palyra-journal".to_owned())
+            .spawn(move || Loop { connection, head, clock, announce }.run(&queue))
+            .map_err(|e| JournalError::Event { reason: format!("the writer thread did not start: {e}") })?;
+        Ok(Self { jobs: Some(jobs), thread: Some(thread), head: watch })
+    }
+
+    /// The end of the chain as last committed; can be awaited for changes.
+    pub(crate) fn head(&self) -> watch::Receiver<Head> {
+        self.head.clone()
+    }
+
+    /// Runs `work` in a transaction and answers after it is durable.
+    pub(crate) async fn write<R: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Transaction<'_>) -> Result<R, JournalError> + Send + 'static,
+    ) -> Result<R, JournalError> {
+        let (reply, answer) = oneshot::channel();
+        let job = TypedJob { work: Some(work), result: None, reply };
+        let jobs = self.jobs.as_ref().ok_or(JournalError::Closed)?;
+        jobs.send(Box::new(job)).map_err(|_| JournalError::Closed)?;
+        answer.await.map_err(|_| JournalError::Closed)?
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        // Closing the queue lets the thread finish what it has, then end.
+        self.jobs = None;
+        if let Some(thread) = self.thread.take() {
+            drop(thread.join());
+        }
+    }
+}
+
+struct Loop {
+    connection: Connection,
+    head: Head,
+    clock: Arc<dyn Clock>,
+    announce: watch::Sender<Head>,
+}
+
+impl Loop {
+    fn run(mut self, queue: &Receiver<Box<dyn Job>>) {
+        while let Ok(first) = queue.recv() {
+            let mut group = vec![first];
+            while group.len() < MAX_GROUP {
+                let Ok(next) = queue.try_recv() else { break };
+                group.push(next);
+            }
+            let outcome = self.commit(&mut group);
+            if outcome.is_err() {
+                self.recover();
+            }
+            self.announce.send_replace(self.head);
+            let mut outcome = Some(outcome);
+            for job in group {
+                // The first gets the error itself, the rest its kind.
+                let own = match outcome.take() {
+                    Some(Ok(())) => {
+                        outcome = Some(Ok(()));
+                        Ok(())
+                    }
+                    Some(Err(error)) => {
+                        outcome = Some(Err(same_kind(&error)));
+                        Err(error)
+                    }
+                    None => Err(JournalError::Closed),
+                };
+                job.answer(own);
+            }
+        }
+    }
+
+    fn commit(&mut self, group: &mut [Box<dyn Job>]) -> Result<(), JournalError> {
+        self.connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+        let now = self.clock.now();
+        for job in group {
+            self.connection.prepare_cached("SAVEPOINT job")?.execute([])?;
+            let before = self.head;
+            let mut transaction = Transaction { connection: &self.connection, now, head: &mut self.head };
+            let kept = job.run(&mut transaction);
+            if self.connection.is_autocommit() {
+                // SQLite has rolled the whole group back by itself: out of space, or an I/O error.
+                return Err(JournalError::DiskFull);
+            }
+            if kept.is_err() {
+                self.head = before;
+                self.connection.prepare_cached("ROLLBACK TO job")?.execute([])?;
+            }
+            self.connection.prepare_cached("RELEASE job")?.execute([])?;
+        }
+        self.connection.prepare_cached("COMMIT")?.execute([])?;
+        Ok(())
+    }
+
+    /// After a failed commit: undo what is left of the transaction and take the chain's end from the disk again.
+    fn recover(&mut self) {
+        if !self.connection.is_autocommit() {
+            drop(self.connection.execute_batch("ROLLBACK"));
+        }
+        if let Ok(head) = schema::head(&self.connection) {
+            self.head = head;
+        }
+    }
+}
+
+fn same_kind(error: &JournalError) -> JournalError {
+    match error {
+        JournalError::DiskFull => JournalError::DiskFull,
+        JournalError::Database(e) => JournalError::Database(rusqlite::Error::SqliteFailure(
+            e.sqlite_error().copied().unwrap_or_else(|| rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_IOERR)),
+            Some(e.to_string()),
+        )),
+        other => JournalError::Event { reason: other.to_string() },
+    }
+}
+
+/// The hash type of stored digests.
+pub(crate) fn digest(bytes: [u8; 32]) -> Digest {
+    Digest::from_bytes(bytes)
+}

@@ -1,0 +1,100 @@
+//! The verbs that policy knows. Every door that does one of these asks first, under this name.
+//!
+//! The list is closed: a verb that is not here cannot be asked about, and a test holds it to the schema.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+macro_rules! actions {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal),+ $(,)?) => {
+        /// What a principal wants to do.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        pub enum PolicyAction {
+            $($(#[$doc])* #[serde(rename = $name)] $variant),+
+        }
+
+        impl PolicyAction {
+            /// Every action, in the order of their declaration.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),+];
+
+            /// The name that rules, listings and the journal use.
+            #[must_use]
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name),+
+                }
+            }
+        }
+    };
+}
+
+actions! {
+    /// Run a tool.
+    ToolExecute = "tool.execute",
+    /// Run a skill.
+    SkillExecute = "skill.execute",
+    /// Answer an approval.
+    ApprovalDecide = "approval.decide",
+    /// See which tools there are.
+    ToolList = "tool.list",
+    /// Ask how the daemon is.
+    DaemonStatus = "daemon.status",
+    /// Read a secret.
+    VaultGet = "vault.get",
+    /// Search the memory.
+    MemorySearch = "memory.search",
+    /// Remove a scheduled job.
+    CronDelete = "cron.delete",
+    /// See what waits for a person.
+    ApprovalList = "approval.list",
+    /// See the standing grants.
+    GrantList = "grant.list",
+    /// Withdraw a grant.
+    GrantRevoke = "grant.revoke",
+    /// Read the journal.
+    JournalRead = "journal.read",
+    /// Check the journal's chain.
+    JournalVerify = "journal.verify",
+    /// Sign the journal's head.
+    JournalCheckpoint = "journal.checkpoint",
+    /// Ask why.
+    PolicyExplain = "policy.explain",
+    /// See the rules.
+    PolicyShow = "policy.show",
+    /// Follow a call.
+    CallRead = "call.read",
+    /// Withdraw a call.
+    CallCancel = "call.cancel",
+    /// Propose in an agent's name.
+    ActAs = "act_as",
+}
+
+impl PolicyAction {
+    /// Whether its circumstances include a tool call's arguments (`ToolUse` in the schema, otherwise `Door`).
+    #[must_use]
+    pub fn concerns_tool_use(self) -> bool {
+        matches!(self, Self::ToolExecute | Self::SkillExecute | Self::ApprovalDecide)
+    }
+}
+
+impl fmt::Display for PolicyAction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A text that names no action.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("unknown action; the actions are {}", known())]
+pub struct UnknownAction;
+
+fn known() -> String {
+    PolicyAction::ALL.iter().map(|a| a.as_str()).collect::<Vec<_>>().join(", ")
+}
+
+impl std::str::FromStr for PolicyAction {
+    type Err = UnknownAction;
+    fn from_str(text: &str) -> Result<Self, UnknownAction> {
+        Self::ALL.iter().copied().find(|a| a.as_str() == text).ok_or(UnknownAction)
+    }
+}

@@ -1,0 +1,120 @@
+//! Turns a [`PolicyRequestContext`] into a Cedar context, value by value and without JSON.
+//!
+//! Only wanted attributes are built. What is optional in the schema is left out when it is not known; what is required
+//! is always there, an empty set rather than nothing. A test validates the result of every action against the schema.
+
+use crate::action::PolicyAction;
+use crate::attribute::{Attribute, Attributes};
+use crate::names::{EntityKind, Names};
+use crate::place;
+use crate::request::{PolicyRequest, PolicyRequestContext};
+use crate::resource::PolicyResource;
+use cedar_policy::{Context, EntityUid, RestrictedExpression as Value};
+use palyra_protocol::PrincipalKind;
+use palyra_protocol::facets::quote_words;
+
+/// Whether a person's approval is assumed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Approval {
+    /// As the context says.
+    AsItStands,
+    /// As it would be with one.
+    Given,
+}
+
+/// What a context is built from.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Circumstances<'a> {
+    pub(crate) names: &'a Names,
+    pub(crate) request: &'a PolicyRequest,
+    pub(crate) context: &'a PolicyRequestContext,
+    pub(crate) channel: &'a EntityUid,
+    pub(crate) approval: Approval,
+}
+
+/// All attributes that the schema knows for an action.
+pub(crate) fn known_for(action: PolicyAction) -> Attributes {
+    if action.concerns_tool_use() { Attributes::TOOL_USE } else { Attributes::DOOR }
+}
+
+impl Circumstances<'_> {
+    /// The Cedar context with the wanted attributes.
+    pub(crate) fn build(&self, wanted: Attributes) -> Result<Context, String> {
+        let wanted = wanted.intersection(known_for(self.request.action));
+        let mut pairs = Vec::with_capacity(wanted.len());
+        for attribute in wanted.iter() {
+            if let Some(value) = self.value(attribute).map_err(|e| e.to_string())? {
+                pairs.push((attribute.as_str().to_owned(), value));
+            }
+        }
+        Context::from_pairs(pairs).map_err(|e| e.to_string())
+    }
+
+    fn value(&self, attribute: Attribute) -> Result<Option<Value>, place::TooDeep> {
+        let (context, facets) = (self.context, &self.context.facets);
+        Ok(match attribute {
+            Attribute::Channel => Some(Value::new_entity_uid(self.channel.clone())),
+            Attribute::Device => context.device_id.as_ref().map(|id| self.entity(EntityKind::Device, id.as_str())),
+            Attribute::Session => context.session_id.as_ref().map(|id| text(id.as_str())),
+            Attribute::Run => context.run_id.as_ref().map(|id| text(id.as_str())),
+            Attribute::ProposedBy => self.proposed_by(),
+            Attribute::IsSensitiveAction => Some(Value::new_bool(context.is_sensitive_action)),
+            Attribute::AllowSensitiveTools => {
+                Some(Value::new_bool(context.allow_sensitive_tools || self.approval == Approval::Given))
+            }
+            Attribute::Tool => self.tool().map(|name| self.entity(EntityKind::Tool, name)),
+            Attribute::Skill => context.skill_id.as_ref().map(|id| self.entity(EntityKind::Skill, id)),
+            Attribute::Publisher => context.publisher.as_deref().map(text),
+            Attribute::IsAllowlistedTool => Some(Value::new_bool(context.is_allowlisted_tool)),
+            Attribute::Capabilities => Some(texts(context.capabilities.iter().map(|c| c.policy_name()))),
+            Attribute::Risk => context.risk.map(|risk| text(risk.as_str())),
+            Attribute::Executable => facets.executable.as_deref().map(text),
+            Attribute::Argv => Some(texts(facets.argv.iter().map(String::as_str))),
+            Attribute::ArgvPrefixes => {
+                Some(Value::new_set(facets.argv_prefixes().map(|words| Value::new_string(quote_words(words)))))
+            }
+            Attribute::CommandLine => facets.command_line().map(Value::new_string),
+            Attribute::WorkingDirectory => facets.working_directory.as_deref().map(text),
+            Attribute::PathsRead => Some(texts(facets.paths_read.iter().map(String::as_str))),
+            Attribute::PathsWritten => Some(texts(facets.paths_written.iter().map(String::as_str))),
+            Attribute::ReadUnder => {
+                Some(Value::new_set(place::under(&facets.paths_read)?.into_iter().map(Value::new_string)))
+            }
+            Attribute::WrittenUnder => {
+                Some(Value::new_set(place::under(&facets.paths_written)?.into_iter().map(Value::new_string)))
+            }
+            Attribute::ReadRoot => place::root(&facets.paths_read)?.map(Value::new_string),
+            Attribute::WrittenRoot => place::root(&facets.paths_written)?.map(Value::new_string),
+            Attribute::Hosts => Some(texts(facets.hosts.iter().map(String::as_str))),
+            Attribute::HostDomains => {
+                Some(Value::new_set(place::domains(&facets.hosts).into_iter().map(Value::new_string)))
+            }
+            Attribute::Method => facets.method.as_deref().map(text),
+        })
+    }
+
+    fn entity(&self, kind: EntityKind, id: &str) -> Value {
+        Value::new_entity_uid(self.names.uid(kind, id))
+    }
+
+    /// The person who proposed; the schema has no place for a program here, which `resource in Agent::"x"` names.
+    fn proposed_by(&self) -> Option<Value> {
+        let proposer = self.context.proposed_by.as_ref()?;
+        (proposer.kind() == PrincipalKind::User).then(|| Value::new_entity_uid(self.names.principal(proposer)))
+    }
+
+    fn tool(&self) -> Option<&str> {
+        match &self.request.resource {
+            PolicyResource::Tool(name) => Some(name),
+            _ => self.context.tool.as_deref(),
+        }
+    }
+}
+
+fn text(text: &str) -> Value {
+    Value::new_string(text.to_owned())
+}
+
+fn texts<'t>(texts: impl Iterator<Item = &'t str>) -> Value {
+    Value::new_set(texts.map(text))
+}

@@ -1,0 +1,302 @@
+//! The engine: asks Cedar and says what it answered, and why.
+//!
+//! It is immutable and cheap to share. Everything that can be known before a request comes is known by then: rules are
+//! parsed, checked, taken apart and sorted by action; scenes are remembered. A decision builds the few context values that its
+//! rules look at and runs Cedar's own authorizer once.
+
+use crate::action::PolicyAction;
+use crate::circumstances::{Approval, Circumstances, known_for};
+use crate::error::PolicyError;
+use crate::explain::{Grounds, PolicyExplanation};
+use crate::load;
+use crate::membership::Membership;
+use crate::names::Names;
+use crate::request::{PolicyRequest, PolicyRequestContext};
+use crate::rule::Rule;
+use crate::scene::{Scene, Scenes, Stage};
+use crate::source::{PolicySource, SCHEMA_SRC};
+use cedar_policy::{Authorizer, Decision, Entities, EntityTypeName, PolicyId, PolicySet, Request, Response, Schema};
+use palyra_protocol::{Digest, DigestBuilder};
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// The two answers that Cedar gives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PolicyDecision {
+    /// A rule permits it and none forbids it.
+    Allow,
+    /// Nothing permits it, or something forbids it, or something could not be evaluated: see the explanation.
+    DenyByDefault,
+}
+
+/// A decision with its explanation.
+#[derive(Debug, Clone)]
+pub struct Evaluation {
+    /// The answer.
+    pub decision: PolicyDecision,
+    /// Why.
+    pub explanation: PolicyExplanation,
+}
+
+/// The answer to both questions: as things stand, and with a person's approval.
+#[derive(Debug, Clone)]
+pub enum Verdict {
+    /// Allowed as things stand.
+    Allow(PolicyExplanation),
+    /// Allowed only with a person's approval.
+    NeedsApproval {
+        /// Why it is not allowed as things stand.
+        now: PolicyExplanation,
+        /// Why it would be allowed with an approval.
+        approved: PolicyExplanation,
+    },
+    /// Not allowed, whatever a person says.
+    Deny(PolicyExplanation),
+}
+
+impl Verdict {
+    /// The explanation of how things stand.
+    #[must_use]
+    pub fn explanation(&self) -> &PolicyExplanation {
+        match self {
+            Self::Allow(explanation) | Self::Deny(explanation) | Self::NeedsApproval { now: explanation, .. } => {
+                explanation
+            }
+        }
+    }
+}
+
+/// A parsed, validated set of rules with everything needed to ask it.
+#[derive(Debug, Clone)]
+pub struct PolicyEngine(Arc<Inner>);
+
+/// What explanations keep a share of.
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) stage: Stage,
+    all: PolicySet,
+    by_id: HashMap<PolicyId, Arc<Rule>>,
+    scenes: Scenes,
+    schema: Schema,
+    /// The types that an action applies to, by `PolicyAction as usize`.
+    applies_to: Vec<AppliesTo>,
+    authorizer: Authorizer,
+    hash: Digest,
+}
+
+#[derive(Debug)]
+struct AppliesTo {
+    principals: Vec<EntityTypeName>,
+    resources: Vec<EntityTypeName>,
+}
+
+impl PolicyEngine {
+    /// The rules that Palyra ships with.
+    ///
+    /// # Errors
+    /// What ships is broken, which would be a bug.
+    pub fn with_defaults(membership: &Membership) -> Result<Self, PolicyError> {
+        Self::load(&[PolicySource::defaults()], membership)
+    }
+
+    /// Rules from several sources, in order; later ones may replace rules of earlier ones with `@replaces`.
+    ///
+    /// # Errors
+    /// Any source has any flaw: all are reported, and nothing is loaded.
+    pub fn load(sources: &[PolicySource], membership: &Membership) -> Result<Self, PolicyError> {
+        let (schema, _) = Schema::from_cedarschema_str(SCHEMA_SRC).map_err(|e| PolicyError::Bug(e.to_string()))?;
+        let rules = load::load(sources, membership, &schema)?;
+        let all = PolicySet::from_policies(rules.iter().map(|rule| rule.policy.clone()))
+            .map_err(|e| PolicyError::Bug(e.to_string()))?;
+        let names = Names::new()?;
+        let applies_to =
+            PolicyAction::ALL.iter().map(|action| applies_to(*action, &names, &schema)).collect::<Result<_, _>>()?;
+        Ok(Self(Arc::new(Inner {
+            all,
+            by_id: rules.iter().map(|rule| (rule.policy.id().clone(), Arc::clone(rule))).collect(),
+            scenes: Scenes::new(rules.len()),
+            hash: hash(&rules, membership),
+            stage: Stage::new(names, membership.clone(), rules),
+            schema,
+            applies_to,
+            authorizer: Authorizer::new(),
+        })))
+    }
+
+    /// What this set is: changes when the schema, any rule or anybody's membership does, and not otherwise.
+    #[must_use]
+    pub fn policy_hash(&self) -> Digest {
+        self.0.hash
+    }
+
+    /// Every rule, in the order of the sources.
+    pub fn rules(&self) -> impl Iterator<Item = &Rule> {
+        self.0.stage.rules.iter().map(AsRef::as_ref)
+    }
+
+    /// The rule with an id.
+    #[must_use]
+    pub fn rule(&self, id: &str) -> Option<&Rule> {
+        self.0.by_id.get(&PolicyId::new(id)).map(AsRef::as_ref)
+    }
+
+    /// Who belongs to what.
+    #[must_use]
+    pub fn membership(&self) -> &Membership {
+        &self.0.stage.membership
+    }
+
+    /// Decides as things stand.
+    #[must_use]
+    pub fn evaluate_with_context(&self, request: &PolicyRequest, context: &PolicyRequestContext) -> Evaluation {
+        self.evaluate(request, context, Approval::AsItStands)
+    }
+
+    /// Decides as things stand and, if that is no, as they would stand with a person's approval.
+    #[must_use]
+    pub fn decide(&self, request: &PolicyRequest, context: &PolicyRequestContext) -> Verdict {
+        let now = self.evaluate(request, context, Approval::AsItStands);
+        if now.decision == PolicyDecision::Allow {
+            return Verdict::Allow(now.explanation);
+        }
+        if context.allow_sensitive_tools {
+            return Verdict::Deny(now.explanation);
+        }
+        let approved = self.evaluate(request, context, Approval::Given);
+        match approved.decision {
+            PolicyDecision::Allow => Verdict::NeedsApproval { now: now.explanation, approved: approved.explanation },
+            PolicyDecision::DenyByDefault => Verdict::Deny(now.explanation),
+        }
+    }
+
+    fn evaluate(&self, request: &PolicyRequest, context: &PolicyRequestContext, approval: Approval) -> Evaluation {
+        match self.ask(request, context, approval) {
+            Ok(evaluation) => evaluation,
+            // INVARIANT (errors_deny): whatever goes wrong on the way to Cedar is a denial that says so.
+            Err(error) => Evaluation {
+                decision: PolicyDecision::DenyByDefault,
+                explanation: PolicyExplanation::failed(request, error),
+            },
+        }
+    }
+
+    fn ask(
+        &self,
+        request: &PolicyRequest,
+        context: &PolicyRequestContext,
+        approval: Approval,
+    ) -> Result<Evaluation, String> {
+        let inner = &*self.0;
+        let scene = inner.scenes.scene(&inner.stage, request, context)?;
+        inner.check_types(&scene)?;
+        let circumstances =
+            Circumstances { names: &inner.stage.names, request, context, channel: &scene.channel, approval };
+        let asked = inner.request(&scene, circumstances.build(scene.slice.attributes)?)?;
+        let response = inner.authorizer.is_authorized(&asked, &scene.slice.policies, &scene.entities);
+        let rules = inner.deciding(&response)?;
+        let mut errors: Vec<String> = response.diagnostics().errors().map(ToString::to_string).collect();
+        errors.sort();
+        let allowed = response.decision() == Decision::Allow && errors.is_empty();
+        // Explaining a denial looks at rules whose head did not fit as well; they may mention more.
+        let asked =
+            if allowed { asked } else { inner.request(&scene, circumstances.build(known_for(request.action))?)? };
+        let decision = if allowed { PolicyDecision::Allow } else { PolicyDecision::DenyByDefault };
+        let grounds = Grounds { inner: Arc::clone(&self.0), scene, request: asked };
+        Ok(Evaluation { decision, explanation: PolicyExplanation::new(decision, rules, errors, grounds) })
+    }
+
+    /// What a benchmark needs to ask Cedar the same question without us.
+    ///
+    /// # Errors
+    /// The request cannot be put to Cedar at all.
+    #[doc(hidden)]
+    pub fn raw_parts(&self, request: &PolicyRequest, context: &PolicyRequestContext) -> Result<RawParts<'_>, String> {
+        let inner = &*self.0;
+        let scene = inner.scenes.scene(&inner.stage, request, context)?;
+        let approval = Approval::AsItStands;
+        let circumstances =
+            Circumstances { names: &inner.stage.names, request, context, channel: &scene.channel, approval };
+        let asked = circumstances.build(known_for(request.action))?;
+        let request = Request::new(
+            scene.principal.clone(),
+            inner.stage.names.action(request.action).clone(),
+            scene.resource.clone(),
+            asked,
+            Some(&inner.schema),
+        )
+        .map_err(|e| e.to_string())?;
+        Ok(RawParts { request, all: &inner.all, entities: Arc::clone(&scene.entities), scene })
+    }
+}
+
+/// The same question as plain Cedar.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct RawParts<'e> {
+    /// The request, with every attribute, validated against the schema.
+    pub request: Request,
+    /// Every rule.
+    pub all: &'e PolicySet,
+    /// The entities.
+    pub entities: Arc<Entities>,
+    scene: Arc<Scene>,
+}
+
+impl RawParts<'_> {
+    /// Only the rules whose scope fits: what a decision evaluates.
+    #[must_use]
+    pub fn slice(&self) -> &PolicySet {
+        &self.scene.slice.policies
+    }
+}
+
+impl Inner {
+    fn request(&self, scene: &Scene, context: cedar_policy::Context) -> Result<Request, String> {
+        let action = self.stage.names.action(scene.key.action).clone();
+        // Not validated against the schema: every context comes from `Circumstances`, which a test validates.
+        Request::new(scene.principal.clone(), action, scene.resource.clone(), context, None).map_err(|e| e.to_string())
+    }
+
+    /// Rules were validated for the schema's combinations of types; no other may reach them.
+    fn check_types(&self, scene: &Scene) -> Result<(), String> {
+        let applies = &self.applies_to[scene.key.action as usize];
+        let (principal, resource) = (scene.principal.type_name(), scene.resource.type_name());
+        if applies.principals.contains(principal) && applies.resources.contains(resource) {
+            return Ok(());
+        }
+        Err(format!("`{}` is not something that a {principal} does to a {resource}", scene.key.action))
+    }
+
+    fn deciding(&self, response: &Response) -> Result<Vec<Arc<Rule>>, String> {
+        let mut rules = Vec::with_capacity(1);
+        for id in response.diagnostics().reason() {
+            let rule = self.by_id.get(id).ok_or_else(|| format!("the deciding rule `{id}` is unknown"))?;
+            rules.push(Arc::clone(rule));
+        }
+        rules.sort_by(|a, b| a.id().cmp(b.id()));
+        Ok(rules)
+    }
+}
+
+fn applies_to(action: PolicyAction, names: &Names, schema: &Schema) -> Result<AppliesTo, PolicyError> {
+    let uid = names.action(action);
+    match (schema.principals_for_action(uid), schema.resources_for_action(uid)) {
+        (Some(principals), Some(resources)) => {
+            Ok(AppliesTo { principals: principals.cloned().collect(), resources: resources.cloned().collect() })
+        }
+        _ => Err(PolicyError::Bug(format!("the schema lacks the action `{action}`"))),
+    }
+}
+
+fn hash(rules: &[Arc<Rule>], membership: &Membership) -> Digest {
+    let mut sorted: Vec<_> = rules.iter().map(|rule| (rule.id(), rule.text())).collect();
+    sorted.sort_unstable();
+    let mut digest =
+        DigestBuilder::new("palyra.policy-set.v1").field(SCHEMA_SRC.as_bytes()).number(sorted.len() as u64);
+    for (id, text) in sorted {
+        digest = digest.field(id.as_bytes()).field(text.as_bytes());
+    }
+    membership.digest_into(digest).finish()
+}

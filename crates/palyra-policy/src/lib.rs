@@ -1,0 +1,46 @@
+//! Decides what may happen: Cedar, its schema, the default rules and the operator's.
+//!
+//! A [`PolicyEngine`] is parsed and validated once and never changes; whoever reloads makes a new one. It is asked with a
+//! [`PolicyRequest`] (who, what, on what) and a [`PolicyRequestContext`] (from where, with which arguments), and
+//! answers with a decision and a [`PolicyExplanation`]: the rules that decided, the facts they looked at, and what
+//! would change the answer.
+//!
+//! [`PolicyEngine::decide`] asks twice, as things stand and as they would stand with a person's approval. Allowed now:
+//! allow. Allowed only then: a person must be asked. Neither: deny. There is no second place that knows what needs a person.
+//!
+//! # What this room must never do
+//! - Know transports, storage or sandboxes.
+//! - Allow because something went wrong. Whatever cannot be evaluated is denied, and the explanation says why.
+//! - Parse anything that a caller sent as Cedar. Names become entity ids and strings, never policy text.
+
+mod action;
+mod attribute;
+pub mod cases;
+mod change;
+mod circumstances;
+mod condition;
+mod engine;
+mod error;
+mod explain;
+mod guard;
+mod hint;
+mod load;
+mod membership;
+mod names;
+mod place;
+mod request;
+mod resource;
+mod rule;
+mod scene;
+mod source;
+
+pub use action::PolicyAction;
+pub use change::{Change, ConditionState, Needs};
+pub use engine::{Evaluation, PolicyDecision, PolicyEngine, RawParts, Verdict};
+pub use error::{Flaw, FlawKind, PolicyError};
+pub use explain::{Detail, ExplanationRecord, Fact, PolicyExplanation, RuleRecord};
+pub use membership::{Membership, MembershipError};
+pub use request::{PolicyRequest, PolicyRequestContext};
+pub use resource::{PolicyResource, ResourceError};
+pub use rule::{Effect, Rule};
+pub use source::{DEFAULT_POLICY_SRC, PolicySource, Position, SCHEMA_SRC};

@@ -1,0 +1,315 @@
+//! Who belongs to which group: patterns from the configuration, resolved for one principal or channel at a time.
+//!
+//! Rules say `principal in Group::"tool_callers"`; the configuration says that `agent:ci-*` are such. Patterns are a kind and a name,
+//! the name exact or with a final `*`. There is no pattern for "any kind": whoever lets programs in must write `agent:`.
+
+use palyra_protocol::{ChannelId, DigestBuilder, Principal, PrincipalKind};
+use std::collections::BTreeMap;
+
+/// The group of principals that may call tools.
+pub(crate) const TOOL_CALLERS: &str = "tool_callers";
+/// The group of channels through which tools may be called.
+pub(crate) const TOOL_CHANNELS: &str = "tool_channels";
+/// The role of those who run this daemon.
+pub(crate) const OWNER: &str = "owner";
+
+/// Why a membership is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MembershipError {
+    /// A pattern for principals that is none.
+    #[error(
+        "`{given}` in `{group}` is not a pattern for principals; write `user:NAME`, `agent:NAME` or `device:NAME`, where NAME may end in `*`"
+    )]
+    Principal {
+        /// The group it stands in.
+        group: String,
+        /// What was written.
+        given: String,
+    },
+    /// A pattern for channels that is none.
+    #[error("`{given}` in `{group}` is not a pattern for channels; write a name that may end in `*`, or `*` for all")]
+    Channel {
+        /// The group it stands in.
+        group: String,
+        /// What was written.
+        given: String,
+    },
+    /// Something other than a person would own the daemon.
+    #[error("`{given}` cannot be an owner; only people can (`user:NAME`)")]
+    NotAPerson {
+        /// What was written.
+        given: String,
+    },
+    /// A group's name is empty, too long or has odd characters.
+    #[error("`{given}` is not a group name; use 1 to 64 of a-z 0-9 _ -")]
+    GroupName {
+        /// What was written.
+        given: String,
+    },
+    /// One name for a group of principals and a group of channels.
+    #[error("the group `{group}` cannot hold both principals and channels")]
+    Mixed {
+        /// The group.
+        group: String,
+    },
+}
+
+/// A name, exact or by its beginning.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum NamePattern {
+    Exact(String),
+    Beginning(String),
+}
+
+impl NamePattern {
+    /// `fits` says whether a text has only characters that a name can have.
+    fn parse(text: &str, fits: impl Fn(&str) -> bool) -> Option<Self> {
+        match text.strip_suffix('*') {
+            Some(start) if start.is_empty() || fits(start) => Some(Self::Beginning(start.to_owned())),
+            None if fits(text) => Some(Self::Exact(text.to_owned())),
+            _ => None,
+        }
+    }
+
+    fn matches(&self, name: &str) -> bool {
+        match self {
+            Self::Exact(exact) => exact == name,
+            Self::Beginning(start) => name.starts_with(start.as_str()),
+        }
+    }
+
+    fn text(&self) -> String {
+        match self {
+            Self::Exact(name) => name.clone(),
+            Self::Beginning(start) => format!("{start}*"),
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct PrincipalPattern {
+    kind: PrincipalKind,
+    name: NamePattern,
+}
+
+impl PrincipalPattern {
+    fn parse(text: &str) -> Option<Self> {
+        let (kind, name) = text.split_once(':')?;
+        let kind = PrincipalKind::ALL.into_iter().find(|k| k.as_str() == kind)?;
+        let name = NamePattern::parse(name, |name| Principal::new(kind, name).is_ok())?;
+        Some(Self { kind, name })
+    }
+
+    fn matches(&self, principal: &Principal) -> bool {
+        self.kind == principal.kind() && self.name.matches(principal.name())
+    }
+}
+
+/// Who belongs to what. Empty by default: nobody may call tools, nobody owns the daemon.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Membership {
+    principals: BTreeMap<String, Vec<PrincipalPattern>>,
+    channels: BTreeMap<String, Vec<NamePattern>>,
+    roles: BTreeMap<String, Vec<PrincipalPattern>>,
+}
+
+impl Membership {
+    /// One person on their own machine: they own the daemon; they and every agent of theirs may call tools through any
+    /// channel.
+    #[must_use]
+    pub fn single_user() -> Self {
+        let any = |kind| PrincipalPattern { kind, name: NamePattern::Beginning(String::new()) };
+        let owner = Principal::local_owner();
+        let owner = PrincipalPattern { kind: owner.kind(), name: NamePattern::Exact(owner.name().to_owned()) };
+        Self {
+            principals: [(TOOL_CALLERS.to_owned(), vec![any(PrincipalKind::User), any(PrincipalKind::Agent)])].into(),
+            channels: [(TOOL_CHANNELS.to_owned(), vec![NamePattern::Beginning(String::new())])].into(),
+            roles: [(OWNER.to_owned(), vec![owner])].into(),
+        }
+    }
+
+    /// The three lists of the configuration.
+    ///
+    /// # Errors
+    /// A pattern is malformed, or an owner is not a person.
+    pub fn from_lists<S: AsRef<str>>(
+        tool_callers: &[S],
+        tool_channels: &[S],
+        owners: &[S],
+    ) -> Result<Self, MembershipError> {
+        Self::default()
+            .with_principals(TOOL_CALLERS, tool_callers)?
+            .with_channels(TOOL_CHANNELS, tool_channels)?
+            .with_owners(owners)
+    }
+
+    /// Adds principals to a group.
+    ///
+    /// # Errors
+    /// A pattern or the group's name is malformed, or the group holds channels.
+    pub fn with_principals<S: AsRef<str>>(mut self, group: &str, patterns: &[S]) -> Result<Self, MembershipError> {
+        check_group_name(group)?;
+        if self.channels.contains_key(group) || group == TOOL_CHANNELS {
+            return Err(MembershipError::Mixed { group: group.to_owned() });
+        }
+        let members = self.principals.entry(group.to_owned()).or_default();
+        for pattern in patterns {
+            members.push(parse_principal(group, pattern.as_ref())?);
+        }
+        members.sort();
+        members.dedup();
+        Ok(self)
+    }
+
+    /// Adds channels to a group.
+    ///
+    /// # Errors
+    /// A pattern or the group's name is malformed, or the group holds principals.
+    pub fn with_channels<S: AsRef<str>>(mut self, group: &str, patterns: &[S]) -> Result<Self, MembershipError> {
+        check_group_name(group)?;
+        if self.principals.contains_key(group) || group == TOOL_CALLERS {
+            return Err(MembershipError::Mixed { group: group.to_owned() });
+        }
+        let members = self.channels.entry(group.to_owned()).or_default();
+        for pattern in patterns {
+            let given = pattern.as_ref();
+            let pattern = NamePattern::parse(given, |name| name.parse::<ChannelId>().is_ok())
+                .ok_or_else(|| MembershipError::Channel { group: group.to_owned(), given: given.to_owned() })?;
+            members.push(pattern);
+        }
+        members.sort();
+        members.dedup();
+        Ok(self)
+    }
+
+    /// Adds owners.
+    ///
+    /// # Errors
+    /// A pattern is malformed or names something other than people.
+    pub fn with_owners<S: AsRef<str>>(mut self, patterns: &[S]) -> Result<Self, MembershipError> {
+        let owners = self.roles.entry(OWNER.to_owned()).or_default();
+        for pattern in patterns {
+            let given = pattern.as_ref();
+            let pattern = parse_principal("owners", given)?;
+            if pattern.kind != PrincipalKind::User {
+                return Err(MembershipError::NotAPerson { given: given.to_owned() });
+            }
+            owners.push(pattern);
+        }
+        owners.sort();
+        owners.dedup();
+        Ok(self)
+    }
+
+    /// The groups a principal belongs to.
+    pub fn groups_of<'m>(&'m self, principal: &Principal) -> impl Iterator<Item = &'m str> {
+        holding(&self.principals, principal)
+    }
+
+    /// The roles a principal has.
+    pub fn roles_of<'m>(&'m self, principal: &Principal) -> impl Iterator<Item = &'m str> {
+        holding(&self.roles, principal)
+    }
+
+    /// The groups a channel belongs to.
+    pub fn groups_of_channel(&self, channel: &ChannelId) -> impl Iterator<Item = &str> {
+        self.channels
+            .iter()
+            .filter(move |(_, patterns)| patterns.iter().any(|p| p.matches(channel.as_str())))
+            .map(|(group, _)| group.as_str())
+    }
+
+    /// Whether rules may speak of this group.
+    #[must_use]
+    pub fn has_group(&self, group: &str) -> bool {
+        [TOOL_CALLERS, TOOL_CHANNELS].contains(&group)
+            || self.principals.contains_key(group)
+            || self.channels.contains_key(group)
+    }
+
+    /// Whether rules may speak of this role.
+    #[must_use]
+    pub fn has_role(&self, role: &str) -> bool {
+        role == OWNER || self.roles.contains_key(role)
+    }
+
+    /// Adds everything that memberships depend on to a digest.
+    pub(crate) fn digest_into(&self, mut digest: DigestBuilder) -> DigestBuilder {
+        for (section, groups) in [("principals", &self.principals), ("roles", &self.roles)] {
+            digest = digest.field(section.as_bytes()).number(groups.len() as u64);
+            for (group, patterns) in groups {
+                digest = digest.field(group.as_bytes()).number(patterns.len() as u64);
+                for pattern in patterns {
+                    digest = digest.field(pattern.kind.as_str().as_bytes()).field(pattern.name.text().as_bytes());
+                }
+            }
+        }
+        digest = digest.field(b"channels").number(self.channels.len() as u64);
+        for (group, patterns) in &self.channels {
+            digest = digest.field(group.as_bytes()).number(patterns.len() as u64);
+            for pattern in patterns {
+                digest = digest.field(pattern.text().as_bytes());
+            }
+        }
+        digest
+    }
+}
+
+fn holding<'m>(
+    groups: &'m BTreeMap<String, Vec<PrincipalPattern>>,
+    principal: &Principal,
+) -> impl Iterator<Item = &'m str> {
+    groups
+        .iter()
+        .filter(move |(_, patterns)| patterns.iter().any(|p| p.matches(principal)))
+        .map(|(group, _)| group.as_str())
+}
+
+fn parse_principal(group: &str, given: &str) -> Result<PrincipalPattern, MembershipError> {
+    PrincipalPattern::parse(given)
+        .ok_or_else(|| MembershipError::Principal { group: group.to_owned(), given: given.to_owned() })
+}
+
+fn check_group_name(group: &str) -> Result<(), MembershipError> {
+    let fits = (1..=64).contains(&group.len())
+        && group.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_-".contains(&b));
+    if fits { Ok(()) } else { Err(MembershipError::GroupName { given: group.to_owned() }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn groups(membership: &Membership, principal: &str) -> Vec<String> {
+        membership.groups_of(&principal.parse().unwrap()).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn patterns_match_by_kind_and_name() {
+        let membership =
+            Membership::from_lists(&["user:*", "agent:ci", "agent:build-*"], &["cli", "mcp/*"], &["user:local"])
+                .unwrap();
+        for inside in ["user:local", "user:anyone", "agent:ci", "agent:build-7"] {
+            assert_eq!(groups(&membership, inside), ["tool_callers"], "{inside}");
+        }
+        for outside in ["agent:ci2", "agent:build", "device:ci", "system:palyrad"] {
+            assert!(groups(&membership, outside).is_empty(), "{outside}");
+        }
+        let channel = |name: &str| membership.groups_of_channel(&name.parse().unwrap()).count();
+        assert_eq!((channel("cli"), channel("cli2"), channel("mcp/x"), channel("mcp")), (1, 0, 1, 0));
+        assert_eq!(membership.roles_of(&Principal::local_owner()).collect::<Vec<_>>(), ["owner"]);
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for bad in ["*", "agent", "agent:", "agent:*x", "agent:a*b", "root:x", "agent:A", "agent:a b", "*:x"] {
+            assert!(Membership::default().with_principals("tool_callers", &[bad]).is_err(), "{bad}");
+        }
+        for bad in ["", "a b", "a*b", "**"] {
+            assert!(Membership::default().with_channels("tool_channels", &[bad]).is_err(), "{bad}");
+        }
+        assert!(matches!(Membership::default().with_owners(&["agent:x"]), Err(MembershipError::NotAPerson { .. })));
+        assert!(Membership::default().with_principals("tool_channels", &["user:*"]).is_err());
+        assert!(Membership::default().with_principals("Ops\"", &["user:*"]).is_err());
+    }
+}

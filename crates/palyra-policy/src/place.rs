@@ -1,0 +1,143 @@
+//! Paths and hosts in the form that rules can match.
+//!
+//! Cedar cannot ask "is any of these paths under `infra`?": it has no loops. So the answer is prepared: each path with
+//! every directory above it, and the deepest directory that holds them all. Paths come resolved; what is done here is
+//! lexical, and never touches a file system.
+
+use std::collections::BTreeSet;
+
+/// The deepest path that is taken apart. Deeper ones are refused, so that no rule is silently blind to them.
+pub(crate) const MAX_DEPTH: usize = 64;
+
+/// A path too deep to be taken apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a path has more than {MAX_DEPTH} components")]
+pub(crate) struct TooDeep;
+
+/// A path as components; the first is `.` or `/`, whichever it starts from.
+fn components(path: &str) -> Result<Vec<&str>, TooDeep> {
+    let absolute = path.starts_with('/');
+    let mut parts = vec![if absolute { "/" } else { "." }];
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            // A `..` that stays is one that leaves the start; it must stay visible.
+            ".." if parts.len() > 1 && parts.last() != Some(&"..") => {
+                parts.pop();
+            }
+            ".." if absolute => {}
+            part => parts.push(part),
+        }
+    }
+    if parts.len() > MAX_DEPTH { Err(TooDeep) } else { Ok(parts) }
+}
+
+fn join(parts: &[&str]) -> String {
+    match parts {
+        [] => String::new(),
+        [start] => (*start).to_owned(),
+        ["/", rest @ ..] => format!("/{}", rest.join("/")),
+        [_, rest @ ..] => rest.join("/"),
+    }
+}
+
+/// Every path, and every directory above it.
+pub(crate) fn under(paths: &[String]) -> Result<BTreeSet<String>, TooDeep> {
+    let mut all = BTreeSet::new();
+    for path in paths {
+        let parts = components(path)?;
+        // From the deepest up: once a directory is known, so is everything above it.
+        for n in (1..=parts.len()).rev() {
+            if !all.insert(join(&parts[..n])) {
+                break;
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// The deepest directory, or the one path, that holds all of them. Nothing holds both relative and absolute paths.
+pub(crate) fn root(paths: &[String]) -> Result<Option<String>, TooDeep> {
+    let mut common: Option<Vec<&str>> = None;
+    for path in paths {
+        let parts = components(path)?;
+        common = Some(match common {
+            None => parts,
+            Some(mut before) => {
+                let same = before.iter().zip(&parts).take_while(|(a, b)| a == b).count();
+                before.truncate(same);
+                before
+            }
+        });
+    }
+    Ok(common.map(|parts| join(&parts)))
+}
+
+/// Every host, and every domain above it. An address has none.
+pub(crate) fn domains(hosts: &[String]) -> BTreeSet<String> {
+    let mut all = BTreeSet::new();
+    for host in hosts {
+        let host = host.to_ascii_lowercase();
+        let name = match host.rsplit_once(':') {
+            Some((name, port)) if !name.contains(':') && port.bytes().all(|b| b.is_ascii_digit()) => name,
+            _ => &host,
+        };
+        let name = name.trim_end_matches('.');
+        if name.parse::<std::net::IpAddr>().is_err() && !name.starts_with('[') {
+            let mut rest = name;
+            while let Some((_, parent)) = rest.split_once('.') {
+                all.insert(parent.to_owned());
+                rest = parent;
+            }
+        }
+        all.insert(name.to_owned());
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(paths: &[&str]) -> Vec<String> {
+        let paths: Vec<_> = paths.iter().map(|p| (*p).to_owned()).collect();
+        under(&paths).unwrap().into_iter().collect()
+    }
+
+    fn common(paths: &[&str]) -> Option<String> {
+        let paths: Vec<_> = paths.iter().map(|p| (*p).to_owned()).collect();
+        root(&paths).unwrap()
+    }
+
+    #[test]
+    fn a_path_brings_its_directories() {
+        assert_eq!(set(&["infra/prod/main.tf"]), [".", "infra", "infra/prod", "infra/prod/main.tf"]);
+        assert_eq!(set(&["/etc/passwd"]), ["/", "/etc", "/etc/passwd"]);
+        assert_eq!(set(&["."]), ["."]);
+        assert_eq!(set(&["a//./b/"]), [".", "a", "a/b"]);
+    }
+
+    #[test]
+    fn dots_cannot_hide_a_directory() {
+        assert_eq!(set(&["src/../infra/x"]), [".", "infra", "infra/x"]);
+        assert_eq!(set(&["../../etc"]), [".", "..", "../..", "../../etc"]);
+        assert_eq!(set(&["/../etc"]), ["/", "/etc"]);
+        assert!(under(&["a/".repeat(MAX_DEPTH + 1)]).is_err());
+    }
+
+    #[test]
+    fn the_root_holds_every_path() {
+        assert_eq!(common(&[]), None);
+        assert_eq!(common(&["src/a.rs"]), Some("src/a.rs".to_owned()));
+        assert_eq!(common(&["src/a.rs", "src/b/c.rs"]), Some("src".to_owned()));
+        assert_eq!(common(&["src/a.rs", "srcs/a.rs"]), Some(".".to_owned()));
+        assert_eq!(common(&["src/a.rs", "/etc/passwd"]), Some(String::new()));
+    }
+
+    #[test]
+    fn a_host_brings_its_domains() {
+        let hosts = ["Static.Crates.io:443".to_owned(), "10.0.0.1".to_owned(), "[::1]:80".to_owned()];
+        let all: Vec<_> = domains(&hosts).into_iter().collect();
+        assert_eq!(all, ["10.0.0.1", "[::1]:80", "crates.io", "io", "static.crates.io"]);
+    }
+}

@@ -1,0 +1,106 @@
+//! The question: who wants to do what on what, and under which circumstances.
+
+use crate::action::PolicyAction;
+use crate::resource::PolicyResource;
+use palyra_protocol::{
+    ChannelId, DeviceId, Facets, Principal, RiskLevel, RunId, SessionId, ToolCapability, ToolMetadata,
+};
+use serde::{Deserialize, Serialize};
+
+/// Who wants to do what on what.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PolicyRequest {
+    /// In whose name.
+    pub principal: Principal,
+    /// The verb.
+    pub action: PolicyAction,
+    /// The object.
+    pub resource: PolicyResource,
+}
+
+/// The circumstances, established by the daemon and never by the caller.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PolicyRequestContext {
+    /// The door it came through.
+    pub channel: ChannelId,
+    /// The device it came from.
+    #[serde(default)]
+    pub device_id: Option<DeviceId>,
+    /// The session it belongs to.
+    #[serde(default)]
+    pub session_id: Option<SessionId>,
+    /// The run it belongs to.
+    #[serde(default)]
+    pub run_id: Option<RunId>,
+    /// Who made the proposal, when that is not the principal: an owner acting as an agent.
+    #[serde(default)]
+    pub proposed_by: Option<Principal>,
+    /// Whose call, approval or grant the resource is.
+    #[serde(default)]
+    pub owned_by: Option<Principal>,
+    /// The tool an approval is about; for `tool.execute` the resource says it.
+    #[serde(default)]
+    pub tool: Option<String>,
+    /// The skill that brought the tool.
+    #[serde(default)]
+    pub skill_id: Option<String>,
+    /// Who published that skill.
+    #[serde(default)]
+    pub publisher: Option<String>,
+    /// What the tool can do to the world.
+    #[serde(default)]
+    pub capabilities: Vec<ToolCapability>,
+    /// How bad a wrong call can be.
+    #[serde(default)]
+    pub risk: Option<RiskLevel>,
+    /// Whether *this* action is sensitive. Deciding about a sensitive call is not itself sensitive.
+    #[serde(default)]
+    pub is_sensitive_action: bool,
+    /// Whether the operator's list of allowed tools has this one.
+    #[serde(default)]
+    pub is_allowlisted_tool: bool,
+    /// Whether a person's approval, or a live grant of theirs, covers exactly this call.
+    #[serde(default)]
+    pub allow_sensitive_tools: bool,
+    /// What the call would touch.
+    #[serde(default)]
+    pub facets: Facets,
+}
+
+impl PolicyRequestContext {
+    /// Circumstances of a request that is no tool call: only the door is known.
+    #[must_use]
+    pub fn new(channel: ChannelId) -> Self {
+        Self {
+            channel,
+            device_id: None,
+            session_id: None,
+            run_id: None,
+            proposed_by: None,
+            owned_by: None,
+            tool: None,
+            skill_id: None,
+            publisher: None,
+            capabilities: Vec::new(),
+            risk: None,
+            is_sensitive_action: false,
+            is_allowlisted_tool: false,
+            allow_sensitive_tools: false,
+            facets: Facets::default(),
+        }
+    }
+
+    /// Circumstances of a tool call: sensitivity, capabilities and risk come from the tool's definition.
+    #[must_use]
+    pub fn for_tool(channel: ChannelId, metadata: &ToolMetadata, facets: Facets) -> Self {
+        Self {
+            capabilities: metadata.capabilities.iter().copied().collect(),
+            risk: Some(metadata.risk),
+            is_sensitive_action: metadata.is_sensitive(),
+            facets,
+            ..Self::new(channel)
+        }
+    }
+}

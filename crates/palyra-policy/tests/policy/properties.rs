@@ -1,0 +1,206 @@
+//! What holds for every request, whoever invents it.
+
+use crate::{membership, with_rules};
+use cedar_policy::{Authorizer, Decision, Schema};
+use palyra_policy::{
+    PolicyAction, PolicyDecision, PolicyEngine, PolicyRequest, PolicyRequestContext, PolicyResource, PolicySource,
+    SCHEMA_SRC, Verdict,
+};
+use palyra_protocol::{Facets, Principal, PrincipalKind, RiskLevel, ToolCapability};
+use proptest::option;
+use proptest::prelude::*;
+use proptest::sample::{select, subsequence};
+use std::sync::LazyLock;
+
+/// Rules that look at everything, so that leaving something out would show.
+const NOSY: &str = r#"
+@id("nosy_permit") @reason("r") permit (principal is Agent, action == Action::"tool.execute", resource == Tool::"a")
+when { context has risk && context.risk == "low" && context.argv_prefixes.contains("a b") };
+@id("nosy_forbid") @reason("r") forbid (principal in Group::"tool_callers", action == Action::"tool.execute", resource in Capability::"network")
+unless { context has session && context.session == "s" || context.paths_written.isEmpty() };
+@id("nosy_paths") @reason("r") forbid (principal, action in [Action::"tool.execute", Action::"skill.execute"], resource)
+when { context.written_under.contains("a") && context has read_root && context.read_root like "b*" };
+@id("nosy_everywhere") @reason("r") permit (principal == User::"b", action, resource) when { context has device };
+@id("nosy_own") @reason("r") permit (principal, action == Action::"grant.list", resource is Grant) when { resource in principal };
+@id("nosy_skill") @reason("r") forbid (principal, action, resource is Skill) when { context has proposed_by };
+"#;
+
+static DEFAULTS: LazyLock<PolicyEngine> = LazyLock::new(|| PolicyEngine::with_defaults(&membership()).unwrap());
+static NOSY_ENGINE: LazyLock<PolicyEngine> = LazyLock::new(|| with_rules(NOSY));
+
+fn principal() -> impl Strategy<Value = Principal> {
+    (select(PrincipalKind::ALL.to_vec()), select(vec!["local", "demo", "a", "b"]))
+        .prop_map(|(kind, name)| Principal::new(kind, name).unwrap())
+}
+
+fn resource(action: PolicyAction) -> BoxedStrategy<PolicyResource> {
+    let name = prop_oneof![select(vec!["a", "b"]).prop_map(str::to_owned), any::<String>()];
+    let fits = move |name: String| match action {
+        PolicyAction::ToolExecute => PolicyResource::Tool(name),
+        PolicyAction::SkillExecute => PolicyResource::Skill(name),
+        PolicyAction::ApprovalDecide => PolicyResource::Approval(name),
+        PolicyAction::GrantList | PolicyAction::GrantRevoke => PolicyResource::Grant(name),
+        PolicyAction::CallRead | PolicyAction::CallCancel => PolicyResource::Call(name),
+        PolicyAction::VaultGet => PolicyResource::Secret(name),
+        PolicyAction::MemorySearch => PolicyResource::Memory(name),
+        PolicyAction::CronDelete => PolicyResource::CronJob(name),
+        PolicyAction::ActAs => PolicyResource::Agent(name),
+        PolicyAction::PolicyExplain | PolicyAction::PolicyShow => PolicyResource::PolicySet,
+        PolicyAction::JournalRead | PolicyAction::JournalVerify | PolicyAction::JournalCheckpoint => {
+            PolicyResource::Journal
+        }
+        PolicyAction::ToolList | PolicyAction::DaemonStatus | PolicyAction::ApprovalList => PolicyResource::Daemon,
+    };
+    name.prop_map(fits).boxed()
+}
+
+fn request() -> impl Strategy<Value = PolicyRequest> {
+    (principal(), select(PolicyAction::ALL.to_vec())).prop_flat_map(|(principal, action)| {
+        resource(action).prop_map(move |resource| PolicyRequest { principal: principal.clone(), action, resource })
+    })
+}
+
+fn texts() -> impl Strategy<Value = Vec<String>> {
+    proptest::collection::vec(
+        prop_oneof![select(vec!["a", "b", "a/b", "b/c", "../a"]).prop_map(str::to_owned), any::<String>()],
+        0..4,
+    )
+}
+
+prop_compose! {
+    fn facets()(
+        executable in option::of(any::<String>()),
+        argv in texts(),
+        working_directory in option::of(any::<String>()),
+        paths_read in texts(),
+        paths_written in texts(),
+        hosts in texts(),
+        method in option::of(any::<String>()),
+    ) -> Facets {
+        Facets { executable, argv, working_directory, paths_read, paths_written, hosts, method }
+    }
+}
+
+prop_compose! {
+    fn context()(
+        (channel, device, session, run) in (select(vec!["cli", "web"]), option::of(Just("d")), option::of(select(vec!["s", "t"])), option::of(Just("r"))),
+        (proposed_by, owned_by) in (option::of(principal()), option::of(principal())),
+        (tool, skill_id, publisher) in (option::of(any::<String>()), option::of(any::<String>()), option::of(any::<String>())),
+        capabilities in subsequence(ToolCapability::ALL.to_vec(), 0..=4),
+        risk in option::of(select(vec![RiskLevel::Low, RiskLevel::High])),
+        (is_sensitive_action, is_allowlisted_tool, allow_sensitive_tools) in any::<(bool, bool, bool)>(),
+        facets in facets(),
+    ) -> PolicyRequestContext {
+        PolicyRequestContext {
+            channel: channel.parse().unwrap(),
+            device_id: device.map(|d| d.parse().unwrap()),
+            session_id: session.map(|s| s.parse().unwrap()),
+            run_id: run.map(|r| r.parse().unwrap()),
+            proposed_by, owned_by, tool, skill_id, publisher, capabilities, risk,
+            is_sensitive_action, is_allowlisted_tool, allow_sensitive_tools, facets,
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(192) })]
+
+    #[test]
+    fn nothing_sensitive_is_allowed_without_a_person(request in request(), mut context in context()) {
+        context.is_sensitive_action = true;
+        context.allow_sensitive_tools = false;
+        for engine in [&*DEFAULTS, &*NOSY_ENGINE] {
+            let evaluation = engine.evaluate_with_context(&request, &context);
+            prop_assert_eq!(evaluation.decision, PolicyDecision::DenyByDefault);
+            prop_assert!(!matches!(engine.decide(&request, &context), Verdict::Allow(_)));
+        }
+    }
+
+    #[test]
+    fn programs_never_approve(mut request in request(), context in context(), id in any::<String>()) {
+        prop_assume!(request.principal.kind() != PrincipalKind::User);
+        request.action = PolicyAction::ApprovalDecide;
+        request.resource = PolicyResource::Approval(id);
+        for engine in [&*DEFAULTS, &*NOSY_ENGINE] {
+            prop_assert!(matches!(engine.decide(&request, &context), Verdict::Deny(_)));
+        }
+    }
+
+    /// INVARIANTS slice_is_invisible and projection_is_invisible, and that what we build fits the schema: plain Cedar, with every
+    /// rule and every attribute, validated, says the same for the same reasons.
+    #[test]
+    fn cedar_itself_agrees(request in request(), context in context()) {
+        let engine = &*NOSY_ENGINE;
+        let raw = engine.raw_parts(&request, &context).unwrap();
+        let response = Authorizer::new().is_authorized(&raw.request, raw.all, &raw.entities);
+        let evaluation = engine.evaluate_with_context(&request, &context);
+        prop_assert_eq!(evaluation.decision == PolicyDecision::Allow, response.decision() == Decision::Allow);
+        let mut reasons: Vec<String> = response.diagnostics().reason().map(ToString::to_string).collect();
+        reasons.sort();
+        prop_assert_eq!(evaluation.explanation.rule_ids(), reasons);
+        prop_assert!(evaluation.explanation.errors().is_empty());
+    }
+
+    /// A denial always says what would change it, and an allowance never does.
+    #[test]
+    fn denials_say_what_would_change_them(request in request(), context in context()) {
+        let explanation = DEFAULTS.evaluate_with_context(&request, &context).explanation;
+        let denied = explanation.decision() == PolicyDecision::DenyByDefault;
+        let forbidden = context.is_sensitive_action && !context.allow_sensitive_tools;
+        // No default rule permits reading secrets: nothing short of a new rule would change that.
+        let unpermittable = request.action == PolicyAction::VaultGet && !forbidden;
+        prop_assert_eq!(denied && !unpermittable, !explanation.what_would_change().is_empty());
+        prop_assert!(explanation.what_would_change().iter().all(|change| !change.conditions.is_empty()));
+        prop_assert!(serde_json::to_value(&explanation).is_ok());
+    }
+
+    /// Asking with an approval never turns a yes into a no.
+    #[test]
+    fn approval_never_takes_away(request in request(), mut context in context()) {
+        context.allow_sensitive_tools = false;
+        let now = DEFAULTS.evaluate_with_context(&request, &context).decision;
+        context.allow_sensitive_tools = true;
+        let approved = DEFAULTS.evaluate_with_context(&request, &context).decision;
+        prop_assert!(now == PolicyDecision::DenyByDefault || approved == PolicyDecision::Allow);
+    }
+
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(24) })]
+
+    #[test]
+    fn no_text_makes_loading_fail_otherwise_than_by_saying_why(text in any::<String>()) {
+        let sources = [PolicySource::defaults(), PolicySource::new("x", text)];
+        if let Err(error) = PolicyEngine::load(&sources, &membership()) {
+            prop_assert!(!error.flaws().is_empty());
+            prop_assert!(error.flaws().iter().all(|flaw| flaw.at.line >= 1 && !flaw.render().is_empty()));
+        }
+    }
+}
+
+#[test]
+fn the_schema_has_every_action_and_no_groups_of_them() {
+    let (schema, warnings) = Schema::from_cedarschema_str(SCHEMA_SRC).unwrap();
+    assert_eq!(warnings.count(), 0);
+    let mut in_schema: Vec<_> = schema.actions().map(|uid| uid.id().unescaped().to_owned()).collect();
+    let mut ours: Vec<_> = PolicyAction::ALL.iter().map(|action| action.as_str().to_owned()).collect();
+    in_schema.sort();
+    ours.sort();
+    assert_eq!(in_schema, ours);
+    assert_eq!(schema.action_groups().count(), 0);
+}
+
+#[test]
+fn many_names_do_not_grow_anything_and_decide_alike() {
+    let context =
+        PolicyRequestContext { is_allowlisted_tool: true, ..PolicyRequestContext::new("cli".parse().unwrap()) };
+    for n in 0..5_000 {
+        let request = PolicyRequest {
+            principal: "agent:demo".parse().unwrap(),
+            action: PolicyAction::ToolExecute,
+            resource: PolicyResource::Tool(format!("tool{}", n % 2_500)),
+        };
+        assert_eq!(DEFAULTS.evaluate_with_context(&request, &context).decision, PolicyDecision::Allow);
+    }
+}

@@ -1,0 +1,169 @@
+//! The environment of a process: built from nothing, never inherited.
+//!
+//! A few fixed variables, those of the daemon's that the operator named, then the caller's. Variables that change which code
+//! a program loads would undo the decision about the program, so a caller may only set them when the operator named them.
+
+use crate::error::SandboxError;
+use crate::policy::SandboxProcessRunnerPolicy;
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+
+/// Where programs are looked for unless the operator passes the daemon's own `PATH` on.
+const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// Variables that make a program load or start other code, by exact name.
+const CODE_VARIABLES: &[&str] = &[
+    "BASH_ENV",
+    "ENV",
+    "SHELLOPTS",
+    "BASHOPTS",
+    "PS4",
+    "PROMPT_COMMAND",
+    "GLIBC_TUNABLES",
+    "GCONV_PATH",
+    "LOCPATH",
+    "NLSPATH",
+    "HOSTALIASES",
+    "RESOLV_HOST_CONF",
+    "PYTHONSTARTUP",
+    "PYTHONPATH",
+    "PYTHONHOME",
+    "PYTHONBREAKPOINT",
+    "PYTHONWARNINGS",
+    "PERL5OPT",
+    "PERL5LIB",
+    "PERLLIB",
+    "PERL5DB",
+    "RUBYOPT",
+    "RUBYLIB",
+    "NODE_OPTIONS",
+    "NODE_PATH",
+    "LUA_INIT",
+    "LUA_PATH",
+    "LUA_CPATH",
+    "JAVA_TOOL_OPTIONS",
+    "_JAVA_OPTIONS",
+    "JDK_JAVA_OPTIONS",
+    "CLASSPATH",
+    "DOTNET_STARTUP_HOOKS",
+    "OPENSSL_CONF",
+    "OPENSSL_MODULES",
+    "OPENSSL_ENGINES",
+    "PAGER",
+    "EDITOR",
+    "VISUAL",
+    "BROWSER",
+    "SHELL",
+    "MANPAGER",
+    "LESSOPEN",
+    "LESSCLOSE",
+    "RUSTC_WRAPPER",
+    "RUSTC_WORKSPACE_WRAPPER",
+    "RUSTC",
+    "RUSTDOC",
+    "CARGO_BUILD_RUSTC_WRAPPER",
+    "MAKEFLAGS",
+    "MAKEFILES",
+    "GIT_EXEC_PATH",
+    "GIT_SSH",
+    "GIT_SSH_COMMAND",
+    "GIT_PROXY_COMMAND",
+    "GIT_EXTERNAL_DIFF",
+    "GIT_PAGER",
+    "GIT_EDITOR",
+    "GIT_SEQUENCE_EDITOR",
+    "GIT_ASKPASS",
+    "SSH_ASKPASS",
+    "GIT_TEMPLATE_DIR",
+    "GIT_DIR",
+    "TERMINFO",
+];
+
+/// The same, by prefix.
+const CODE_VARIABLE_PREFIXES: &[&str] =
+    &["LD_", "DYLD_", "BASH_FUNC_", "GIT_CONFIG", "npm_config_", "NPM_CONFIG_", "CARGO_TARGET_", "MALLOC_"];
+
+/// Whether a variable decides which code a program runs.
+pub(crate) fn changes_code(name: &str) -> bool {
+    CODE_VARIABLES.contains(&name) || CODE_VARIABLE_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// The search path inside the sandbox: the daemon's when the operator passes it on, the system's otherwise.
+pub(crate) fn search_path(policy: &SandboxProcessRunnerPolicy) -> String {
+    if policy.env_allowlist.iter().any(|name| name == "PATH")
+        && let Ok(path) = std::env::var("PATH")
+    {
+        return path;
+    }
+    DEFAULT_PATH.to_owned()
+}
+
+/// The whole environment of a process whose private directory is `temporary`.
+pub(crate) fn compose(
+    policy: &SandboxProcessRunnerPolicy,
+    requested: &BTreeMap<String, String>,
+    temporary: &Path,
+) -> Result<BTreeMap<OsString, OsString>, SandboxError> {
+    let mut env: BTreeMap<OsString, OsString> = BTreeMap::new();
+    let mut set = |name: &str, value: &OsStr| {
+        env.insert(name.into(), value.to_owned());
+    };
+    set("PATH", search_path(policy).as_ref());
+    set("HOME", temporary.as_os_str());
+    set("TMPDIR", temporary.as_os_str());
+    set("LANG", OsStr::new("C.UTF-8"));
+    for name in &policy.env_allowlist {
+        if let Some(value) = std::env::var_os(name) {
+            set(name, &value);
+        }
+    }
+    for (name, value) in requested {
+        if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
+            return Err(SandboxError::NulByte { what: format!("environment variable {}", name.escape_default()) });
+        }
+        let named_by_operator = policy.env_allowlist.contains(name);
+        // PATH would make the program that was looked at and the programs that it starts differ from what was decided.
+        if (changes_code(name) || name == "PATH") && !named_by_operator {
+            return Err(SandboxError::EnvironmentRefused { name: name.clone() });
+        }
+        set(name, OsStr::new(value));
+    }
+    Ok(env)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::policy;
+
+    #[test]
+    fn nothing_is_inherited_but_what_was_named() {
+        let env = compose(&policy("/w"), &BTreeMap::new(), Path::new("/t")).unwrap();
+        let names: Vec<_> = env.keys().filter_map(|k| k.to_str()).collect();
+        assert_eq!(names, ["HOME", "LANG", "PATH", "TMPDIR"]);
+        assert_eq!(env[OsStr::new("HOME")], "/t");
+    }
+
+    #[test]
+    fn variables_that_load_code_need_the_operator() {
+        for name in
+            ["LD_PRELOAD", "BASH_ENV", "GIT_SSH_COMMAND", "NODE_OPTIONS", "PATH", "GIT_CONFIG_COUNT", "BASH_FUNC_ls%%"]
+        {
+            let requested = BTreeMap::from([(name.to_owned(), "x".to_owned())]);
+            let refused = compose(&policy("/w"), &requested, Path::new("/t")).unwrap_err();
+            assert_eq!(refused.code(), "sandbox_environment_refused", "{name}");
+            let mut named = policy("/w");
+            named.env_allowlist.push(name.to_owned());
+            assert!(compose(&named, &requested, Path::new("/t")).is_ok(), "{name}");
+        }
+    }
+
+    #[test]
+    fn malformed_names_are_refused() {
+        for name in ["", "A=B", "A\0"] {
+            let requested = BTreeMap::from([(name.to_owned(), "x".to_owned())]);
+            assert!(compose(&policy("/w"), &requested, Path::new("/t")).is_err(), "{name:?}");
+        }
+    }
+}

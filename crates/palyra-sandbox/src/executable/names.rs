@@ -1,0 +1,249 @@
+//! The names by which shells, interpreters and wrappers are known: reviewed data.
+//!
+//! A family is what an operator allows (`python` covers `python3.12`); its members are the base names, without version
+//! suffix. A list like this is never complete, which is why it is only the first of several looks at a file, and why
+//! an operator who can should name `allowed_executables` instead.
+
+/// What kind of danger a program is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Runs commands or code that arrive as arguments or input.
+    Interpreter(&'static str),
+    /// Starts the program named in its arguments.
+    Wrapper,
+    /// Starts other programs, as another user, elsewhere, or in ways that cannot be seen through.
+    Launcher,
+}
+
+/// Family, members.
+const INTERPRETERS: &[(&str, &[&str])] = &[
+    ("sh", &["sh", "dash", "ash", "rbash", "posh", "static-sh"]),
+    ("bash", &["bash", "bash-static"]),
+    ("zsh", &["zsh", "zsh-static", "rzsh"]),
+    ("ksh", &["ksh", "ksh93", "mksh", "lksh", "oksh", "pdksh", "rksh", "yash"]),
+    ("csh", &["csh", "tcsh", "bsd-csh"]),
+    ("fish", &["fish"]),
+    ("pwsh", &["pwsh", "powershell", "cmd"]),
+    ("nu", &["nu", "elvish", "xonsh", "rc", "es", "osh", "ysh"]),
+    ("busybox", &["busybox", "toybox", "sbase-box", "ubase-box", "busybox-static"]),
+    ("python", &["python", "pypy", "ipython", "bpython", "pythonw", "micropython", "jython", "graalpy"]),
+    ("node", &["node", "nodejs", "deno", "bun", "qjs", "d8", "js", "gjs", "cjs", "tsx", "ts-node", "mujs", "duk"]),
+    ("perl", &["perl", "raku", "perl6", "rakudo"]),
+    ("ruby", &["ruby", "irb", "jruby", "truffleruby", "mruby"]),
+    ("php", &["php", "phpdbg", "php-cgi", "hhvm"]),
+    ("lua", &["lua", "luajit", "texlua", "luau"]),
+    ("tcl", &["tclsh", "wish", "expect", "jimsh"]),
+    ("awk", &["awk", "gawk", "mawk", "nawk", "goawk", "original-awk", "bwk"]),
+    ("lisp", &["guile", "scheme", "sbcl", "clisp", "ecl", "racket", "chicken-csi", "gosh", "bb", "clojure", "clj"]),
+    ("r", &["r", "rscript", "littler"]),
+    ("julia", &["julia"]),
+    ("java", &["java", "jshell", "groovy", "kotlin", "scala", "nashorn", "jjs"]),
+    ("dotnet", &["dotnet", "mono", "csi", "fsi"]),
+    ("erlang", &["erl", "escript", "elixir", "iex"]),
+    ("haskell", &["ghci", "runghc", "runhaskell"]),
+    ("ocaml", &["ocaml", "utop"]),
+    ("swift", &["swift"]),
+    ("octave", &["octave", "octave-cli", "gnuplot", "maxima", "gp"]),
+    ("m4", &["m4"]),
+    ("gdb", &["gdb", "lldb", "gdbserver", "cgdb"]),
+    (
+        "editor",
+        &["vi", "vim", "nvim", "view", "ex", "rvim", "vimdiff", "emacs", "ed", "red", "nano", "pico", "kak", "hx"],
+    ),
+    ("applescript", &["osascript"]),
+    ("wine", &["wine", "wine64", "qemu-x86_64", "qemu-i386", "qemu-aarch64"]),
+    ("wasm", &["wasmtime", "wasmer", "wazero"]),
+];
+
+/// Programs that start what their arguments name, and that `wrappers` can see through.
+const WRAPPERS: &[&str] = &[
+    "env", "nice", "ionice", "chrt", "taskset", "timeout", "nohup", "setsid", "stdbuf", "time", "xargs", "find",
+    "gtimeout", "genv", "gfind", "gxargs", "gnice", "gnohup", "gstdbuf", "unbuffer", "setarch", "linux64", "linux32",
+    "x86_64",
+];
+
+/// Programs that start others out of sight.
+const LAUNCHERS: &[&str] = &[
+    "sudo",
+    "su",
+    "doas",
+    "pkexec",
+    "runuser",
+    "setpriv",
+    "capsh",
+    "chroot",
+    "unshare",
+    "nsenter",
+    "bwrap",
+    "firejail",
+    "systemd-run",
+    "systemd-nspawn",
+    "start-stop-daemon",
+    "daemonize",
+    "script",
+    "scriptreplay",
+    "screen",
+    "tmux",
+    "dtach",
+    "abduco",
+    "parallel",
+    "watch",
+    "entr",
+    "strace",
+    "ltrace",
+    "perf",
+    "valgrind",
+    "flock",
+    "at",
+    "batch",
+    "crontab",
+    "ssh",
+    "socat",
+    "nc",
+    "ncat",
+    "netcat",
+    "telnet",
+    "rsh",
+    "docker",
+    "podman",
+    "nerdctl",
+    "runc",
+    "crun",
+    "kubectl",
+    "lxc",
+    "proot",
+    "fakeroot",
+    "fakechroot",
+    "dbus-run-session",
+    "dbus-launch",
+    "xvfb-run",
+    "gosu",
+    "su-exec",
+    "tini",
+    "dumb-init",
+    "catchsegv",
+    "faketime",
+    "run-parts",
+    "runcon",
+    "newgrp",
+    "sg",
+    "choom",
+    "prlimit",
+    "coproc",
+    "exec",
+    "ld.so",
+    "ld-linux.so",
+    "ld-linux-x86-64.so",
+    "ld-linux-aarch64.so",
+    "ld-musl-x86_64.so",
+    "ld-musl-aarch64.so",
+    "uftrace",
+    "bpftrace",
+    "rlwrap",
+    "cpulimit",
+    "torsocks",
+    "proxychains",
+    "proxychains4",
+    "tsocks",
+    "logsave",
+    "chpst",
+    "envdir",
+    "setuidgid",
+    "softlimit",
+    "multilog",
+    "cgexec",
+    "numactl",
+    "schedtool",
+    "trickle",
+    "eatmydata",
+    "pipexec",
+];
+
+/// What a base name stands for, if it is on any list.
+pub(super) fn kind_of(name: &str) -> Option<Kind> {
+    let lower = name.to_ascii_lowercase();
+    let lower = lower.strip_suffix(".exe").unwrap_or(&lower);
+    // `-bash` is how a login shell is called.
+    let lower = lower.strip_prefix('-').unwrap_or(lower);
+    candidates(lower).find_map(lookup)
+}
+
+fn lookup(name: &str) -> Option<Kind> {
+    if let Some((family, _)) = INTERPRETERS.iter().find(|(_, members)| members.contains(&name)) {
+        return Some(Kind::Interpreter(family));
+    }
+    if WRAPPERS.contains(&name) {
+        return Some(Kind::Wrapper);
+    }
+    LAUNCHERS.contains(&name).then_some(Kind::Launcher)
+}
+
+/// The name itself, then without its version: `python3.12` → `python`, `node-22` → `node`, `perl5.36-x86_64-linux-gnu` →
+/// `perl`, `python3.11d` → `python`, `vim.basic` → `vim`.
+fn candidates(name: &str) -> impl Iterator<Item = &str> {
+    let without_version = name.trim_end_matches(|c: char| c.is_ascii_digit() || matches!(c, '.' | '-' | '_'));
+    let before_digit = name.find(|c: char| c.is_ascii_digit()).map_or(name, |at| &name[..at]);
+    let before_digit = before_digit.trim_end_matches(['.', '-', '_']);
+    let before_dot = name.split('.').next().unwrap_or(name);
+    [name, without_version, before_digit, before_dot].into_iter().filter(|n| !n.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_and_variants_are_recognised() {
+        for (name, family) in [
+            ("python3.12", "python"),
+            ("python3.11d", "python"),
+            ("PYTHON3", "python"),
+            ("python2", "python"),
+            ("node-22", "node"),
+            ("nodejs", "node"),
+            ("perl5.36-x86_64-linux-gnu", "perl"),
+            ("ruby3.1", "ruby"),
+            ("lua5.4", "lua"),
+            ("php8.2", "php"),
+            ("tclsh8.6", "tcl"),
+            ("ksh93", "ksh"),
+            ("-bash", "bash"),
+            ("bash.exe", "bash"),
+            ("vim.basic", "editor"),
+            ("gawk-5.2.1", "awk"),
+            ("R", "r"),
+            ("dash", "sh"),
+        ] {
+            assert_eq!(kind_of(name), Some(Kind::Interpreter(family)), "{name}");
+        }
+    }
+
+    #[test]
+    fn ordinary_programs_are_not() {
+        for name in [
+            "git",
+            "cargo",
+            "ls",
+            "cat",
+            "grep",
+            "gcc",
+            "gcc-12",
+            "make",
+            "curl",
+            "true",
+            "rustc",
+            "tar",
+            "7z",
+            "sha256sum",
+        ] {
+            assert_eq!(kind_of(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn wrappers_and_launchers() {
+        assert_eq!(kind_of("env"), Some(Kind::Wrapper));
+        assert_eq!(kind_of("sudo"), Some(Kind::Launcher));
+        assert_eq!(kind_of("ld-linux-x86-64.so.2"), Some(Kind::Launcher));
+    }
+}

@@ -1,0 +1,120 @@
+//! Which parts of the host every process may see: reviewed data.
+//!
+//! Both tiers use these lists: Tier C binds what is on them and nothing else, Tier B lets Landlock grant what is on them and
+//! nothing else. Nothing here may hold secrets: no home, no `/etc` as a whole, no `/var`, no `/run`.
+
+#[cfg(target_os = "linux")]
+use crate::linux::Access;
+use std::path::Path;
+
+/// Directories of programs and libraries: read and execute. Missing ones are skipped.
+pub(crate) const SYSTEM_DIRECTORIES: &[&str] = &[
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/nix/store",
+    "/gnu/store",
+    "/run/current-system/sw",
+];
+
+/// Files of `/etc` that programs need and that hold no secret: read. Tier C copies them, which is cheaper than a mount each.
+pub(crate) const ETC_FILES: &[&str] = &[
+    "/etc/ld.so.cache",
+    "/etc/localtime",
+    "/etc/timezone",
+    "/etc/nsswitch.conf",
+    "/etc/host.conf",
+    "/etc/hosts",
+    "/etc/resolv.conf",
+    "/etc/services",
+    "/etc/protocols",
+    "/etc/gai.conf",
+    "/etc/mime.types",
+    "/etc/os-release",
+    "/etc/debian_version",
+    "/etc/ssl/openssl.cnf",
+    "/etc/gitconfig",
+    "/etc/npmrc",
+];
+
+/// Directories of `/etc` of the same kind.
+pub(crate) const ETC_DIRECTORIES: &[&str] = &[
+    "/etc/alternatives",
+    "/etc/ssl/certs",
+    "/etc/pki/tls/certs",
+    "/etc/pki/ca-trust",
+    "/etc/fonts",
+    "/etc/java-11-openjdk",
+    "/etc/java-17-openjdk",
+    "/etc/java-21-openjdk",
+];
+
+/// Files of `/etc` that Tier B reads as they are and Tier C replaces by minimal ones.
+pub(crate) const ACCOUNT_FILES: &[&str] = &["/etc/passwd", "/etc/group"];
+
+/// Facts about the machine that programs ask for, such as the number of processors: read.
+pub(crate) const MACHINE_FACTS: &[&str] = &["/sys/devices/system/cpu", "/sys/devices/system/node"];
+
+/// Devices that hold nothing: read and write.
+pub(crate) const HARMLESS_DEVICES: &[&str] =
+    &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
+
+/// Everything of the system that a Tier B process may touch, and how.
+#[cfg(target_os = "linux")]
+pub(crate) fn tier_b_system() -> impl Iterator<Item = (&'static str, Access)> {
+    let with = |list: &'static [&'static str], access| list.iter().map(move |path| (*path, access));
+    with(SYSTEM_DIRECTORIES, Access::Execute)
+        .chain(with(ETC_FILES, Access::Read))
+        .chain(with(ETC_DIRECTORIES, Access::Read))
+        .chain(with(ACCOUNT_FILES, Access::Read))
+        .chain(with(MACHINE_FACTS, Access::Read))
+        .chain(with(HARMLESS_DEVICES, Access::Device))
+        .chain(with(&["/proc"], Access::Read))
+}
+
+/// Paths inside a workspace through which a write becomes code that runs later, outside: read-only where they exist.
+pub(crate) const GUARDED_IN_WORKSPACE: &[&str] = &[
+    ".git/hooks",
+    ".git/config",
+    ".git/config.worktree",
+    ".git/info/attributes",
+    ".palyra",
+    ".bashrc",
+    ".bash_profile",
+    ".bash_login",
+    ".bash_logout",
+    ".bash_aliases",
+    ".profile",
+    ".zshrc",
+    ".zshenv",
+    ".zprofile",
+    ".zlogin",
+    ".zlogout",
+    ".kshrc",
+    ".cshrc",
+    ".tcshrc",
+    ".login",
+    ".inputrc",
+    ".config/fish",
+    ".gitconfig",
+    ".config/git",
+    ".ssh",
+    ".envrc",
+    ".vimrc",
+    ".exrc",
+    ".vscode",
+    ".idea",
+    ".mcp.json",
+    ".claude",
+    ".codex",
+    ".cursor",
+];
+
+/// Whether a path lies in the directories that every process may execute from.
+pub(crate) fn is_system_path(path: &Path) -> bool {
+    SYSTEM_DIRECTORIES.iter().any(|dir| path.starts_with(dir)) && !path.starts_with("/usr/local/src")
+}

@@ -1,0 +1,66 @@
+//! Processes with exactly the files, network, time and memory they were given.
+//!
+//! One door, [`run_constrained_process`], and two tiers behind it. Tier B confines a child process with what the kernel offers
+//! any process; Tier C puts it into namespaces of its own. The crate is synchronous: a run occupies the calling
+//! thread until it ends. It decides nothing: [`resolve_executable`] says what a command would really run, so that others
+//! can decide, and the runner then executes that and nothing else. What a host cannot enforce is refused by name;
+//! a run never falls back to a weaker tier, and [`Enforcement`] tells what held, not what was configured.
+//!
+//! Unsafe code lives in `linux/sys.rs` and `linux/child.rs` and nowhere else.
+
+mod cancel;
+mod detect;
+mod environment;
+mod error;
+mod executable;
+mod layout;
+#[cfg(target_os = "linux")]
+mod linux;
+mod outcome;
+mod policy;
+#[cfg(test)]
+mod testing;
+
+pub use cancel::{CancelHandle, CancelSignal};
+pub use detect::{Capability, HostCapabilities, detect};
+pub use error::{Fault, SandboxError};
+pub use executable::{FileIdentity, ResolvedExecutable, resolve_executable};
+pub use outcome::{
+    CapturedStream, Enforcement, Layer, LimitHit, OutputSink, OutputStream, ProcessExit, ProcessOutcome, SeccompRule,
+};
+pub use policy::{EgressEnforcementMode, ProcessRequest, SandboxProcessRunnerPolicy, SandboxTier, WorkspaceAccess};
+
+/// The system calls that a tier refuses, and why.
+#[must_use]
+pub fn seccomp_profile(tier: SandboxTier) -> Vec<SeccompRule> {
+    #[cfg(target_os = "linux")]
+    return linux::seccomp_profile(tier);
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _no_such_tier = tier;
+        Vec::new()
+    }
+}
+
+/// Runs `executable` with the request's arguments under the policy, to its end.
+///
+/// A process that fails, is killed or hits a limit is an outcome, not an error.
+///
+/// # Errors
+/// When the request or the policy does not allow the run, or this host cannot provide what the tier promises. Then nothing
+/// of the command ran.
+pub fn run_constrained_process(
+    policy: &SandboxProcessRunnerPolicy,
+    executable: &ResolvedExecutable,
+    request: &ProcessRequest,
+    cancel: &CancelSignal,
+    sink: &mut dyn OutputSink,
+) -> Result<ProcessOutcome, SandboxError> {
+    #[cfg(target_os = "linux")]
+    return linux::run(policy, executable, request, cancel, sink);
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _unused = (executable, request, cancel, sink);
+        Err(SandboxError::Unsupported { tier: policy.tier, detail: "only Linux has a runner so far".into() })
+    }
+}

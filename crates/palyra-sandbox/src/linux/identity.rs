@@ -1,0 +1,199 @@
+//! Who the command runs as.
+//!
+//! An ordinary daemon runs it as itself. A root daemon must not: whatever walls stand, a process of root's owns root's files
+//! (`bwrap` maps 0 to 0). It becomes the workspace's owner if that is an ordinary user, and `nobody` otherwise; then the
+//! workspace is attached with its owner mapped, so that files it creates belong to root like the rest.
+//! INVARIANT (no root): the command never runs as uid 0.
+
+use super::grants::Roots;
+use super::plan::{MountStep, User, c_string};
+use super::sys::{self, TreeAccess};
+use crate::error::SandboxError;
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The user that owns nothing.
+pub(super) const NOBODY: User = User { uid: 65534, gid: 65534 };
+
+/// Whom to become, and how the file tree has to look for them.
+#[derive(Debug, Default)]
+pub(super) struct Identity {
+    /// `None`: the daemon's own user.
+    pub(super) user: Option<User>,
+    pub(super) mounts: Vec<MountStep>,
+    /// The roots whose owner is mapped.
+    pub(super) mapped: Vec<PathBuf>,
+}
+
+impl Identity {
+    /// The uid that the command has, as the host counts.
+    pub(super) fn uid(&self) -> u32 {
+        self.user.map_or_else(|| rustix::process::geteuid().as_raw(), |user| user.uid)
+    }
+}
+
+/// Chooses the user for a run.
+pub(super) fn choose(roots: &Roots) -> Result<Identity, SandboxError> {
+    if !rustix::process::geteuid().is_root() {
+        return Ok(Identity::default());
+    }
+    let owner = owner_of(&roots.workspace)?;
+    let user = if owner.uid == 0 { NOBODY } else { User { uid: owner.uid, gid: primary_group(owner.uid) } };
+    let mut identity = Identity { user: Some(user), ..Identity::default() };
+    let mut attachments: Vec<(PathBuf, OwnedFd)> = Vec::new();
+    let mut covers: Vec<PathBuf> = Vec::new();
+    for root in sorted(roots.all()) {
+        let writable = roots.writable().any(|w| w == root);
+        let owner = owner_of(root)?;
+        let blocked = first_blocked_ancestor(root, user);
+        let needs_map = owner.uid != user.uid && (writable || !readable(root, user));
+        let access = if writable { TreeAccess::Write } else { TreeAccess::ReadOnly };
+        if needs_map {
+            let table = mapping(owner, user).map_err(|source| owner_error(root, source))?;
+            let tree = sys::clone_mount(root, access, Some(&table)).map_err(|source| owner_error(root, source))?;
+            attachments.push((root.clone(), tree));
+            identity.mapped.push(root.clone());
+        } else if blocked.is_some() {
+            let tree = sys::clone_mount(root, access, None)
+                .map_err(|source| SandboxError::WorkspaceUnavailable { path: root.clone(), source })?;
+            attachments.push((root.clone(), tree));
+        }
+        if let Some(ancestor) = blocked
+            && !covers.iter().any(|cover| ancestor.starts_with(cover))
+        {
+            covers.push(ancestor);
+        }
+    }
+    identity.mounts = steps(attachments, &covers)?;
+    Ok(identity)
+}
+
+fn sorted<'a>(roots: impl Iterator<Item = &'a PathBuf>) -> Vec<&'a PathBuf> {
+    let mut roots: Vec<_> = roots.collect();
+    // Outer before inner, so that an inner root is attached on top.
+    roots.sort_unstable();
+    roots.dedup();
+    roots
+}
+
+/// Covers what the user may not pass through by an empty directory, rebuilds the path to each root in it, attaches the roots.
+fn steps(attachments: Vec<(PathBuf, OwnedFd)>, covers: &[PathBuf]) -> Result<Vec<MountStep>, SandboxError> {
+    let mut steps = Vec::new();
+    for cover in covers {
+        steps.push(MountStep::Tmpfs {
+            target: c_string(cover, "a workspace's parent")?,
+            options: c_string("mode=755,size=64k,nr_inodes=64", "options")?,
+        });
+    }
+    let mut made: Vec<PathBuf> = Vec::new();
+    for (root, tree) in attachments {
+        let inside_other = |path: &Path| made.iter().any(|done| path.starts_with(done));
+        if let Some(cover) = covers.iter().find(|cover| root.starts_with(cover))
+            && !inside_other(&root)
+        {
+            for missing in path_below(cover, &root) {
+                if !made.contains(&missing) {
+                    let place = c_string(&missing, "a workspace's parent")?;
+                    let is_file = missing == root && !root.is_dir();
+                    steps.push(if is_file { MountStep::File(place) } else { MountStep::Directory(place) });
+                    made.push(missing);
+                }
+            }
+        }
+        steps.push(MountStep::Attach { tree, target: c_string(&root, "a root")? });
+    }
+    Ok(steps)
+}
+
+/// `/a` and `/a/b/c` → `/a/b`, `/a/b/c`.
+fn path_below(cover: &Path, root: &Path) -> Vec<PathBuf> {
+    let mut below: Vec<PathBuf> =
+        root.ancestors().take_while(|ancestor| *ancestor != cover).map(Path::to_owned).collect();
+    below.reverse();
+    below
+}
+
+fn owner_of(path: &Path) -> Result<User, SandboxError> {
+    let metadata =
+        fs::metadata(path).map_err(|source| SandboxError::WorkspaceUnavailable { path: path.to_owned(), source })?;
+    Ok(User { uid: metadata.uid(), gid: metadata.gid() })
+}
+
+fn owner_error(root: &Path, source: io::Error) -> SandboxError {
+    SandboxError::WorkspaceOwner { path: root.to_owned(), source }
+}
+
+/// The group of a user as `/etc/passwd` has it. Never that of the workspace, which may be a powerful one.
+fn primary_group(uid: u32) -> u32 {
+    let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    passwd
+        .lines()
+        .filter_map(|line| {
+            let mut fields = line.split(':').skip(2);
+            Some((fields.next()?.parse::<u32>().ok()?, fields.next()?.parse::<u32>().ok()?))
+        })
+        .find(|(user, gid)| *user == uid && *gid != 0)
+        .map_or(NOBODY.gid, |(_, gid)| gid)
+}
+
+/// The outermost directory on the way to `path` that the user may not pass through.
+fn first_blocked_ancestor(path: &Path, user: User) -> Option<PathBuf> {
+    let mut ancestors: Vec<&Path> = path.ancestors().skip(1).collect();
+    ancestors.reverse();
+    ancestors.into_iter().find(|ancestor| !permits(ancestor, user, 0o1)).map(Path::to_owned)
+}
+
+fn readable(path: &Path, user: User) -> bool {
+    permits(path, user, 0o5)
+}
+
+/// Whether the mode bits give the user `bits`. Access lists may say otherwise; then the kernel refuses later.
+fn permits(path: &Path, user: User, bits: u32) -> bool {
+    let Ok(metadata) = fs::metadata(path) else { return false };
+    let shift = if metadata.uid() == user.uid {
+        6
+    } else if metadata.gid() == user.gid {
+        3
+    } else {
+        0
+    };
+    (metadata.mode() >> shift) & bits == bits
+}
+
+type MapKey = (u32, u32, u32, u32);
+
+/// The table that maps one owner to another; made once, then shared.
+fn mapping(disk: User, sandbox: User) -> io::Result<Arc<OwnedFd>> {
+    static TABLES: Mutex<Option<HashMap<MapKey, Arc<OwnedFd>>>> = Mutex::new(None);
+    let key = (disk.uid, disk.gid, sandbox.uid, sandbox.gid);
+    let mut guard = TABLES.lock().unwrap_or_else(PoisonError::into_inner);
+    let tables = guard.get_or_insert_with(HashMap::new);
+    if let Some(table) = tables.get(&key) {
+        return Ok(Arc::clone(table));
+    }
+    let table = Arc::new(sys::mapping_namespace(disk, sandbox)?);
+    tables.insert(key, Arc::clone(&table));
+    Ok(table)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_way_to_a_root_is_rebuilt_outermost_first() {
+        let got = path_below(Path::new("/root"), Path::new("/root/a/b"));
+        assert_eq!(got, [PathBuf::from("/root/a"), PathBuf::from("/root/a/b")]);
+    }
+
+    #[test]
+    fn an_unknown_user_gets_the_group_that_owns_nothing() {
+        assert_eq!(primary_group(4_000_000_000), NOBODY.gid);
+        assert_eq!(primary_group(0), NOBODY.gid);
+    }
+}

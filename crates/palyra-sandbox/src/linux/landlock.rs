@@ -1,0 +1,200 @@
+//! Landlock: which files a Tier B process may touch, and which processes it may signal.
+//!
+//! Two rulesets are prepared before the fork and applied after it. The *fence* goes around supervisor and command alike and
+//! holds no files, only the scope of signals and abstract sockets: with it the supervisor's `kill(-1)` means "everything
+//! in this run" and nothing else on the machine. The *files* ruleset goes around the command alone, inside the fence, so
+//! that the command can reach neither the supervisor nor anything that is not granted.
+//!
+//! Rules name inodes and can only add. A protected path below a granted directory cannot be cut out again: that is checked
+//! before ([`super::grants`]) and refused. It must never be papered over here.
+//!
+//! The system's part of the rules is the same for every run. Its descriptors are opened once and kept until a directory that
+//! holds one of them changes, so that a run pays one call per rule; the `landlock` crate pays three and cannot be
+//! split between parent and child, which is why the three system calls are made here.
+
+use super::grants::{Access, Grant};
+use super::sys;
+use crate::error::SandboxError;
+use crate::layout;
+use rustix::fs::{FileType, Mode, OFlags};
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+const EXECUTE: u64 = 1 << 0;
+const WRITE_FILE: u64 = 1 << 1;
+const READ_FILE: u64 = 1 << 2;
+const READ_DIR: u64 = 1 << 3;
+const MAKE_CHAR: u64 = 1 << 6;
+const MAKE_BLOCK: u64 = 1 << 11;
+/// Everything up to making symlinks: what the first interface knew.
+const ALL_V1: u64 = (1 << 13) - 1;
+const REFER: u64 = 1 << 13;
+const TRUNCATE: u64 = 1 << 14;
+const IOCTL_DEV: u64 = 1 << 15;
+/// What makes sense for something that is no directory.
+const OF_FILES: u64 = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV;
+
+const SCOPE_ABSTRACT_SOCKETS: u64 = 1 << 0;
+const SCOPE_SIGNALS: u64 = 1 << 1;
+
+/// The interface version of the running kernel; 0 without Landlock.
+pub(super) fn abi() -> u32 {
+    static VERSION: OnceLock<u32> = OnceLock::new();
+    *VERSION.get_or_init(sys::landlock_abi)
+}
+
+/// Whether the kernel can keep a process from signalling those outside.
+pub(super) fn scopes_signals() -> bool {
+    abi() >= 6
+}
+
+/// Every right on files that the kernel can take away. What it does not know it also does not restrict.
+fn handled(abi: u32) -> u64 {
+    let mut rights = ALL_V1;
+    if abi >= 2 {
+        rights |= REFER;
+    }
+    if abi >= 3 {
+        rights |= TRUNCATE;
+    }
+    if abi >= 5 {
+        rights |= IOCTL_DEV;
+    }
+    rights
+}
+
+fn scope() -> u64 {
+    if scopes_signals() { SCOPE_ABSTRACT_SOCKETS | SCOPE_SIGNALS } else { 0 }
+}
+
+/// The fence around a whole run; `None` when the kernel has no such scope.
+pub(super) fn fence() -> Result<Option<Arc<OwnedFd>>, SandboxError> {
+    static FENCE: Mutex<Option<Arc<OwnedFd>>> = Mutex::new(None);
+    if !scopes_signals() {
+        return Ok(None);
+    }
+    // A ruleset without rules is the same for all; each restriction makes a domain of its own from it.
+    let mut fence = FENCE.lock().unwrap_or_else(PoisonError::into_inner);
+    if fence.is_none() {
+        *fence = Some(Arc::new(sys::landlock_create(0, scope()).map_err(unavailable)?));
+    }
+    Ok(fence.clone())
+}
+
+/// The files of one run; `None` without Landlock.
+pub(super) fn files(grants: &[Grant]) -> Result<Option<OwnedFd>, SandboxError> {
+    let abi = abi();
+    if abi == 0 {
+        return Ok(None);
+    }
+    let ruleset = sys::landlock_create(handled(abi), scope()).map_err(unavailable)?;
+    for (fd, rights) in &system_rules()?.rules {
+        sys::landlock_add(&ruleset, fd, *rights).map_err(unavailable)?;
+    }
+    for grant in grants {
+        let (fd, rights) = open(&grant.path, grant.access)
+            .map_err(|source| SandboxError::WorkspaceUnavailable { path: grant.path.clone(), source })?;
+        sys::landlock_add(&ruleset, &fd, rights).map_err(unavailable)?;
+    }
+    Ok(Some(ruleset))
+}
+
+fn open(path: &Path, access: Access) -> io::Result<(OwnedFd, u64)> {
+    let fd = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    let is_directory = FileType::from_raw_mode(rustix::fs::fstat(&fd)?.st_mode).is_dir();
+    let rights = rights(access) & handled(abi());
+    Ok((fd, if is_directory { rights } else { rights & OF_FILES }))
+}
+
+fn rights(access: Access) -> u64 {
+    match access {
+        Access::Read => READ_FILE | READ_DIR,
+        Access::Execute => READ_FILE | READ_DIR | EXECUTE,
+        Access::Device => READ_FILE | WRITE_FILE | IOCTL_DEV,
+        // Everything but device nodes, which no ordinary user can make anyway.
+        Access::Write => (ALL_V1 | REFER | TRUNCATE) & !(MAKE_CHAR | MAKE_BLOCK),
+    }
+}
+
+/// The part of the rules that every run has.
+#[derive(Debug)]
+struct SystemRules {
+    rules: Vec<(OwnedFd, u64)>,
+    /// The directories that hold the granted names, and when each last changed.
+    stamps: Vec<(PathBuf, Stamp)>,
+}
+
+type Stamp = Option<(i64, i64)>;
+
+fn stamp(directory: &Path) -> Stamp {
+    fs::metadata(directory).ok().map(|metadata| (metadata.mtime(), metadata.mtime_nsec()))
+}
+
+fn system_rules() -> Result<Arc<SystemRules>, SandboxError> {
+    static RULES: Mutex<Option<Arc<SystemRules>>> = Mutex::new(None);
+    let mut known = RULES.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(rules) = known.as_ref()
+        && rules.stamps.iter().all(|(directory, at)| stamp(directory) == *at)
+    {
+        return Ok(Arc::clone(rules));
+    }
+    let fresh = Arc::new(open_system_rules()?);
+    *known = Some(Arc::clone(&fresh));
+    Ok(fresh)
+}
+
+fn open_system_rules() -> Result<SystemRules, SandboxError> {
+    let mut directories = BTreeSet::new();
+    let mut rules = Vec::new();
+    let mut opened = BTreeSet::new();
+    for (path, access) in layout::tier_b_system() {
+        let path = Path::new(path);
+        directories.extend(path.parent().map(Path::to_owned));
+        // `/bin` and the like are symlinks into `/usr` on most systems, and then need no rule of their own.
+        let Ok(real) = fs::canonicalize(path) else { continue };
+        if path.is_symlink() && layout::SYSTEM_DIRECTORIES.iter().any(|dir| real.starts_with(dir)) {
+            continue;
+        }
+        directories.extend(real.parent().map(Path::to_owned));
+        if !opened.insert(real.clone()) {
+            continue;
+        }
+        match open(&real, access) {
+            Ok(rule) => rules.push(rule),
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) => {}
+            Err(source) => return Err(SandboxError::Io { action: "open a system directory", source }),
+        }
+    }
+    let stamps =
+        directories.into_iter().map(|directory| (stamp(&directory), directory)).map(|(at, d)| (d, at)).collect();
+    Ok(SystemRules { rules, stamps })
+}
+
+fn unavailable(source: io::Error) -> SandboxError {
+    SandboxError::LayerUnavailable { layer: "landlock", source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_systems_rules_are_kept_until_something_changes() {
+        let first = system_rules().unwrap();
+        assert!(first.rules.len() > 5 && !first.stamps.is_empty());
+        assert!(first.stamps.iter().any(|(directory, _)| directory == Path::new("/etc")));
+        assert!(Arc::ptr_eq(&first, &system_rules().unwrap()));
+    }
+
+    #[test]
+    fn older_kernels_are_asked_for_less() {
+        assert_eq!(handled(1), 0x1fff);
+        assert_eq!(handled(3), 0x7fff);
+        assert_eq!(handled(7), 0xffff);
+    }
+}

@@ -1,0 +1,25 @@
+//! Linux: Tier B from the kernel's own parts, Tier C with bubblewrap.
+
+mod bwrap;
+mod cgroup;
+mod child;
+mod grants;
+mod host;
+mod identity;
+mod landlock;
+mod limits;
+mod plan;
+mod profile;
+mod pump;
+mod report;
+mod run;
+mod scratch;
+mod seccomp;
+mod sys;
+mod tier_b;
+mod tier_c;
+
+pub(crate) use grants::Access;
+pub(crate) use host::detect;
+pub(crate) use profile::describe as seccomp_profile;
+pub(crate) use run::run;

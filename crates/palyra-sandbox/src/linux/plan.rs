@@ -1,0 +1,221 @@
+//! Everything the child will need, prepared before the fork.
+//!
+//! The daemon has many threads. Between fork and exec the child may allocate nothing, lock nothing and call nothing that does:
+//! another thread may have held that lock when the fork happened, and in the child nobody will ever release it. So all
+//! strings, arrays and descriptors are made here, by ordinary code, and [`super::child`] only passes them to the kernel.
+
+use crate::error::SandboxError;
+use libc::{c_char, c_int, rlim_t, sock_filter};
+use std::ffi::{CString, OsStr};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+/// Strings in the form that execve takes.
+#[derive(Debug)]
+pub(super) struct CStrings {
+    pointers: Vec<*const c_char>,
+    /// Owns what `pointers` points to.
+    _strings: Vec<CString>,
+}
+
+impl CStrings {
+    pub(super) fn new(strings: Vec<CString>) -> Self {
+        // A CString's bytes live on the heap: moving the vector does not move them.
+        let pointers = strings.iter().map(|s| s.as_ptr()).chain(std::iter::once(std::ptr::null())).collect();
+        Self { pointers, _strings: strings }
+    }
+
+    /// The array, ending in a null pointer.
+    pub(super) fn as_ptr(&self) -> *const *const c_char {
+        self.pointers.as_ptr()
+    }
+}
+
+/// A string for the kernel.
+pub(super) fn c_string(text: impl AsRef<OsStr>, what: &str) -> Result<CString, SandboxError> {
+    CString::new(text.as_ref().as_bytes()).map_err(|_| SandboxError::NulByte { what: what.to_owned() })
+}
+
+/// What to execute.
+#[derive(Debug)]
+pub(super) enum Program {
+    /// This very file, whatever its name leads to by now.
+    File(OwnedFd),
+    /// Whatever is at this path: for scripts, whose interpreter has to open them again by name.
+    Path(CString),
+}
+
+/// One step in building the run's private view of the file tree; root only.
+#[derive(Debug)]
+pub(super) enum MountStep {
+    /// An empty, small file system.
+    Tmpfs {
+        /// Where.
+        target: CString,
+        /// Its options, such as `mode=755,size=64k`.
+        options: CString,
+    },
+    /// A directory inside one of those.
+    Directory(CString),
+    /// An empty file inside one of those.
+    File(CString),
+    /// A tree that was cloned before the fork.
+    Attach {
+        /// The tree.
+        tree: OwnedFd,
+        /// Where.
+        target: CString,
+    },
+}
+
+/// The user that the command runs as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct User {
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+}
+
+/// Everything the child will need.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) program: Program,
+    pub(super) argv: CStrings,
+    pub(super) env: CStrings,
+    pub(super) working_directory: CString,
+    /// The child's ends of the three pipes.
+    pub(super) stdio: [OwnedFd; 3],
+    /// Where the child tells what it did.
+    pub(super) report: OwnedFd,
+    /// Descriptors that the program inherits under the same number.
+    pub(super) inherited: Vec<OwnedFd>,
+    pub(super) rlimits: Vec<(u32, rlim_t)>,
+    /// Steps in a mount namespace of its own; empty: no such namespace.
+    pub(super) mounts: Vec<MountStep>,
+    /// Whom to become; `None`: stay who we are.
+    pub(super) user: Option<User>,
+    pub(super) fence: Option<Arc<OwnedFd>>,
+    pub(super) files: Option<OwnedFd>,
+    pub(super) seccomp: Option<&'static [sock_filter]>,
+    /// Files of control groups that the command is written into before anything else.
+    pub(super) control_groups: Vec<OwnedFd>,
+    /// The daemon's process id, to notice when it is gone already.
+    pub(super) parent: i32,
+    /// Descriptors to keep after the fork, ascending.
+    pub(super) keep: Vec<RawFd>,
+    /// The command's stack until it is executed.
+    pub(super) stack: Vec<u128>,
+}
+
+/// Bytes of stack for the few calls between clone and exec.
+const STACK_BYTES: usize = 64 * 1024;
+
+impl Plan {
+    /// A stack for the command.
+    pub(super) fn fresh_stack() -> Vec<u128> {
+        vec![0; STACK_BYTES / size_of::<u128>()]
+    }
+
+    /// Lists the descriptors that survive the fork; call once everything else is in place.
+    pub(super) fn seal(mut self) -> Self {
+        let mut keep: Vec<RawFd> = self.stdio.iter().map(AsRawFd::as_raw_fd).collect();
+        keep.push(self.report.as_raw_fd());
+        keep.extend(self.inherited.iter().map(AsRawFd::as_raw_fd));
+        keep.extend(self.fence.iter().map(|fd| fd.as_raw_fd()));
+        keep.extend(self.files.iter().chain(&self.control_groups).map(AsRawFd::as_raw_fd));
+        if let Program::File(fd) = &self.program {
+            keep.push(fd.as_raw_fd());
+        }
+        keep.extend(self.mounts.iter().filter_map(|step| match step {
+            MountStep::Attach { tree, .. } => Some(tree.as_raw_fd()),
+            MountStep::Tmpfs { .. } | MountStep::Directory(_) | MountStep::File(_) => None,
+        }));
+        keep.sort_unstable();
+        keep.dedup();
+        self.keep = keep;
+        self
+    }
+}
+
+/// The steps that the child reports, each a bit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub(super) enum Step {
+    Descriptors = 0,
+    Mounts,
+    Subreaper,
+    Fence,
+    ControlGroup,
+    Session,
+    Rlimits,
+    WorkingDirectory,
+    User,
+    NoNewPrivileges,
+    Files,
+    Seccomp,
+    Execute,
+    FenceProven,
+}
+
+impl Step {
+    pub(super) const ALL: [Self; 14] = [
+        Self::Descriptors,
+        Self::Mounts,
+        Self::Subreaper,
+        Self::Fence,
+        Self::ControlGroup,
+        Self::Session,
+        Self::Rlimits,
+        Self::WorkingDirectory,
+        Self::User,
+        Self::NoNewPrivileges,
+        Self::Files,
+        Self::Seccomp,
+        Self::Execute,
+        Self::FenceProven,
+    ];
+
+    /// Its place in the mask of steps done.
+    pub(super) const fn bit(self) -> u32 {
+        1 << self as u32
+    }
+}
+
+/// What the child says: always whole, since a pipe takes this much at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub(super) struct Record {
+    /// One of the `TAG_` values.
+    pub(super) tag: u32,
+    /// Ended: the mask of steps done. Failed: the step.
+    pub(super) step: u32,
+    /// Failed: the error. Ended: the wait status.
+    pub(super) value: i64,
+    /// Ended: CPU time of all descendants, in microseconds.
+    pub(super) cpu_us: i64,
+    /// Ended: the largest resident size of any descendant, in KiB.
+    pub(super) peak_kib: i64,
+}
+
+pub(super) const TAG_FAILED: u32 = 0x5041_0002;
+pub(super) const TAG_ENDED: u32 = 0x5041_0003;
+
+impl Record {
+    /// The length of a record on the wire.
+    pub(super) const BYTES: usize = size_of::<Self>();
+
+    /// Reads a record; `None` for anything that is not one.
+    pub(super) fn parse(bytes: &[u8; Self::BYTES]) -> Option<Self> {
+        let word = |at: usize| u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let long = |at: usize| {
+            let mut eight = [0; 8];
+            eight.copy_from_slice(&bytes[at..at + 8]);
+            i64::from_ne_bytes(eight)
+        };
+        let record = Self { tag: word(0), step: word(4), value: long(8), cpu_us: long(16), peak_kib: long(24) };
+        matches!(record.tag, TAG_FAILED | TAG_ENDED).then_some(record)
+    }
+}
+
+/// The signals that the supervisor waits for.
+pub(super) const STOP_SIGNAL: c_int = libc::SIGTERM;

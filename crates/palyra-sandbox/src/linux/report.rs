@@ -1,0 +1,50 @@
+//! Turns what the child reported into layers and errors. Nothing here may speak of a layer that the child did not.
+
+use super::plan::{Record, Step};
+use crate::error::SandboxError;
+use crate::outcome::Layer;
+use std::io;
+use std::path::Path;
+
+/// The steps that the child did.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Done(u32);
+
+impl Done {
+    pub(super) fn of(ended: &Record) -> Self {
+        Self(ended.step)
+    }
+
+    pub(super) fn has(self, step: Step) -> bool {
+        self.0 & step.bit() != 0
+    }
+
+    /// A layer that stands if its step was done.
+    pub(super) fn layer(self, step: Step, name: &str, detail: impl Into<String>, missing: &str) -> Layer {
+        if self.has(step) { Layer::applied(name, detail) } else { Layer::missing(name, missing) }
+    }
+}
+
+/// Why the command was never started.
+pub(super) fn start_error(failed: &Record, program: &Path, working_directory: &Path) -> SandboxError {
+    let source = io::Error::from_raw_os_error(i32::try_from(failed.value).unwrap_or(0));
+    let step = Step::ALL.into_iter().find(|step| *step as u32 == failed.step);
+    let layer = match step {
+        Some(Step::Execute) | None => return SandboxError::StartFailed { path: program.to_owned(), source },
+        Some(Step::WorkingDirectory) => {
+            return SandboxError::WorkspaceUnavailable { path: working_directory.to_owned(), source };
+        }
+        Some(Step::Descriptors) => "descriptors",
+        Some(Step::Mounts) => "mount_namespace",
+        Some(Step::Subreaper) => "process_tree",
+        Some(Step::Fence | Step::FenceProven) => "landlock_scope",
+        Some(Step::ControlGroup) => "cgroup",
+        Some(Step::Session) => "session",
+        Some(Step::Rlimits) => "rlimits",
+        Some(Step::User) => "user",
+        Some(Step::NoNewPrivileges) => "no_new_privileges",
+        Some(Step::Files) => "landlock",
+        Some(Step::Seccomp) => "seccomp",
+    };
+    SandboxError::LayerUnavailable { layer, source }
+}

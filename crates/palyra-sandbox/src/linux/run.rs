@@ -1,0 +1,207 @@
+//! One run from beginning to end: check, prepare, start, pump, tell.
+
+use super::grants::Roots;
+use super::identity::{self, Identity};
+use super::limits;
+use super::plan::{CStrings, Plan, Program, Record, c_string};
+use super::pump::{self, Bounds, Pipes, Pumped};
+use super::report;
+use super::sys;
+use super::{tier_b, tier_c};
+use crate::cancel::CancelSignal;
+use crate::error::SandboxError;
+use crate::executable::{FileIdentity, ResolvedExecutable};
+use crate::outcome::{Enforcement, OutputSink, ProcessExit, ProcessOutcome};
+use crate::policy::{EgressEnforcementMode, ProcessRequest, SandboxProcessRunnerPolicy, SandboxTier};
+use rustix::fs::{Mode, OFlags};
+use std::ffi::OsString;
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// What both tiers start from.
+#[derive(Debug)]
+pub(super) struct Job<'a> {
+    pub(super) policy: &'a SandboxProcessRunnerPolicy,
+    pub(super) executable: &'a ResolvedExecutable,
+    pub(super) request: &'a ProcessRequest,
+    pub(super) roots: Roots,
+    pub(super) working_directory: PathBuf,
+    pub(super) identity: Identity,
+}
+
+/// What a tier makes of a job: a plan for the child, and how to read the end of it.
+pub(super) trait Backend {
+    /// Judges a run that ended: its exit, or that the backend itself failed.
+    fn exit(&mut self, status: i32, pumped: &Pumped) -> Result<ProcessExit, SandboxError>;
+    /// What really held.
+    fn enforcement(&self, ended: &Record) -> Enforcement;
+}
+
+/// Runs a process to its end.
+pub(crate) fn run(
+    policy: &SandboxProcessRunnerPolicy,
+    executable: &ResolvedExecutable,
+    request: &ProcessRequest,
+    cancel: &CancelSignal,
+    sink: &mut dyn OutputSink,
+) -> Result<ProcessOutcome, SandboxError> {
+    let started = Instant::now();
+    let job = check(policy, executable, request)?;
+    match policy.tier {
+        SandboxTier::B => {
+            let (mut backend, plan, pipes) = tier_b::prepare(job)?;
+            finish(policy, executable, request, &mut backend, plan, pipes, Watch { started, cancel, sink })
+        }
+        SandboxTier::C => {
+            let (mut backend, plan, pipes) = tier_c::prepare(job)?;
+            finish(policy, executable, request, &mut backend, plan, pipes, Watch { started, cancel, sink })
+        }
+    }
+}
+
+fn check<'a>(
+    policy: &'a SandboxProcessRunnerPolicy,
+    executable: &'a ResolvedExecutable,
+    request: &'a ProcessRequest,
+) -> Result<Job<'a>, SandboxError> {
+    if request.argv.is_empty() {
+        return Err(SandboxError::EmptyCommand);
+    }
+    if policy.tier == SandboxTier::B && policy.egress == EgressEnforcementMode::Strict {
+        return Err(SandboxError::EgressNeedsTierC);
+    }
+    let roots = Roots::resolve(policy)?;
+    let wanted = &request.working_directory;
+    let working_directory = fs::canonicalize(wanted)
+        .ok()
+        .filter(|path| path.is_dir())
+        .ok_or_else(|| SandboxError::WorkingDirectoryMissing { path: wanted.clone() })?;
+    if !wanted.is_absolute() || !roots.contain(&working_directory) {
+        return Err(SandboxError::WorkingDirectoryOutside { path: wanted.clone() });
+    }
+    let identity = identity::choose(&roots)?;
+    Ok(Job { policy, executable, request, roots, working_directory, identity })
+}
+
+/// The file that was looked at, held so that it stays the file that runs.
+pub(super) fn hold(executable: &ResolvedExecutable) -> Result<OwnedFd, SandboxError> {
+    let changed = || SandboxError::ExecutableChanged { path: executable.path().to_owned() };
+    let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let fd = rustix::fs::open(executable.path(), flags, Mode::empty()).map_err(|_| changed())?;
+    let file = fs::File::from(fd);
+    let metadata = file.metadata().map_err(|_| changed())?;
+    if FileIdentity::of(&metadata) != executable.identity() {
+        return Err(changed());
+    }
+    Ok(file.into())
+}
+
+/// The pipes of a run, ours and the child's.
+pub(super) struct PipePairs {
+    pub(super) ours: Pipes,
+    pub(super) stdio: [OwnedFd; 3],
+    pub(super) report: OwnedFd,
+}
+
+pub(super) fn pipes() -> Result<PipePairs, SandboxError> {
+    let (stdin_read, stdin) = pipe()?;
+    let (stdout, stdout_write) = pipe()?;
+    let (stderr, stderr_write) = pipe()?;
+    let (report, report_write) = pipe()?;
+    for ours in [&stdin, &stdout, &stderr, &report] {
+        rustix::io::ioctl_fionbio(ours, true)
+            .map_err(|e| SandboxError::Io { action: "prepare a pipe", source: e.into() })?;
+    }
+    Ok(PipePairs {
+        ours: Pipes { stdin, stdout, stderr, report },
+        stdio: [stdin_read, stdout_write, stderr_write],
+        report: report_write,
+    })
+}
+
+/// A pipe whose ends lie above the standard descriptors, whatever of those the daemon has closed.
+pub(super) fn pipe() -> Result<(OwnedFd, OwnedFd), SandboxError> {
+    let fault = |e: rustix::io::Errno| SandboxError::Io { action: "create a pipe", source: e.into() };
+    let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(fault)?;
+    let lift = |fd: OwnedFd| {
+        if std::os::fd::AsRawFd::as_raw_fd(&fd) > 2 {
+            Ok(fd)
+        } else {
+            rustix::io::fcntl_dupfd_cloexec(&fd, 3).map_err(fault)
+        }
+    };
+    Ok((lift(read)?, lift(write)?))
+}
+
+/// The environment in the form that execve takes.
+pub(super) fn environment_block(
+    environment: impl IntoIterator<Item = (OsString, OsString)>,
+) -> Result<CStrings, SandboxError> {
+    let mut strings = Vec::new();
+    for (mut line, value) in environment {
+        line.push("=");
+        line.push(value);
+        strings.push(c_string(line, "an environment variable")?);
+    }
+    Ok(CStrings::new(strings))
+}
+
+/// The argument list in the form that execve takes.
+pub(super) fn argument_block<S: AsRef<std::ffi::OsStr>>(words: &[S]) -> Result<CStrings, SandboxError> {
+    let strings = words.iter().map(|word| c_string(word, "an argument")).collect::<Result<_, _>>()?;
+    Ok(CStrings::new(strings))
+}
+
+/// What happens around a run.
+struct Watch<'a> {
+    started: Instant,
+    cancel: &'a CancelSignal,
+    sink: &'a mut dyn OutputSink,
+}
+
+fn finish(
+    policy: &SandboxProcessRunnerPolicy,
+    executable: &ResolvedExecutable,
+    request: &ProcessRequest,
+    backend: &mut dyn Backend,
+    plan: Plan,
+    pipes: Pipes,
+    watch: Watch<'_>,
+) -> Result<ProcessOutcome, SandboxError> {
+    let plan = plan.seal();
+    let mut supervisor = sys::fork_supervisor(&plan).map_err(SandboxError::io("start a process"))?;
+    let program = match &plan.program {
+        Program::File(_) => executable.path().to_owned(),
+        Program::Path(path) => PathBuf::from(path.to_string_lossy().into_owned()),
+    };
+    // The child's ends of the pipes live in the plan: while we hold them, no stream ends.
+    drop(plan);
+    let bounds = Bounds {
+        started: watch.started,
+        wall_clock: Duration::from_millis(policy.wall_clock_limit_ms),
+        max_output: policy.max_output_bytes,
+    };
+    let pumped = pump::pump(&mut supervisor, pipes, &request.stdin, bounds, watch.cancel, watch.sink)?;
+    if let Some(failed) = &pumped.failed {
+        return Err(report::start_error(failed, &program, &request.working_directory));
+    }
+    let lost = || SandboxError::Io {
+        action: "follow the process: its supervisor was killed",
+        source: std::io::ErrorKind::BrokenPipe.into(),
+    };
+    let ended = pumped.ended.ok_or_else(lost)?;
+    let exit = backend.exit(i32::try_from(ended.value).unwrap_or(-1), &pumped)?;
+    let ended_by = pumped.stopped_by.or_else(|| limits::limit_hit(policy, exit, &ended));
+    Ok(ProcessOutcome {
+        exit,
+        ended_by,
+        enforcement: backend.enforcement(&ended),
+        stdout: pumped.stdout,
+        stderr: pumped.stderr,
+        duration: watch.started.elapsed(),
+        cpu_time: Duration::from_micros(u64::try_from(ended.cpu_us).unwrap_or(0)),
+        peak_memory_bytes: u64::try_from(ended.peak_kib).unwrap_or(0).saturating_mul(1024),
+    })
+}

@@ -1,0 +1,225 @@
+//! Tier C: a container of namespaces, built by bubblewrap.
+//!
+//! The supervisor, the fence and the change of user are those of Tier B; what it executes is bubblewrap, with an empty
+//! environment (it stays visible inside as process 1) and no descriptors but those named to it.
+
+use super::bwrap::{self, Blueprint, Bubblewrap, Descriptors};
+use super::landlock;
+use super::limits;
+use super::plan::{CStrings, Plan, Program, Record, Step, c_string};
+use super::pump::{Pipes, Pumped};
+use super::report::Done;
+use super::run::{self, Backend, Job, PipePairs};
+use super::seccomp;
+use crate::environment;
+use crate::error::SandboxError;
+use crate::outcome::{Enforcement, Layer, ProcessExit};
+use crate::policy::{EgressEnforcementMode, SandboxTier};
+use rustix::fs::MemfdFlags;
+use std::ffi::OsString;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Where temporary files and the home directory are, inside.
+const TEMPORARY: &str = "/tmp";
+
+/// One Tier C run.
+#[derive(Debug)]
+pub(super) struct TierC {
+    status: OwnedFd,
+    bubblewrap: Bubblewrap,
+    uid: u32,
+    mapped: usize,
+    guarded: usize,
+    egress: EgressEnforcementMode,
+    memory_limit: u64,
+}
+
+/// Prepares a run.
+pub(super) fn prepare(job: Job<'_>) -> Result<(TierC, Plan, Pipes), SandboxError> {
+    let Job { policy, executable, request, roots, working_directory, identity } = job;
+    let bubblewrap = bwrap::find()?;
+    // Checks that the file is still the one that was looked at; inside, it is read-only.
+    drop(run::hold(executable)?);
+    let environment = environment::compose(policy, &request.env, Path::new(TEMPORARY))?;
+    let (status, status_write) = run::pipe()?;
+    rustix::io::ioctl_fionbio(&status, true)
+        .map_err(|e| SandboxError::Io { action: "prepare a pipe", source: e.into() })?;
+    let gid = identity.user.map_or_else(|| rustix::process::getegid().as_raw(), |user| user.gid);
+    let (users, groups) = bwrap::passwd(identity.uid(), gid, Path::new(TEMPORARY));
+    let filter = sealed(&seccomp::filter_bytes(SandboxTier::C))?;
+    let mut files = bwrap::etc_files(&roots);
+    files.push((sealed(users.as_bytes())?, "/etc/passwd"));
+    files.push((sealed(groups.as_bytes())?, "/etc/group"));
+    let file_numbers: Vec<_> = files.iter().map(|(fd, target)| (fd.as_raw_fd(), *target)).collect();
+    let guarded = bwrap::guards(&roots);
+    let descriptors =
+        Descriptors { seccomp: filter.as_raw_fd(), status: status_write.as_raw_fd(), files: &file_numbers };
+    let blueprint = Blueprint {
+        policy,
+        roots: &roots,
+        executable,
+        working_directory: &working_directory,
+        environment: &environment,
+        descriptors,
+    };
+    let words = sealed(&nul_separated(&bwrap::arguments(&blueprint, &guarded))?)?;
+    let argv = command_line(&bubblewrap, &words, executable.called(), &request.argv)?;
+    let mut inherited = vec![filter, status_write, words];
+    inherited.extend(files.into_iter().map(|(fd, _)| fd));
+    let PipePairs { ours, stdio, report } = run::pipes()?;
+    let backend = TierC {
+        status,
+        uid: identity.uid(),
+        mapped: identity.mapped.len(),
+        guarded: guarded.len(),
+        egress: policy.egress,
+        memory_limit: policy.memory_limit_bytes,
+        bubblewrap: bubblewrap.clone(),
+    };
+    let plan = Plan {
+        program: Program::Path(c_string(&bubblewrap.path, "bubblewrap")?),
+        argv,
+        env: CStrings::new(Vec::new()),
+        working_directory: c_string("/", "the working directory")?,
+        stdio,
+        report,
+        inherited,
+        rlimits: limits::rlimits(policy),
+        mounts: identity.mounts,
+        user: identity.user,
+        fence: landlock::fence()?,
+        // Landlock forbids every mount, and bubblewrap is made of mounts.
+        files: None,
+        // Likewise: bubblewrap installs the filter when it has finished.
+        seccomp: None,
+        control_groups: Vec::new(),
+        parent: i32::try_from(std::process::id()).unwrap_or(0),
+        keep: Vec::new(),
+        stack: Plan::fresh_stack(),
+    };
+    Ok((backend, plan, ours))
+}
+
+/// `bwrap --args FD -- PROGRAM ARGUMENT…`: the program by the path it was found at.
+fn command_line(
+    bubblewrap: &Bubblewrap,
+    words: &OwnedFd,
+    program: &Path,
+    argv: &[String],
+) -> Result<CStrings, SandboxError> {
+    let mut line: Vec<OsString> =
+        vec![bubblewrap.path.clone().into(), "--args".into(), words.as_raw_fd().to_string().into()];
+    line.push("--".into());
+    line.push(program.into());
+    line.extend(argv.iter().skip(1).map(OsString::from));
+    run::argument_block(&line)
+}
+
+fn nul_separated(words: &[OsString]) -> Result<Vec<u8>, SandboxError> {
+    let mut bytes = Vec::new();
+    for word in words {
+        if word.as_bytes().contains(&0) {
+            return Err(SandboxError::NulByte { what: word.to_string_lossy().escape_default().to_string() });
+        }
+        bytes.extend_from_slice(word.as_bytes());
+        bytes.push(0);
+    }
+    Ok(bytes)
+}
+
+/// A file in memory, at its beginning.
+fn sealed(bytes: &[u8]) -> Result<OwnedFd, SandboxError> {
+    let fault = |e: rustix::io::Errno| SandboxError::Io { action: "create a file in memory", source: e.into() };
+    let fd = rustix::fs::memfd_create("palyra", MemfdFlags::CLOEXEC).map_err(fault)?;
+    let mut left = bytes;
+    while !left.is_empty() {
+        let written = rustix::io::write(&fd, left).map_err(fault)?;
+        left = &left[written..];
+    }
+    rustix::fs::seek(&fd, rustix::fs::SeekFrom::Start(0)).map_err(fault)?;
+    Ok(fd)
+}
+
+impl TierC {
+    fn status_text(&self) -> String {
+        let mut text = Vec::new();
+        let mut buffer = [0u8; 1024];
+        while let Ok(length @ 1..) = rustix::io::read(&self.status, &mut buffer) {
+            text.extend_from_slice(&buffer[..length]);
+        }
+        String::from_utf8_lossy(&text).into_owned()
+    }
+}
+
+impl Backend for TierC {
+    fn exit(&mut self, status: i32, pumped: &Pumped) -> Result<ProcessExit, SandboxError> {
+        if pumped.stopped_by.is_none() && bwrap::reported_exit(&self.status_text()).is_none() {
+            return Err(blocked(&String::from_utf8_lossy(&pumped.stderr.bytes)));
+        }
+        Ok(limits::exit_through_init(status))
+    }
+
+    fn enforcement(&self, ended: &Record) -> Enforcement {
+        let done = Done::of(ended);
+        let (major, minor) = self.bubblewrap.version;
+        let mut layers = vec![
+            Layer::applied("bubblewrap", format!("{} {major}.{minor}", self.bubblewrap.path.display())),
+            Layer::applied("user_namespace", "own; creating further ones is disabled"),
+            Layer::applied(
+                "mount_namespace",
+                format!("read-only system, private /tmp, {} mapped root(s)", self.mapped),
+            ),
+            Layer::applied("pid_namespace", "sees and signals only its own processes"),
+            Layer::applied("ipc_namespace", "own"),
+            Layer::applied("uts_namespace", "own"),
+            Layer::applied("cgroup_namespace", "own"),
+            Layer::applied("capabilities", "none"),
+            Layer::applied(
+                "guarded_paths",
+                format!("{} existing path(s) of the workspace kept from change", self.guarded),
+            ),
+            Layer::applied("seccomp", "deny-list of tier c"),
+            done.layer(Step::NoNewPrivileges, "no_new_privileges", "set-id programs give nothing", "not set"),
+            done.layer(Step::User, "user", format!("dropped from root to uid {}", self.uid), "the daemon's own user"),
+            done.layer(
+                Step::FenceProven,
+                "landlock_scope",
+                "signals and abstract sockets stay inside the run",
+                "this kernel has no such scope; the PID namespace holds signals",
+            ),
+            done.layer(
+                Step::Subreaper,
+                "process_tree",
+                "every descendant ends with the run",
+                "only the process itself",
+            ),
+            done.layer(
+                Step::Rlimits,
+                "rlimits",
+                format!(
+                    "CPU, {} bytes of private memory per process, files, processes, no core dumps",
+                    self.memory_limit
+                ),
+                "not set",
+            ),
+            Layer::missing("cgroup", "memory and processes are limited per process and user, not for the tree"),
+        ];
+        layers.push(if bwrap::shares_network(self.egress) {
+            Layer::missing(
+                "network_namespace",
+                "THE HOST'S NETWORK IS SHARED: the process can reach every host this machine can",
+            )
+        } else {
+            Layer::applied("network_namespace", "own, with nothing but a loopback device: no network")
+        });
+        Enforcement { tier: SandboxTier::C, backend: "bubblewrap", layers, egress: self.egress, uid: self.uid }
+    }
+}
+
+/// Bubblewrap ended before it started the command.
+fn blocked(said: &str) -> SandboxError {
+    let detail = said.lines().find(|line| line.starts_with("bwrap:")).unwrap_or(said).trim().to_owned();
+    SandboxError::BackendBlocked { backend: "bwrap", detail, fix: super::host::namespace_fix().into() }
+}

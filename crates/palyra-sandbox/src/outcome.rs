@@ -1,0 +1,158 @@
+//! What a run came to, and what really held it.
+//!
+//! [`Enforcement`] is evidence: it goes into a signed attestation. Every layer in it is there because a system call
+//! succeeded, or because the child reported that one did. It must never be filled from configuration.
+
+use crate::policy::{EgressEnforcementMode, SandboxTier};
+use serde::Serialize;
+use std::time::Duration;
+
+/// One of the two output streams.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OutputStream {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+}
+
+/// Receives output while the process runs. Only bytes that are kept arrive here, so a flood cannot drown the receiver.
+pub trait OutputSink {
+    /// Takes the next bytes of `stream`.
+    fn chunk(&mut self, stream: OutputStream, bytes: &[u8]);
+}
+
+/// Nobody is watching.
+impl OutputSink for () {
+    fn chunk(&mut self, _stream: OutputStream, _bytes: &[u8]) {}
+}
+
+/// How the process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProcessExit {
+    /// It exited with this code.
+    Code(i32),
+    /// This signal ended it. Tier C learns of signals as exit codes 128 + n, so there a code in that range is told as one.
+    Signal(i32),
+}
+
+impl ProcessExit {
+    /// Whether it exited with code 0.
+    #[must_use]
+    pub fn success(self) -> bool {
+        self == Self::Code(0)
+    }
+}
+
+/// The limit that ended a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LimitHit {
+    /// `wall_clock_limit_ms`.
+    WallClock,
+    /// `cpu_time_limit_ms`.
+    CpuTime,
+    /// `memory_limit_bytes`.
+    Memory,
+    /// Output went on far beyond `max_output_bytes`.
+    Output,
+    /// `max_file_size_bytes`.
+    FileSize,
+    /// `max_processes` was reached while it ran; it may have ended by itself.
+    Processes,
+    /// A system call that the seccomp profile answers with the end of the process.
+    Seccomp,
+    /// Somebody cancelled it.
+    Cancelled,
+}
+
+/// What was kept of a stream.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct CapturedStream {
+    /// The first bytes, exactly as written, no more than `max_output_bytes`.
+    pub bytes: Vec<u8>,
+    /// How many bytes were written in all.
+    pub total_bytes: u64,
+    /// Whether `bytes` is less than what was written.
+    pub truncated: bool,
+}
+
+/// The end of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProcessOutcome {
+    /// How the process ended.
+    pub exit: ProcessExit,
+    /// The limit that ended it, if one did.
+    pub ended_by: Option<LimitHit>,
+    /// What it wrote to standard output.
+    pub stdout: CapturedStream,
+    /// What it wrote to standard error.
+    pub stderr: CapturedStream,
+    /// From start to the end of its last descendant.
+    pub duration: Duration,
+    /// CPU time of the whole tree.
+    pub cpu_time: Duration,
+    /// Peak memory: of the whole tree where a control group counted it, of the largest process otherwise.
+    pub peak_memory_bytes: u64,
+    /// What really held it.
+    pub enforcement: Enforcement,
+}
+
+/// One wall, and whether it stood.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Layer {
+    /// Its stable name: `landlock`, `seccomp`, `network_namespace`, …
+    pub name: String,
+    /// What it did, or why it is missing, for people.
+    pub detail: String,
+    /// Whether it was in force.
+    pub applied: bool,
+}
+
+impl Layer {
+    pub(crate) fn applied(name: &str, detail: impl Into<String>) -> Self {
+        Self { name: name.to_owned(), detail: detail.into(), applied: true }
+    }
+
+    pub(crate) fn missing(name: &str, detail: impl Into<String>) -> Self {
+        Self { name: name.to_owned(), detail: detail.into(), applied: false }
+    }
+}
+
+/// One rule of the seccomp profile, for people.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct SeccompRule {
+    /// The number of the system call on this architecture.
+    pub system_call: i64,
+    /// The error that the caller gets.
+    pub errno: i32,
+    /// Whether it depends on the arguments.
+    pub conditional: bool,
+    /// Why the call is refused.
+    pub reason: &'static str,
+}
+
+/// What really held a process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Enforcement {
+    /// The tier it ran in.
+    pub tier: SandboxTier,
+    /// What built the walls: `linux-process`, `bubblewrap`.
+    pub backend: &'static str,
+    /// Every wall, those that are missing too.
+    pub layers: Vec<Layer>,
+    /// What really held it back from the network.
+    pub egress: EgressEnforcementMode,
+    /// The user it ran as, as the host counts users.
+    pub uid: u32,
+}
+
+impl Enforcement {
+    /// Whether the layer of this name was in force.
+    #[must_use]
+    pub fn has(&self, layer: &str) -> bool {
+        self.layers.iter().any(|l| l.applied && l.name == layer)
+    }
+}

@@ -1,0 +1,104 @@
+//! What a process may have: the policy of one run, and the request that runs under it.
+//!
+//! The daemon reads its configuration and fills these types; this crate only obeys them. A field here is a limit that some
+//! layer enforces; none of them is advice. What was *really* enforced is told by [`crate::Enforcement`], which is never
+//! derived from this file.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+
+/// How strong the walls around a native process are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum SandboxTier {
+    /// A confined child process: limits, Landlock, seccomp, the network of the host.
+    #[serde(rename = "b")]
+    B,
+    /// A container of namespaces: its own file tree, process table and network.
+    #[serde(rename = "c")]
+    C,
+}
+
+impl fmt::Display for SandboxTier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::B => "b",
+            Self::C => "c",
+        })
+    }
+}
+
+/// What holds a process back from the network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EgressEnforcementMode {
+    /// Nothing.
+    None,
+    /// The hosts a call names were compared with the allow-list before it ran; the kernel enforces nothing.
+    Preflight,
+    /// The kernel: the process has no network of its own. Tier C only.
+    Strict,
+}
+
+/// Whether the workspace may be changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WorkspaceAccess {
+    /// Files may be read and written.
+    ReadWrite,
+    /// Files may only be read.
+    ReadOnly,
+}
+
+/// Everything a process may have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SandboxProcessRunnerPolicy {
+    /// The walls. A host that cannot build them refuses; it never runs the process behind weaker ones.
+    pub tier: SandboxTier,
+    /// The directory the process works in; absolute.
+    pub workspace_root: PathBuf,
+    /// Whether it may change that directory.
+    pub workspace_access: WorkspaceAccess,
+    /// Further directories it may read and execute from.
+    pub read_roots: Vec<PathBuf>,
+    /// Further directories it may read and write.
+    pub write_roots: Vec<PathBuf>,
+    /// The programs it may be: names or absolute paths. Empty: any that is neither a shell nor an interpreter.
+    pub allowed_executables: Vec<String>,
+    /// Shells and interpreters that are allowed all the same, by name: `python3`, `bash`.
+    pub allow_interpreters: Vec<String>,
+    /// What holds it back from the network.
+    pub egress: EgressEnforcementMode,
+    /// CPU time of any one process, in milliseconds.
+    pub cpu_time_limit_ms: u64,
+    /// Time from start to end, in milliseconds.
+    pub wall_clock_limit_ms: u64,
+    /// Memory, in bytes: of the whole tree where a control group can be had, of each process otherwise.
+    pub memory_limit_bytes: u64,
+    /// Bytes kept of each output stream.
+    pub max_output_bytes: u64,
+    /// Processes and threads alive at once.
+    pub max_processes: u64,
+    /// Open files of any one process.
+    pub max_open_files: u64,
+    /// Size of any one file it writes.
+    pub max_file_size_bytes: u64,
+    /// Names of the daemon's environment variables that are passed on. Everything else is cleared.
+    pub env_allowlist: Vec<String>,
+    /// The daemon's own state, keys and sockets: never visible to any process, whatever else is granted.
+    pub protected_paths: Vec<PathBuf>,
+}
+
+/// One command to run.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ProcessRequest {
+    /// The program's name and its arguments.
+    pub argv: Vec<String>,
+    /// Where it runs: absolute, inside the workspace or another root.
+    pub working_directory: PathBuf,
+    /// What it reads on its standard input.
+    pub stdin: Vec<u8>,
+    /// Variables set for it, over those the policy passes on.
+    pub env: BTreeMap<String, String>,
+}
