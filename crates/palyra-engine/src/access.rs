@@ -86,8 +86,20 @@ impl Engine {
         resource: PolicyResource,
         context: Option<PolicyRequestContext>,
     ) -> Result<(), EngineError> {
+        self.authorize_as(peer.effective(), peer, action, resource, context)
+    }
+
+    /// Asks policy about the peer under one of its own names.
+    pub(crate) fn authorize_as(
+        &self,
+        principal: &Principal,
+        peer: &VerifiedPeer,
+        action: PolicyAction,
+        resource: PolicyResource,
+        context: Option<PolicyRequestContext>,
+    ) -> Result<(), EngineError> {
         let context = context.unwrap_or_else(|| PolicyRequestContext::new(peer.channel.clone()));
-        let request = PolicyRequest { principal: peer.effective().clone(), action, resource };
+        let request = PolicyRequest { principal: principal.clone(), action, resource };
         let evaluation = self.policy().evaluate_with_context(&request, &context);
         match evaluation.decision {
             PolicyDecision::Allow => Ok(()),

@@ -89,11 +89,12 @@ impl Engine {
     /// # Errors
     /// The proposal is no call, or the peer may not ask.
     pub fn explain(&self, peer: &VerifiedPeer, proposal: Proposal) -> Result<(CallRecord, ToolDecision), EngineError> {
-        self.authorize(peer, PolicyAction::PolicyExplain, PolicyResource::PolicySet, None)?;
+        // The owner who asks about an agent's call asks in their own name.
+        self.authorize_as(peer.principal(), peer, PolicyAction::PolicyExplain, PolicyResource::PolicySet, None)?;
         let resolved = self
             .resolver()
             .resolve(CallId::mint(), &alleged(peer, proposal))
-            .map_err(|problem| EngineError::new(ErrorKind::Invalid, problem))?;
+            .map_err(|refusal| EngineError::new(ErrorKind::Invalid, refusal.problem))?;
         let decision = self.decide_in_full(&resolved.call);
         Ok((resolved.call.record(), decision))
     }

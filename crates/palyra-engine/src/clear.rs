@@ -249,7 +249,7 @@ impl Engine {
         let proposal = crate::recovery::proposal_of(call.record());
         self.resolver()
             .resolve(call.id().clone(), &proposal)
-            .map_err(|problem| EngineError::new(ErrorKind::Conflict, problem))
+            .map_err(|refusal| EngineError::new(ErrorKind::Conflict, refusal.problem))
     }
 }
 

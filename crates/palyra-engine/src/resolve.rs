@@ -8,10 +8,43 @@ use crate::config::ToolCallConfig;
 use crate::work::Work;
 use crate::workspace::{FileError, PatchPlan, ResolvedPath, Workspace};
 use palyra_protocol::call::ToolCallParts;
-use palyra_protocol::{CallId, CanonicalJson, FacetRule, Facets, Problem, ToolCall, ToolDefinition, ToolProposal};
-use palyra_sandbox::{ResolvedExecutable, SandboxError, resolve_executable};
+use palyra_protocol::{CallId, CallState, CanonicalJson, FacetRule, Facets, Problem, ToolCall, ToolDefinition, ToolProposal};
+use palyra_sandbox::{Fault, ResolvedExecutable, SandboxError, resolve_executable};
 use serde_json::Value;
 use std::collections::HashMap;
+
+/// Why a proposal did not become a call: it is none (`rejected`), or a rule that no policy can lift forbids it (`denied`).
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    pub(crate) state: CallState,
+    pub(crate) problem: Problem,
+}
+
+impl From<Problem> for Refusal {
+    fn from(problem: Problem) -> Self {
+        Self { state: CallState::Rejected, problem }
+    }
+}
+
+impl From<FileError> for Refusal {
+    fn from(error: FileError) -> Self {
+        let state = match error {
+            FileError::Outside { .. } | FileError::Protected { .. } => CallState::Denied,
+            _ => CallState::Rejected,
+        };
+        Self { state, problem: file_problem(&error) }
+    }
+}
+
+impl From<SandboxError> for Refusal {
+    fn from(error: SandboxError) -> Self {
+        let state = match error.fault() {
+            Fault::Policy => CallState::Denied,
+            Fault::Caller | Fault::Host => CallState::Rejected,
+        };
+        Self { state, problem: sandbox_problem(&error) }
+    }
+}
 
 /// A call, and the work it stands for.
 #[derive(Debug)]
@@ -30,7 +63,7 @@ pub(crate) struct Resolver<'a> {
 
 impl Resolver<'_> {
     /// Resolves a proposal under a call id.
-    pub(crate) fn resolve(self, id: CallId, proposal: &ToolProposal) -> Result<ResolvedCall, Problem> {
+    pub(crate) fn resolve(self, id: CallId, proposal: &ToolProposal) -> Result<ResolvedCall, Refusal> {
         let definition = self.catalog.find(&proposal.tool)?;
         let input = CanonicalJson::parse(&proposal.input).map_err(|e| {
             Problem::new(e.code(), e.to_string(), format!("see an example: `palyra tools show {}`", definition.name))
@@ -52,7 +85,7 @@ impl Resolver<'_> {
     }
 
     /// Follows the definition's rules: from input to what it names in the world.
-    fn targets(self, definition: &ToolDefinition, input: &Value) -> Result<Targets, Problem> {
+    fn targets(self, definition: &ToolDefinition, input: &Value) -> Result<Targets, Refusal> {
         let mut targets = Targets::default();
         // The directory comes first: where a program is looked for depends on it.
         for rule in &definition.facets {
@@ -68,7 +101,7 @@ impl Resolver<'_> {
         Ok(targets)
     }
 
-    fn apply(self, rule: FacetRule, input: &Value, targets: &mut Targets) -> Result<(), Problem> {
+    fn apply(self, rule: FacetRule, input: &Value, targets: &mut Targets) -> Result<(), Refusal> {
         match rule {
             FacetRule::WorkingDirectory(_) => {}
             FacetRule::PathRead(pointer) => {
@@ -78,13 +111,13 @@ impl Resolver<'_> {
             }
             FacetRule::PathWritten(pointer) => {
                 let path = self.path(input, pointer)?;
-                path.refuse_protected().map_err(|e| file_problem(&e))?;
+                path.refuse_protected()?;
                 targets.facets.paths_written.push(path.as_str().to_owned());
                 targets.paths.insert(pointer, path);
             }
             FacetRule::PatchTargets(pointer) => {
                 let diff = input.pointer(pointer).and_then(Value::as_str).unwrap_or("");
-                let plan = self.workspace.plan_patch(diff).map_err(|e| file_problem(&e))?;
+                let plan = self.workspace.plan_patch(diff)?;
                 let written = plan.paths_written();
                 targets.facets.paths_written = written.all().iter().map(|p| p.as_str().to_owned()).collect();
                 targets.patch = Some(plan);
@@ -94,21 +127,20 @@ impl Resolver<'_> {
         Ok(())
     }
 
-    fn argv(self, pointer: &str, input: &Value, targets: &mut Targets) -> Result<(), Problem> {
+    fn argv(self, pointer: &str, input: &Value, targets: &mut Targets) -> Result<(), Refusal> {
         let words = input.pointer(pointer).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         let argv: Vec<String> = words.iter().filter_map(Value::as_str).map(str::to_owned).collect();
         let directory = self.absolute(targets.facets.working_directory.as_deref().unwrap_or("."));
-        let executable =
-            resolve_executable(&self.config.process_runner, &argv, &directory).map_err(|e| sandbox_problem(&e))?;
+        let executable = resolve_executable(&self.config.process_runner, &argv, &directory)?;
         targets.facets.executable = Some(executable.path().to_string_lossy().into_owned());
         targets.facets.argv = argv;
         targets.executable = Some(executable);
         Ok(())
     }
 
-    fn path(self, input: &Value, pointer: &str) -> Result<ResolvedPath, Problem> {
+    fn path(self, input: &Value, pointer: &str) -> Result<ResolvedPath, Refusal> {
         let text = input.pointer(pointer).and_then(Value::as_str).unwrap_or(".");
-        self.workspace.resolve(text).map_err(|e| file_problem(&e))
+        Ok(self.workspace.resolve(text)?)
     }
 
     /// Where a workspace path is on this host.

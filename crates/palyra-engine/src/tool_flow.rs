@@ -14,6 +14,7 @@ use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
 use crate::live::{CallUpdate, LiveCall};
 use crate::permit::Permit;
+use crate::resolve::Refusal;
 use palyra_journal::Recorded;
 use palyra_policy::{PolicyAction, PolicyRequestContext, PolicyResource};
 use palyra_protocol::{
@@ -78,7 +79,7 @@ impl Engine {
     ) -> Result<Ending, EngineError> {
         let resolved = match self.resolver().resolve(id.clone(), proposal) {
             Ok(resolved) => resolved,
-            Err(problem) => return self.record_rejection(id, proposal, problem).await.map(Ending::Own),
+            Err(refusal) => return self.record_refusal(id, proposal, refusal).await.map(Ending::Own),
         };
         let decision = self.decide(&resolved.call);
         live.update(|now| now.decision = Some(Arc::new(decision.clone())));
@@ -109,23 +110,25 @@ impl Engine {
         })
     }
 
-    async fn record_rejection(
+    async fn record_refusal(
         &self,
         id: &CallId,
         proposal: &ToolProposal,
-        problem: Problem,
+        refusal: Refusal,
     ) -> Result<ToolOutcome, EngineError> {
+        let Refusal { state, problem } = refusal;
         let event = JournalEvent::ToolRejected {
             call_id: id.clone(),
             tool: proposal.tool.chars().take(128).filter(|c| !c.is_control()).collect(),
             input_sha256: Digest::of(&proposal.input),
             origin: Box::new(proposal.origin.clone()),
+            state,
             problem: problem.clone(),
         };
         self.journal().note(&event).await?;
         Ok(ToolOutcome {
             call_id: id.clone(),
-            state: CallState::Rejected,
+            state,
             output: None,
             problem: Some(problem),
             attestation: None,

@@ -27,6 +27,13 @@ BEGIN
     SELECT RAISE(ABORT, 'the journal is append-only');
 END;
 
+-- REPLACE deletes without asking the trigger above.
+CREATE TRIGGER events_are_never_replaced BEFORE INSERT ON events
+WHEN EXISTS (SELECT 1 FROM events WHERE seq = NEW.seq)
+BEGIN
+    SELECT RAISE(ABORT, 'the journal is append-only');
+END;
+
 CREATE TABLE calls (
     call_id      TEXT PRIMARY KEY,
     principal    TEXT NOT NULL,

@@ -16,7 +16,9 @@ const BATCHES: usize = 200;
 const BATCH: usize = 200;
 
 fn main() {
+    let started = Instant::now();
     let defaults = PolicyEngine::with_defaults(&Membership::single_user()).expect("the defaults load");
+    println!("default rules loaded in {:.1?}\n", started.elapsed());
     println!("{:<44} {:>9} {:>9} {:>7}", "allow of a tool call", "raw ns", "ours ns", "ratio");
     for (name, context) in [("default rules, echo", echo()), ("default rules, approved process", process())] {
         compare(name, &defaults, &context);
@@ -42,12 +44,18 @@ fn compare(name: &str, engine: &PolicyEngine, context: &PolicyRequestContext) {
     let lazy = || drop(black_box(engine.evaluate_with_context(&request, context)));
     let finished =
         || drop(black_box(engine.evaluate_with_context(&request, context).explanation.record(Detail::Brief)));
-    let [all, slice, lazy, finished] = medians([&all, &slice, &lazy, &finished]);
+    let mut denied = context.clone();
+    denied.allow_sensitive_tools = false;
+    let asking = || drop(black_box(engine.decide(&request, &denied).record(Detail::Brief)));
+    let [all, slice, lazy, finished, asking] = medians([&all, &slice, &lazy, &finished, &asking]);
     println!("{name}");
     row("  explained, against all rules", all, lazy);
     row("  explanation written out, against all rules", all, finished);
     row("  explained, against the rules that fit", slice, lazy);
     row("  explanation written out, against those", slice, finished);
+    if context.is_sensitive_action {
+        row("  both questions, both explanations written out", all, asking);
+    }
 }
 
 fn row(name: &str, raw: f64, ours: f64) {

@@ -15,6 +15,9 @@ use std::sync::Arc;
 /// The most permits that a denial lists. With thousands of rules the nearest ones are the helpful ones.
 const MOST_PERMITS: usize = 5;
 
+/// The most permits whose conditions are looked at to find those.
+const MOST_CANDIDATES: usize = 64;
+
 /// One rule, and what would have to be different for it not to stand in the way.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
@@ -57,7 +60,9 @@ pub struct ConditionState {
 pub(crate) fn what_would_change(grounds: &Grounds, deciding: &[Arc<Rule>]) -> Vec<Change> {
     let forbids = deciding.iter().filter(|rule| rule.effect() == Effect::Forbid);
     let mut changes: Vec<_> = forbids.map(|rule| lift(rule, grounds)).collect();
-    changes.extend(nearest_permits(grounds));
+    if !grounds.is_permitted() {
+        changes.extend(nearest_permits(grounds));
+    }
     changes
 }
 
@@ -74,21 +79,25 @@ fn lift(rule: &Rule, grounds: &Grounds) -> Change {
     change(rule, Needs::Any, conditions)
 }
 
-/// The permits that could apply, those that lack least first; none if one already applies.
+/// The permits that could apply, those that lack least first.
 fn nearest_permits(grounds: &Grounds) -> Vec<Change> {
-    let mut near = Vec::new();
-    let mut far = Vec::new();
+    let (mut near, mut far) = (Vec::new(), Vec::new());
     for rule in grounds.rules_for_action().filter(|rule| rule.effect() == Effect::Permit) {
-        let mut conditions = scope_gaps(rule, grounds);
-        let reachable = !conditions.iter().any(|gap| gap.hint.is_none());
-        conditions.extend(unmet(rule, grounds));
-        if conditions.is_empty() {
-            return Vec::new();
-        }
-        if reachable { &mut near } else { &mut far }.push(change(rule, Needs::All, conditions));
+        let gaps = scope_gaps(rule, grounds);
+        let reachable = gaps.iter().all(|gap| gap.hint.is_some());
+        if reachable { &mut near } else { &mut far }.push((gaps, rule));
     }
     // A rule about somebody or something else helps nobody, unless there is nothing better to say.
-    let mut changes = if near.is_empty() { far } else { near };
+    let mut candidates = if near.is_empty() { far } else { near };
+    candidates.sort_by_key(|(gaps, _)| gaps.len());
+    candidates.truncate(MOST_CANDIDATES);
+    let mut changes: Vec<_> = candidates
+        .into_iter()
+        .map(|(mut conditions, rule)| {
+            conditions.extend(unmet(rule, grounds));
+            change(rule, Needs::All, conditions)
+        })
+        .collect();
     changes.sort_by(|a, b| a.conditions.len().cmp(&b.conditions.len()).then_with(|| a.rule.cmp(&b.rule)));
     changes.truncate(MOST_PERMITS);
     changes

@@ -58,7 +58,7 @@ impl Circumstances<'_> {
             Attribute::Session => context.session_id.as_ref().map(|id| text(id.as_str())),
             Attribute::Run => context.run_id.as_ref().map(|id| text(id.as_str())),
             Attribute::ProposedBy => self.proposed_by(),
-            Attribute::IsSensitiveAction => Some(Value::new_bool(context.is_sensitive_action)),
+            Attribute::IsSensitiveAction => Some(Value::new_bool(self.is_sensitive())),
             Attribute::AllowSensitiveTools => {
                 Some(Value::new_bool(context.allow_sensitive_tools || self.approval == Approval::Given))
             }
@@ -101,6 +101,12 @@ impl Circumstances<'_> {
     fn proposed_by(&self) -> Option<Value> {
         let proposer = self.context.proposed_by.as_ref()?;
         (proposer.kind() == PrincipalKind::User).then(|| Value::new_entity_uid(self.names.principal(proposer)))
+    }
+
+    /// Running something that can do harm is sensitive even if whoever asks forgot to say so.
+    fn is_sensitive(&self) -> bool {
+        let runs = matches!(self.request.action, PolicyAction::ToolExecute | PolicyAction::SkillExecute);
+        self.context.is_sensitive_action || runs && self.context.capabilities.iter().any(|c| c.is_sensitive())
     }
 
     fn tool(&self) -> Option<&str> {

@@ -4,19 +4,17 @@
 //! parsed, checked, taken apart and sorted by action; scenes are remembered. A decision builds the few context values that its
 //! rules look at and runs Cedar's own authorizer once.
 
-use crate::action::PolicyAction;
 use crate::circumstances::{Approval, Circumstances, known_for};
 use crate::error::PolicyError;
-use crate::explain::{Grounds, PolicyExplanation};
+use crate::explain::{Detail, ExplanationRecord, Grounds, PolicyExplanation};
 use crate::load;
 use crate::membership::Membership;
-use crate::names::Names;
 use crate::request::{PolicyRequest, PolicyRequestContext};
 use crate::rule::Rule;
 use crate::scene::{Scene, Scenes, Stage};
 use crate::source::{PolicySource, SCHEMA_SRC};
-use cedar_policy::{Authorizer, Decision, Entities, EntityTypeName, PolicyId, PolicySet, Request, Response, Schema};
-use palyra_protocol::{Digest, DigestBuilder};
+use cedar_policy::{Authorizer, Decision, Entities, PolicyId, PolicySet, Request, Response, Schema};
+use palyra_protocol::{DecisionKind, Digest, DigestBuilder};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -56,7 +54,39 @@ pub enum Verdict {
     Deny(PolicyExplanation),
 }
 
+/// A finished verdict, in the form that the journal keeps and callers see. Its shape is stable.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VerdictRecord {
+    /// The answer.
+    pub decision: DecisionKind,
+    /// Why, as things stand.
+    pub explanation: ExplanationRecord,
+    /// Why it would be allowed with an approval, where that is the question.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub with_approval: Option<ExplanationRecord>,
+}
+
 impl Verdict {
+    /// The answer.
+    #[must_use]
+    pub fn kind(&self) -> DecisionKind {
+        match self {
+            Self::Allow(_) => DecisionKind::Allow,
+            Self::NeedsApproval { .. } => DecisionKind::NeedsApproval,
+            Self::Deny(_) => DecisionKind::Deny,
+        }
+    }
+
+    /// The finished form.
+    #[must_use]
+    pub fn record(&self, detail: Detail) -> VerdictRecord {
+        let with_approval = match self {
+            Self::NeedsApproval { approved, .. } => Some(approved.record(detail)),
+            Self::Allow(_) | Self::Deny(_) => None,
+        };
+        VerdictRecord { decision: self.kind(), explanation: self.explanation().record(detail), with_approval }
+    }
+
     /// The explanation of how things stand.
     #[must_use]
     pub fn explanation(&self) -> &PolicyExplanation {
@@ -80,16 +110,8 @@ pub(crate) struct Inner {
     by_id: HashMap<PolicyId, Arc<Rule>>,
     scenes: Scenes,
     schema: Schema,
-    /// The types that an action applies to, by `PolicyAction as usize`.
-    applies_to: Vec<AppliesTo>,
     authorizer: Authorizer,
     hash: Digest,
-}
-
-#[derive(Debug)]
-struct AppliesTo {
-    principals: Vec<EntityTypeName>,
-    resources: Vec<EntityTypeName>,
 }
 
 impl PolicyEngine {
@@ -110,17 +132,13 @@ impl PolicyEngine {
         let rules = load::load(sources, membership, &schema)?;
         let all = PolicySet::from_policies(rules.iter().map(|rule| rule.policy.clone()))
             .map_err(|e| PolicyError::Bug(e.to_string()))?;
-        let names = Names::new()?;
-        let applies_to =
-            PolicyAction::ALL.iter().map(|action| applies_to(*action, &names, &schema)).collect::<Result<_, _>>()?;
         Ok(Self(Arc::new(Inner {
             all,
             by_id: rules.iter().map(|rule| (rule.policy.id().clone(), Arc::clone(rule))).collect(),
             scenes: Scenes::new(rules.len()),
             hash: hash(&rules, membership),
-            stage: Stage::new(names, membership.clone(), rules),
+            stage: Stage::new(membership.clone(), rules, &schema)?,
             schema,
-            applies_to,
             authorizer: Authorizer::new(),
         })))
     }
@@ -190,15 +208,16 @@ impl PolicyEngine {
     ) -> Result<Evaluation, String> {
         let inner = &*self.0;
         let scene = inner.scenes.scene(&inner.stage, request, context)?;
-        inner.check_types(&scene)?;
         let circumstances =
             Circumstances { names: &inner.stage.names, request, context, channel: &scene.channel, approval };
         let asked = inner.request(&scene, circumstances.build(scene.slice.attributes)?)?;
         let response = inner.authorizer.is_authorized(&asked, &scene.slice.policies, &scene.entities);
-        let rules = inner.deciding(&response)?;
         let mut errors: Vec<String> = response.diagnostics().errors().map(ToString::to_string).collect();
         errors.sort();
         let allowed = response.decision() == Decision::Allow && errors.is_empty();
+        // If an error is all that stands against a permit, no rule decided.
+        let overruled = response.decision() == Decision::Allow && !allowed;
+        let rules = if overruled { Vec::new() } else { inner.deciding(&response)? };
         // Explaining a denial looks at rules whose head did not fit as well; they may mention more.
         let asked =
             if allowed { asked } else { inner.request(&scene, circumstances.build(known_for(request.action))?)? };
@@ -259,16 +278,6 @@ impl Inner {
         Request::new(scene.principal.clone(), action, scene.resource.clone(), context, None).map_err(|e| e.to_string())
     }
 
-    /// Rules were validated for the schema's combinations of types; no other may reach them.
-    fn check_types(&self, scene: &Scene) -> Result<(), String> {
-        let applies = &self.applies_to[scene.key.action as usize];
-        let (principal, resource) = (scene.principal.type_name(), scene.resource.type_name());
-        if applies.principals.contains(principal) && applies.resources.contains(resource) {
-            return Ok(());
-        }
-        Err(format!("`{}` is not something that a {principal} does to a {resource}", scene.key.action))
-    }
-
     fn deciding(&self, response: &Response) -> Result<Vec<Arc<Rule>>, String> {
         let mut rules = Vec::with_capacity(1);
         for id in response.diagnostics().reason() {
@@ -277,16 +286,6 @@ impl Inner {
         }
         rules.sort_by(|a, b| a.id().cmp(b.id()));
         Ok(rules)
-    }
-}
-
-fn applies_to(action: PolicyAction, names: &Names, schema: &Schema) -> Result<AppliesTo, PolicyError> {
-    let uid = names.action(action);
-    match (schema.principals_for_action(uid), schema.resources_for_action(uid)) {
-        (Some(principals), Some(resources)) => {
-            Ok(AppliesTo { principals: principals.cloned().collect(), resources: resources.cloned().collect() })
-        }
-        _ => Err(PolicyError::Bug(format!("the schema lacks the action `{action}`"))),
     }
 }
 

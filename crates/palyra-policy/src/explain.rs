@@ -10,7 +10,7 @@ use crate::hint::printable;
 use crate::request::PolicyRequest;
 use crate::rule::{Effect, Rule, within};
 use crate::scene::Scene;
-use cedar_policy::{EvalResult, Request};
+use cedar_policy::{Authorizer, Decision, EvalResult, PolicySet, Request};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
@@ -26,6 +26,17 @@ pub(crate) struct Grounds {
 impl Grounds {
     pub(crate) fn rules_for_action(&self) -> impl Iterator<Item = &Arc<Rule>> {
         self.inner.stage.rules_for(self.scene.key.action)
+    }
+
+    /// Whether the permits alone would allow it: then only forbids, or errors, stand in the way.
+    pub(crate) fn is_permitted(&self) -> bool {
+        let scene = &self.scene;
+        let fitting = self
+            .rules_for_action()
+            .filter(|rule| rule.effect() == Effect::Permit)
+            .filter(|rule| rule.scope_fits(&scene.principal, &scene.resource, &scene.entities));
+        let Ok(permits) = PolicySet::from_policies(fitting.map(|rule| rule.policy.clone())) else { return false };
+        Authorizer::new().is_authorized(&self.request, &permits, &scene.entities).decision() == Decision::Allow
     }
 
     pub(crate) fn holds(&self, relation: &Relation) -> bool {

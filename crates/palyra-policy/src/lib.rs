@@ -36,7 +36,7 @@ mod source;
 
 pub use action::PolicyAction;
 pub use change::{Change, ConditionState, Needs};
-pub use engine::{Evaluation, PolicyDecision, PolicyEngine, RawParts, Verdict};
+pub use engine::{Evaluation, PolicyDecision, PolicyEngine, RawParts, Verdict, VerdictRecord};
 pub use error::{Flaw, FlawKind, PolicyError};
 pub use explain::{Detail, ExplanationRecord, Fact, PolicyExplanation, RuleRecord};
 pub use membership::{Membership, MembershipError};

@@ -10,12 +10,13 @@
 
 use crate::action::PolicyAction;
 use crate::attribute::Attributes;
+use crate::error::PolicyError;
 use crate::membership::Membership;
 use crate::names::{EntityKind, Names};
 use crate::request::{PolicyRequest, PolicyRequestContext};
 use crate::resource::PolicyResource;
 use crate::rule::Rule;
-use cedar_policy::{Entities, Entity, EntityUid, PolicySet};
+use cedar_policy::{Entities, Entity, EntityTypeName, EntityUid, PolicySet, Schema};
 use palyra_protocol::{ChannelId, DeviceId, Principal, PrincipalKind, ToolCapability};
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
@@ -94,18 +95,37 @@ pub(crate) struct Stage {
     pub(crate) rules: Vec<Arc<Rule>>,
     /// The rules that can speak of an action, by `PolicyAction as usize`, as indices into `rules`.
     by_action: Vec<Vec<u32>>,
+    /// The types that an action applies to, by `PolicyAction as usize`.
+    applies_to: Vec<AppliesTo>,
+}
+
+#[derive(Debug)]
+struct AppliesTo {
+    principals: Vec<EntityTypeName>,
+    resources: Vec<EntityTypeName>,
+}
+
+impl AppliesTo {
+    fn new(action: PolicyAction, names: &Names, schema: &Schema) -> Result<Self, PolicyError> {
+        let uid = names.action(action);
+        let lacking = || PolicyError::Bug(format!("the schema lacks the action `{action}`"));
+        let principals = schema.principals_for_action(uid).ok_or_else(lacking)?.cloned().collect();
+        let resources = schema.resources_for_action(uid).ok_or_else(lacking)?.cloned().collect();
+        Ok(Self { principals, resources })
+    }
 }
 
 impl Stage {
-    pub(crate) fn new(names: Names, membership: Membership, rules: Vec<Arc<Rule>>) -> Self {
-        let by_action = PolicyAction::ALL
-            .iter()
-            .map(|action| {
-                let uid = names.action(*action);
-                (0u32..).zip(&rules).filter(|(_, rule)| rule.speaks_of(*action, uid)).map(|(n, _)| n).collect()
-            })
-            .collect();
-        Self { names, membership, rules, by_action }
+    pub(crate) fn new(membership: Membership, rules: Vec<Arc<Rule>>, schema: &Schema) -> Result<Self, PolicyError> {
+        let names = Names::new()?;
+        let (mut by_action, mut applies_to) = (Vec::new(), Vec::new());
+        for action in PolicyAction::ALL {
+            let uid = names.action(*action);
+            let speaking = (0u32..).zip(&rules).filter(|(_, rule)| rule.speaks_of(*action, uid));
+            by_action.push(speaking.map(|(n, _)| n).collect());
+            applies_to.push(AppliesTo::new(*action, &names, schema)?);
+        }
+        Ok(Self { names, membership, rules, by_action, applies_to })
     }
 
     /// The rules that can speak of an action.
@@ -117,6 +137,7 @@ impl Stage {
         let principal = self.names.principal(&key.principal);
         let resource = self.names.uid(key.resource.entity_kind(), key.resource.name());
         let channel = self.names.uid(EntityKind::Channel, key.channel.as_str());
+        self.check_types(key.action, &principal, &resource)?;
         let entities = self.entities(&key, &principal, &resource, &channel)?;
         let fitting: Vec<u32> = self.by_action[key.action as usize]
             .iter()
@@ -125,6 +146,16 @@ impl Stage {
             .collect();
         let slice = slices.shared(fitting, |indices| self.slice(indices))?;
         Ok(Scene { key, principal, resource, channel, entities: Arc::new(entities), slice })
+    }
+
+    /// Rules were validated for the schema's combinations of types; no other may reach them.
+    fn check_types(&self, action: PolicyAction, principal: &EntityUid, resource: &EntityUid) -> Result<(), String> {
+        let applies = &self.applies_to[action as usize];
+        let (principal, resource) = (principal.type_name(), resource.type_name());
+        if applies.principals.contains(principal) && applies.resources.contains(resource) {
+            return Ok(());
+        }
+        Err(format!("`{action}` is not something that a {principal} does to a {resource}"))
     }
 
     fn slice(&self, indices: &[u32]) -> Result<Slice, String> {

@@ -42,6 +42,8 @@ pub enum JournalEvent {
         input_sha256: Digest,
         /// Who asked, from where.
         origin: Box<Origin>,
+        /// `rejected`: it is no call. `denied`: a rule that no policy can lift forbids it.
+        state: CallState,
         /// Why.
         problem: Problem,
     },

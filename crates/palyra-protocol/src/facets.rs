@@ -70,14 +70,20 @@ fn quote_into(word: &str, line: &mut String) {
         line.push_str(word);
         return;
     }
-    line.push('\'');
-    for c in word.chars() {
-        match c {
-            '\'' => line.push_str("'\\''"),
-            // A person reads this line before saying yes: nothing in it may move the cursor or hide.
-            c if c.is_control() => line.extend(c.escape_default()),
-            c => line.push(c),
+    // A person reads this line before saying yes: nothing in it may move the cursor or hide. Words with such characters
+    // take the `$'…'` form, in which the escapes, and only they, begin with a backslash: two words never look alike.
+    if word.chars().any(char::is_control) {
+        line.push_str("$'");
+        for c in word.chars() {
+            match c {
+                '\'' | '\\' => line.extend(['\\', c]),
+                c if c.is_control() => line.extend(c.escape_default()),
+                c => line.push(c),
+            }
         }
+    } else {
+        line.push('\'');
+        line.push_str(&word.replace('\'', "'\\''"));
     }
     line.push('\'');
 }
@@ -89,7 +95,9 @@ mod tests {
     #[test]
     fn quoting_keeps_words_apart_and_shows_control_characters() {
         let words = ["git", "commit", "-m", "it's done", "&&", "", "a\u{1b}[2Kb\n"];
-        assert_eq!(quote_words(&words), r"git commit -m 'it'\''s done' '&&' '' 'a\u{1b}[2Kb\n'");
+        assert_eq!(quote_words(&words), r"git commit -m 'it'\''s done' '&&' '' $'a\u{1b}[2Kb\n'");
+        assert_ne!(quote_words(&["a\nb"]), quote_words(&["a\\nb"]));
+        assert_ne!(quote_words(&["a\nb\\n"]), quote_words(&["a\nb\n"]));
     }
 
     #[test]

@@ -45,12 +45,25 @@ fn print(decision: &ToolDecision, call: &CallRecord) {
     section("facts that mattered", &explanation["facts"], |fact| {
         format!("{} = {}", safe(fact["name"].as_str().unwrap_or("")), safe(fact["value"].as_str().unwrap_or("")))
     });
-    section("what would change it", &explanation["what_would_change"], |change| match change.as_str() {
-        Some(text) => safe(text),
-        None => safe(change["summary"].as_str().unwrap_or(&change.to_string())),
-    });
+    section("what would change it", &explanation["what_would_change"], change);
     section("errors", &explanation["errors"], |error| safe(error.as_str().unwrap_or("")));
     say!("\n{}", styled(DIM, format!("policy {} · call digest {}", decision.policy_hash.short(), call.digest.short())));
+}
+
+/// One way to another answer: a rule, and what it waits for.
+fn change(change: &Value) -> String {
+    let text = |value: &Value| safe(value.as_str().unwrap_or(""));
+    let conditions = change["conditions"].as_array().map_or(&[][..], Vec::as_slice);
+    let conditions: Vec<String> = conditions
+        .iter()
+        .map(|condition| {
+            let wanted = if condition["must_be"] == json!(false) { "must not hold" } else { "must hold" };
+            let hint = condition["hint"].as_str().map_or_else(String::new, |hint| format!(" ({})", safe(hint)));
+            format!("\n      `{}` {wanted}{hint}", text(&condition["condition"]))
+        })
+        .collect();
+    let remedy = change["remedy"].as_str().map_or_else(String::new, |remedy| format!(": {}", safe(remedy)));
+    format!("{}{remedy}{}", styled(BOLD, text(&change["rule"])), conditions.concat())
 }
 
 fn section(title: &str, items: &Value, line: impl Fn(&Value) -> String) {

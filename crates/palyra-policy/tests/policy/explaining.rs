@@ -31,6 +31,10 @@ fn an_allowance_names_its_rule_and_facts() {
 fn a_forbid_names_the_exception_that_was_not_met() {
     let context = PolicyRequestContext { is_sensitive_action: true, ..listed() };
     let verdict = defaults().decide(&ask("agent:demo", PolicyAction::ToolExecute, ECHO), &context);
+    let json = serde_json::to_value(verdict.record(Detail::Brief)).unwrap();
+    assert_eq!(json["decision"], "needs_approval");
+    assert_eq!(json["explanation"]["rules"][0]["id"], "deny_sensitive");
+    assert_eq!(json["with_approval"]["rules"][0]["id"], "allowlisted_execution");
     let Verdict::NeedsApproval { now, approved } = verdict else { panic!("{verdict:?}") };
     let record = now.record(Detail::Brief);
     assert_eq!(record.what_would_change.len(), 1, "the permit already applies");
@@ -104,6 +108,26 @@ fn rules_about_somebody_else_are_not_offered() {
 }
 
 #[test]
+fn of_many_permits_the_nearest_few_are_offered() {
+    let rules: String = (0..200)
+        .map(|n| {
+            let more = if n == 20 { "" } else { " && context.allow_sensitive_tools" };
+            format!(
+                "@id(\"near_{n}\") @reason(\"r\") permit (principal, action == Action::\"grant.revoke\", resource) when {{ context has run && context.run == \"{n}\"{more} }};\n"
+            )
+        })
+        .collect();
+    let context = PolicyRequestContext::new("cli".parse().unwrap());
+    let explanation = with_rules(&rules)
+        .evaluate_with_context(&ask("user:mia", PolicyAction::GrantRevoke, "grant:g"), &context)
+        .explanation;
+    let changes = explanation.what_would_change();
+    assert_eq!(changes.len(), 5);
+    assert!(changes[..2].iter().any(|change| change.rule == "near_20"), "{changes:?}");
+    assert!(changes.windows(2).all(|pair| pair[0].conditions.len() <= pair[1].conditions.len()));
+}
+
+#[test]
 fn only_people_is_said_when_nothing_else_can_be() {
     let context = PolicyRequestContext::new("cli".parse().unwrap());
     let explanation = defaults()
@@ -149,6 +173,7 @@ fn evaluation_errors_deny_and_say_so() {
     assert_eq!(evaluation.decision, PolicyDecision::DenyByDefault);
     assert!(evaluation.explanation.errors()[0].contains("broken"), "{:?}", evaluation.explanation.errors());
     assert!(evaluation.explanation.summary().starts_with("Denied because policy could not be evaluated"));
+    assert!(evaluation.explanation.rule_ids().is_empty(), "a permit did not decide a denial");
     assert!(matches!(engine.decide(&request, &listed()), Verdict::Deny(_)));
 }
 

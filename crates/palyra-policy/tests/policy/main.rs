@@ -7,7 +7,9 @@ mod loading;
 mod operators;
 mod properties;
 
-use palyra_policy::{Membership, PolicyAction, PolicyEngine, PolicyRequest, PolicyRequestContext, PolicySource};
+use palyra_policy::{
+    Detail, Membership, PolicyAction, PolicyEngine, PolicyRequest, PolicyRequestContext, PolicySource,
+};
 
 /// An engine with the default rules, for `agent:demo` and people on `cli`.
 fn defaults() -> PolicyEngine {
@@ -34,4 +36,18 @@ fn listed() -> PolicyRequestContext {
 
 fn words(line: &str) -> Vec<String> {
     line.split_whitespace().map(str::to_owned).collect()
+}
+
+#[test]
+fn engines_and_explanations_are_shared_between_threads() {
+    fn shared<T: Send + Sync + 'static>(_: &T) {}
+    let engine = defaults();
+    shared(&engine);
+    let request = ask("agent:demo", PolicyAction::ToolExecute, "tool:palyra.echo");
+    shared(&engine.evaluate_with_context(&request, &listed()).explanation);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| (0..50).for_each(|_| drop(engine.decide(&request, &listed()).record(Detail::Brief))));
+        }
+    });
 }

@@ -127,5 +127,8 @@ fn relations_of_everything_a_request_names_are_known() {
     let owned = PolicyRequestContext { owned_by: Some("agent:demo".parse().unwrap()), ..listed() };
     assert_eq!(rules(&call, &owned), ["by_owner_group"]);
     let reading = PolicyRequestContext { capabilities: vec![ToolCapability::SecretsRead], ..listed() };
-    assert_eq!(rules(&ask("agent:demo", PolicyAction::ToolExecute, "tool:t"), &reading), ["by_power"]);
+    assert_eq!(
+        rules(&ask("agent:demo", PolicyAction::ToolExecute, "tool:t"), &reading),
+        ["by_power", "deny_sensitive"]
+    );
 }

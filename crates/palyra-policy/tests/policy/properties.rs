@@ -117,6 +117,16 @@ proptest! {
     }
 
     #[test]
+    fn power_is_sensitive_even_if_nobody_says_so(mut request in request(), mut context in context(), name in any::<String>()) {
+        prop_assume!(!context.capabilities.is_empty());
+        request.action = PolicyAction::ToolExecute;
+        request.resource = PolicyResource::Tool(name);
+        context.is_sensitive_action = false;
+        context.allow_sensitive_tools = false;
+        prop_assert!(!matches!(DEFAULTS.decide(&request, &context), Verdict::Allow(_)));
+    }
+
+    #[test]
     fn programs_never_approve(mut request in request(), context in context(), id in any::<String>()) {
         prop_assume!(request.principal.kind() != PrincipalKind::User);
         request.action = PolicyAction::ApprovalDecide;

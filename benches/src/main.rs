@@ -1,0 +1,46 @@
+//! Benchmarks. Each prints our figure beside the raw limit that was measured in the same run, and their ratio: machines
+//! are noisy, ratios hold. Run them with `cargo xtask bench [NAME…]`.
+
+#![expect(clippy::print_stdout, reason = "a benchmark's answer is what it prints")]
+#![expect(unreachable_pub, reason = "a binary exports nothing; `pub` here means: used by other files")]
+
+mod journal;
+mod path;
+mod policy;
+mod process;
+mod report;
+
+use std::error::Error;
+use std::process::ExitCode;
+
+type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
+type Benchmark = (&'static str, &'static str, fn(&mut report::Report) -> Result);
+
+const ALL: [Benchmark; 4] = [
+    ("policy", "deciding, against Cedar alone", policy::run),
+    ("path", "a whole call, against two durable commits", path::run),
+    ("journal", "appending and verifying as history grows", journal::run),
+    ("process", "daemon start, memory, command line start", process::run),
+];
+
+fn main() -> ExitCode {
+    let wanted: Vec<String> = std::env::args().skip(1).collect();
+    if let Some(unknown) = wanted.iter().find(|name| !ALL.iter().any(|(known, ..)| known == name)) {
+        println!("there is no benchmark `{unknown}`; there are:");
+        for (name, what, _) in ALL {
+            println!("  {name:10} {what}");
+        }
+        return ExitCode::from(2);
+    }
+    let mut report = report::Report::default();
+    for (name, what, run) in ALL {
+        if wanted.is_empty() || wanted.iter().any(|w| w == name) {
+            println!("\n{name}: {what}");
+            if let Err(error) = run(&mut report) {
+                println!("  failed: {error}");
+                return ExitCode::FAILURE;
+            }
+        }
+    }
+    report.summary()
+}

@@ -1,0 +1,174 @@
+//! The whole path of `palyra.echo`: resolve, decide, record, execute, attest, sign, record.
+
+use crate::Result;
+use crate::report::{Report, median, percentile, show};
+use palyra_engine::workspace::Workspace;
+use palyra_engine::{Engine, EngineParts, Proposal, ToolCallConfig, VerifiedPeer, WasmRuntime};
+use palyra_journal::JournalStore;
+use palyra_policy::{Membership, PolicyEngine};
+use palyra_protocol::{CallState, DaemonKey, SystemClock};
+use palyra_sandbox::{EgressEnforcementMode, SandboxProcessRunnerPolicy, SandboxTier, WorkspaceAccess};
+use rusqlite::Connection;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const CALLS: usize = 1000;
+const CALLERS: usize = 64;
+const CALLS_EACH: usize = 200;
+
+pub fn run(report: &mut Report) -> Result {
+    let dir = tempfile::tempdir()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let engine = {
+        let _guard = runtime.enter();
+        engine(dir.path())?
+    };
+    let peer = Arc::new(peer()?);
+    // One call to learn how many bytes a call records, so that the raw commits carry as many.
+    runtime.block_on(echo(&engine, &peer))?;
+    let sizes = recorded_bytes(&dir.path().join("journal.db"))?;
+    let raw = raw_database(&dir.path().join("raw.db"))?;
+
+    let (mut ours, mut commits) = (Vec::new(), Vec::new());
+    for _ in 0..CALLS {
+        let start = Instant::now();
+        runtime.block_on(echo(&engine, &peer))?;
+        ours.push(start.elapsed());
+        let start = Instant::now();
+        two_commits(&raw, sizes)?;
+        commits.push(start.elapsed());
+    }
+    let p99 = percentile(&mut ours, 99);
+    let one = median(ours);
+    report.figure("bytes recorded before and after", &format!("{} and {}", sizes.0, sizes.1));
+    report.figure("palyra.echo, one caller, p50 and p99", &format!("{} and {}", show(one), show(p99)));
+    report.at_most("palyra.echo against two durable commits", one, median(commits), 1.5);
+
+    let alone = throughput(&runtime, &engine, &peer, 1, CALLS)?;
+    let (together, mut times) = throughput_with_times(&runtime, &engine, &peer, CALLERS, CALLS_EACH)?;
+    report.figure("64 callers, p50 and p99", &format!("{} and {}", show(median(times.clone())), show(percentile(&mut times, 99))));
+    report.at_least("palyra.echo, 64 callers against one", together, alone, 8.0);
+    Ok(())
+}
+
+async fn echo(engine: &Engine, peer: &VerifiedPeer) -> Result {
+    let proposal =
+        Proposal { tool: "palyra.echo".to_owned(), input: br#"{"text":"hello"}"#.to_vec(), ..Proposal::default() };
+    let call = engine.propose(peer, proposal);
+    let end = call.end.await??;
+    if end.state != CallState::Succeeded {
+        return Err(format!("the call ended as {}", end.state.as_str()).into());
+    }
+    Ok(())
+}
+
+fn throughput(
+    runtime: &tokio::runtime::Runtime,
+    engine: &Engine,
+    peer: &Arc<VerifiedPeer>,
+    callers: usize,
+    each: usize,
+) -> Result<f64> {
+    throughput_with_times(runtime, engine, peer, callers, each).map(|(rate, _)| rate)
+}
+
+fn throughput_with_times(
+    runtime: &tokio::runtime::Runtime,
+    engine: &Engine,
+    peer: &Arc<VerifiedPeer>,
+    callers: usize,
+    each: usize,
+) -> Result<(f64, Vec<Duration>)> {
+    runtime.block_on(async {
+        let start = Instant::now();
+        let tasks: Vec<_> = (0..callers)
+            .map(|_| {
+                let (engine, peer) = (engine.clone(), Arc::clone(peer));
+                tokio::spawn(async move {
+                    let mut times = Vec::with_capacity(each);
+                    for _ in 0..each {
+                        let start = Instant::now();
+                        echo(&engine, &peer).await.map_err(|e| e.to_string())?;
+                        times.push(start.elapsed());
+                    }
+                    Ok::<_, String>(times)
+                })
+            })
+            .collect();
+        let mut times = Vec::new();
+        for task in tasks {
+            times.extend(task.await??);
+        }
+        Ok(((callers * each) as f64 / start.elapsed().as_secs_f64(), times))
+    })
+}
+
+fn peer() -> Result<VerifiedPeer> {
+    Ok(VerifiedPeer::on_local_socket(Some(0), 0, "cli".parse()?)?)
+}
+
+pub fn engine(dir: &Path) -> Result<Engine> {
+    let workspace = dir.join("workspace");
+    std::fs::create_dir_all(&workspace)?;
+    let clock = Arc::new(SystemClock);
+    let config = ToolCallConfig {
+        allowed_tools: palyra_engine::builtin::names::ALL.iter().map(|n| n.parse()).collect::<std::result::Result<_, _>>()?,
+        max_calls_per_run: u64::from(u32::MAX),
+        execution_timeout: Duration::from_secs(60),
+        approval_timeout: Duration::from_secs(60),
+        process_runner: SandboxProcessRunnerPolicy {
+            tier: SandboxTier::C,
+            workspace_root: workspace.clone(),
+            workspace_access: WorkspaceAccess::ReadWrite,
+            read_roots: vec![],
+            write_roots: vec![],
+            allowed_executables: vec![],
+            allow_interpreters: vec![],
+            egress: EgressEnforcementMode::Strict,
+            cpu_time_limit_ms: 60_000,
+            wall_clock_limit_ms: 60_000,
+            memory_limit_bytes: 1 << 30,
+            max_output_bytes: 1 << 20,
+            max_processes: 64,
+            max_open_files: 256,
+            max_file_size_bytes: 1 << 30,
+            env_allowlist: vec![],
+            protected_paths: vec![],
+        },
+        wasm_runtime: WasmRuntime::Disabled,
+    };
+    Ok(Engine::new(EngineParts {
+        policy: PolicyEngine::with_defaults(&Membership::single_user())?,
+        journal: JournalStore::open(&dir.join("journal.db"), clock.clone())?,
+        workspace: Workspace::open(&workspace)?,
+        config,
+        key: DaemonKey::generate()?,
+        clock,
+    })?)
+}
+
+/// How many bytes of events a call records before its effect, and after it.
+fn recorded_bytes(journal: &Path) -> Result<(usize, usize)> {
+    let connection = Connection::open(journal)?;
+    let total = |kinds: &str| -> Result<usize> {
+        let query = format!("SELECT sum(length(body) + length(kind) + length(call_id) + 72) FROM events WHERE kind IN ({kinds})");
+        Ok(connection.query_row(&query, [], |r| r.get(0))?)
+    };
+    Ok((total("'tool.proposed', 'tool.decided', 'tool.started'")?, total("'tool.finished'")?))
+}
+
+fn raw_database(path: &Path) -> Result<Connection> {
+    let connection = Connection::open(path)?;
+    connection.pragma_update(None, "journal_mode", "WAL")?;
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    connection.execute_batch("CREATE TABLE rows (id INTEGER PRIMARY KEY, body BLOB NOT NULL)")?;
+    Ok(connection)
+}
+
+fn two_commits(connection: &Connection, (before, after): (usize, usize)) -> Result {
+    for size in [before, after] {
+        connection.prepare_cached("INSERT INTO rows (body) VALUES (?1)")?.execute([vec![7_u8; size]])?;
+    }
+    Ok(())
+}

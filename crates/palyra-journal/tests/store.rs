@@ -1,0 +1,452 @@
+//! The journal through its door: what is recorded stays, what is refused leaves no trace, and every change is noticed.
+
+use palyra_journal::{
+    Against, ApprovalFilter, JournalError, JournalStore, OpenCall, Opened, Opening, Resolve, Verdict, verify,
+};
+use palyra_protocol::call::ToolCallParts;
+use palyra_protocol::{
+    ApprovalId, ApprovalRecord, ApprovalResolution, ApprovalScope, ApprovalState, Authority, CallId, CallRecord,
+    CallState, CanonicalJson, Clock, DaemonKey, DecisionId, DecisionKind, Digest, Facets, GrantId, GrantMatcher,
+    GrantRecord, JournalEvent, MatchKey, Origin, Principal, Problem, RiskLevel, Timestamp, ToolCall, ToolDecision,
+};
+use rusqlite::Connection;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A clock that a test sets.
+#[derive(Debug)]
+struct TestClock(AtomicU64);
+
+impl Clock for TestClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_unix_ms(self.0.load(Ordering::SeqCst))
+    }
+}
+
+struct Fixture {
+    dir: tempfile::TempDir,
+    clock: Arc<TestClock>,
+    store: JournalStore,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let clock = Arc::new(TestClock(AtomicU64::new(1_000)));
+        let store = JournalStore::open(&dir.path().join("journal.db"), clock.clone()).unwrap();
+        Self { dir, clock, store }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.dir.path().join("journal.db")
+    }
+
+    fn reopen(self) -> Self {
+        let Self { dir, clock, store } = self;
+        drop(store);
+        let store = JournalStore::open(&dir.path().join("journal.db"), clock.clone()).unwrap();
+        Self { dir, clock, store }
+    }
+
+    /// The database without its triggers, as somebody with the file and a tool would have it.
+    fn tampered(&self) -> Connection {
+        let connection = Connection::open(self.path()).unwrap();
+        connection
+            .execute_batch("DROP TRIGGER events_are_never_updated; DROP TRIGGER events_are_never_deleted;")
+            .unwrap();
+        connection
+    }
+}
+
+fn policy_hash() -> Digest {
+    Digest::of(b"policy")
+}
+
+fn call(text: &str, key: Option<&str>) -> CallRecord {
+    let origin = Origin {
+        principal: "agent:demo".parse().unwrap(),
+        proposed_by: Principal::local_owner(),
+        channel: "cli".parse().unwrap(),
+        device: None,
+        session: "s".parse().unwrap(),
+        run: "r".parse().unwrap(),
+    };
+    let input = CanonicalJson::from_value(serde_json::json!({ "text": text })).unwrap();
+    let parts = ToolCallParts {
+        id: CallId::mint(),
+        tool: "palyra.echo".parse().unwrap(),
+        input,
+        workspace_root: "/srv".to_owned(),
+        facets: Facets::default(),
+        origin,
+        idempotency_key: key.map(|k| k.parse().unwrap()),
+    };
+    ToolCall::new(parts).unwrap().record()
+}
+
+fn decision() -> ToolDecision {
+    ToolDecision {
+        decision_id: DecisionId::mint(),
+        decision: DecisionKind::Allow,
+        policy_hash: policy_hash(),
+        rules: vec!["rule".to_owned()],
+        summary: "because".to_owned(),
+        explanation: serde_json::Value::Null,
+    }
+}
+
+fn open<P>(call: &CallRecord, run_limit: u64, opening: Opening<P>) -> OpenCall<P> {
+    OpenCall { call: call.clone(), decision: decision(), run_limit, opening }
+}
+
+fn start(authority: Authority) -> Opening<&'static str> {
+    Opening::Start { permit: "permit", authority }
+}
+
+fn question(call: &CallRecord) -> ApprovalRecord {
+    ApprovalRecord {
+        approval_id: ApprovalId::mint(),
+        call_id: call.call_id.clone(),
+        subject_id: format!("tool:{}", call.tool),
+        tool: call.tool.clone(),
+        call_digest: call.digest,
+        decision_id: DecisionId::mint(),
+        policy_hash: policy_hash(),
+        risk: RiskLevel::High,
+        principal: call.origin.principal.clone(),
+        proposed_by: call.origin.proposed_by.clone(),
+        session: call.origin.session.clone(),
+        input: call.input.clone(),
+        facets: Facets::default(),
+        why: "because".to_owned(),
+        requested_at: Timestamp::from_unix_ms(1_000),
+        expires_at: Timestamp::from_unix_ms(60_000),
+        state: ApprovalState::Pending,
+        resolution: None,
+    }
+}
+
+fn answer(approval: &ApprovalRecord, state: ApprovalState) -> Resolve {
+    Resolve {
+        approval_id: approval.approval_id.clone(),
+        state,
+        resolution: ApprovalResolution {
+            by: Principal::local_owner(),
+            at: Timestamp::from_unix_ms(2_000),
+            scope: ApprovalScope::Once,
+            matcher: GrantMatcher::ExactCall,
+            reason: None,
+            grant: None,
+        },
+        grant: None,
+        problem: None,
+    }
+}
+
+fn grant(call: &CallRecord, approval: &ApprovalRecord, expires_at: Option<u64>) -> (GrantRecord, MatchKey) {
+    let record = GrantRecord {
+        grant_id: GrantId::mint(),
+        approval_id: approval.approval_id.clone(),
+        subject_id: approval.subject_id.clone(),
+        tool: call.tool.clone(),
+        principal: call.origin.principal.clone(),
+        session: expires_at.is_none().then(|| call.origin.session.clone()),
+        matcher: GrantMatcher::Tool,
+        policy_hash: policy_hash(),
+        granted_by: Principal::local_owner(),
+        created_at: Timestamp::from_unix_ms(2_000),
+        expires_at: expires_at.map(Timestamp::from_unix_ms),
+        revoked_at: None,
+        uses: 0,
+    };
+    let key = MatchKey::of(&GrantMatcher::Tool, &call.tool, &call.digest, &Facets::default()).unwrap();
+    (record, key)
+}
+
+async fn note(store: &JournalStore) {
+    store.note(&JournalEvent::DaemonStopped {}).await.unwrap();
+}
+
+fn verdict(path: &Path) -> Verdict {
+    verify(path, None, &mut |_| {}).unwrap()
+}
+
+#[tokio::test]
+async fn recorded_means_durable() {
+    let fixture = Fixture::new();
+    let record = call("a", None);
+    let opened = fixture.store.open_call(open(&record, 10, start(Authority::Policy))).await.unwrap();
+    let Opened::Started(recorded) = opened else { panic!("not started") };
+    assert_eq!(*recorded.get(), "permit");
+    // A second connection sees it before the permit can be used: it is committed.
+    let kinds: Vec<String> = Connection::open(fixture.path())
+        .unwrap()
+        .prepare("SELECT kind FROM events ORDER BY seq")
+        .unwrap()
+        .query_map([], |r| r.get(0))
+        .unwrap()
+        .collect::<Result<_, _>>()
+        .unwrap();
+    assert_eq!(kinds, ["tool.proposed", "tool.decided", "tool.started"]);
+    let again = fixture.reopen();
+    assert_eq!(again.store.call(&record.call_id).await.unwrap().state, CallState::Executing);
+    assert_eq!(again.store.open_calls().await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_key_belongs_to_one_call_of_one_principal() {
+    let fixture = Fixture::new();
+    let first = call("a", Some("k"));
+    fixture.store.open_call(open(&first, 10, start(Authority::Policy))).await.unwrap();
+    let again = call("b", Some("k"));
+    let opened = fixture.store.open_call(open(&again, 10, start(Authority::Policy))).await.unwrap();
+    let Opened::Duplicate { call_id, digest } = opened else { panic!("not a duplicate") };
+    assert_eq!((call_id, digest), (first.call_id, first.digest));
+    assert!(fixture.store.call(&again.call_id).await.is_err(), "a duplicate leaves no trace");
+    let mut other = call("c", Some("k"));
+    other.origin.principal = "agent:other".parse().unwrap();
+    let opened = fixture.store.open_call(open(&other, 10, start(Authority::Policy))).await.unwrap();
+    assert!(matches!(opened, Opened::Started(_)));
+}
+
+#[tokio::test]
+async fn budget_holds() {
+    let fixture = Fixture::new();
+    let store = Arc::new(fixture.store);
+    let tasks: Vec<_> = (0..40)
+        .map(|n| {
+            let store = Arc::clone(&store);
+            tokio::spawn(async move {
+                let record = call(&n.to_string(), None);
+                store.open_call(open(&record, 7, start(Authority::Policy))).await.unwrap()
+            })
+        })
+        .collect();
+    let mut started = 0;
+    for task in tasks {
+        match task.await.unwrap() {
+            Opened::Started(_) => started += 1,
+            Opened::OverBudget(problem) => assert_eq!(problem.code, "budget_exhausted"),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(started, 7);
+    drop(store);
+    let store = JournalStore::open(&fixture.dir.path().join("journal.db"), fixture.clock).unwrap();
+    let opened = store.open_call(open(&call("x", None), 7, start(Authority::Policy))).await.unwrap();
+    assert!(matches!(opened, Opened::OverBudget(_)), "the budget survives a restart");
+}
+
+#[tokio::test]
+async fn resolved_once() {
+    let fixture = Fixture::new();
+    let record = call("a", None);
+    let approval = question(&record);
+    let asked = Opening::<()>::Ask(Box::new(approval.clone()));
+    assert!(matches!(fixture.store.open_call(open(&record, 10, asked)).await.unwrap(), Opened::Asked));
+    let (yes, no) = tokio::join!(
+        fixture.store.resolve_approval(answer(&approval, ApprovalState::Allowed)),
+        fixture.store.resolve_approval(answer(&approval, ApprovalState::Denied)),
+    );
+    assert_eq!(yes.unwrap().state, ApprovalState::Allowed);
+    assert!(matches!(no, Err(JournalError::AlreadyResolved { state: ApprovalState::Allowed })));
+    assert_eq!(fixture.store.call(&record.call_id).await.unwrap().state, CallState::Approved);
+    let started = fixture.store.start_approved(&record.call_id, &approval.approval_id, ()).await;
+    assert!(started.is_ok());
+    let twice = fixture.store.start_approved(&record.call_id, &approval.approval_id, ()).await;
+    assert!(matches!(twice, Err(JournalError::CallMoved { state: CallState::Executing })), "one answer, one start");
+}
+
+#[tokio::test]
+async fn a_denied_question_ends_its_call_and_survives_a_restart() {
+    let fixture = Fixture::new();
+    let record = call("a", None);
+    let approval = question(&record);
+    fixture.store.open_call(open(&record, 10, Opening::<()>::Ask(Box::new(approval.clone())))).await.unwrap();
+    let fixture = fixture.reopen();
+    assert_eq!(fixture.store.approvals(ApprovalFilter::Pending, 10).await.unwrap(), [approval.clone()]);
+    let problem = Problem::plain("approval_denied", "no");
+    let resolve = Resolve { problem: Some(problem.clone()), ..answer(&approval, ApprovalState::Denied) };
+    fixture.store.resolve_approval(resolve).await.unwrap();
+    assert!(fixture.store.approvals(ApprovalFilter::Pending, 10).await.unwrap().is_empty());
+    let outcome = fixture.store.call(&record.call_id).await.unwrap().outcome.unwrap();
+    assert_eq!((outcome.state, outcome.problem), (CallState::Denied, Some(problem)));
+}
+
+#[tokio::test]
+async fn grants_are_used_counted_expired_and_revoked() {
+    let fixture = Fixture::new();
+    let record = call("a", None);
+    let approval = question(&record);
+    fixture.store.open_call(open(&record, 10, Opening::<()>::Ask(Box::new(approval.clone())))).await.unwrap();
+    let (granted, key) = grant(&record, &approval, Some(5_000));
+    let resolve = Resolve { grant: Some((granted.clone(), key)), ..answer(&approval, ApprovalState::Allowed) };
+    fixture.store.resolve_approval(resolve).await.unwrap();
+
+    let next = call("b", None);
+    let keys = MatchKey::candidates(&next.tool, &next.digest, &next.facets);
+    let find = |at| {
+        let (origin, keys) = (next.origin.clone(), keys.clone());
+        let store = &fixture.store;
+        async move {
+            let now = Timestamp::from_unix_ms(at);
+            store.live_grant(&origin.principal, &origin.session, policy_hash(), keys, now).await.unwrap()
+        }
+    };
+    assert_eq!(find(4_999).await, Some(granted.grant_id.clone()));
+    assert_eq!(find(5_000).await, None, "it ends on the dot");
+    let by_grant = || start(Authority::Grant(granted.grant_id.clone()));
+    assert!(matches!(fixture.store.open_call(open(&next, 10, by_grant())).await.unwrap(), Opened::Started(_)));
+    assert_eq!(fixture.store.grants(10).await.unwrap()[0].uses, 1);
+
+    fixture.clock.0.store(5_000, Ordering::SeqCst);
+    let late = fixture.store.open_call(open(&call("c", None), 10, by_grant())).await.unwrap();
+    assert!(matches!(late, Opened::GrantGone), "expiry is checked again in the transaction that uses it");
+    fixture.clock.0.store(3_000, Ordering::SeqCst);
+    fixture.store.revoke_grant(&granted.grant_id, &Principal::local_owner()).await.unwrap();
+    assert_eq!(find(3_000).await, None);
+    let revoked = fixture.store.open_call(open(&call("d", None), 10, by_grant())).await.unwrap();
+    assert!(matches!(revoked, Opened::GrantGone));
+    let twice = fixture.store.revoke_grant(&granted.grant_id, &Principal::local_owner()).await;
+    assert!(matches!(twice, Err(JournalError::AlreadyRevoked)));
+}
+
+#[tokio::test]
+async fn a_grant_is_nobody_elses() {
+    let fixture = Fixture::new();
+    let record = call("a", None);
+    let approval = question(&record);
+    fixture.store.open_call(open(&record, 10, Opening::<()>::Ask(Box::new(approval.clone())))).await.unwrap();
+    let (granted, key) = grant(&record, &approval, None);
+    let resolve = Resolve { grant: Some((granted.clone(), key)), ..answer(&approval, ApprovalState::Allowed) };
+    fixture.store.resolve_approval(resolve).await.unwrap();
+    let keys = || MatchKey::candidates(&record.tool, &record.digest, &record.facets);
+    let now = Timestamp::from_unix_ms(2_000);
+    for (principal, session, hash, found) in [
+        ("agent:demo", "s", policy_hash(), true),
+        ("agent:other", "s", policy_hash(), false),
+        ("agent:demo", "t", policy_hash(), false),
+        ("agent:demo", "s", Digest::of(b"another policy"), false),
+    ] {
+        let principal = principal.parse().unwrap();
+        let session = session.parse().unwrap();
+        let grant = fixture.store.live_grant(&principal, &session, hash, keys(), now).await.unwrap();
+        assert_eq!(grant.is_some(), found, "{principal} {session}");
+    }
+}
+
+#[tokio::test]
+async fn events_cannot_be_changed_through_sql() {
+    let fixture = Fixture::new();
+    note(&fixture.store).await;
+    let connection = Connection::open(fixture.path()).unwrap();
+    for statement in ["UPDATE events SET body = '{}'", "DELETE FROM events", "REPLACE INTO events SELECT * FROM events"] {
+        let refused = connection.execute_batch(statement);
+        assert!(refused.is_err(), "{statement}");
+    }
+}
+
+#[tokio::test]
+async fn verify_names_the_first_event_that_does_not_fit() {
+    for (damage, seq) in [
+        ("UPDATE events SET body = replace(body, 'stopped', 'stoppeD') WHERE seq = 4", 4),
+        ("UPDATE events SET at = at + 1 WHERE seq = 2", 2),
+        ("UPDATE events SET kind = 'x' WHERE seq = 9", 9),
+        ("DELETE FROM events WHERE seq = 5", 5),
+        ("UPDATE events SET hash = zeroblob(32) WHERE seq = 3", 3),
+        ("UPDATE events SET prev = zeroblob(32) WHERE seq = 6", 6),
+        ("UPDATE events SET hash = zeroblob(31) WHERE seq = 7", 7),
+        ("UPDATE events SET seq = seq + 100 WHERE seq = 10", 10),
+    ] {
+        let fixture = Fixture::new();
+        for _ in 0..10 {
+            note(&fixture.store).await;
+        }
+        assert!(matches!(verdict(&fixture.path()), Verdict::Intact(head) if head.size == 10));
+        fixture.tampered().execute_batch(damage).unwrap();
+        let Verdict::Broken(fault) = verdict(&fixture.path()) else { panic!("unnoticed: {damage}") };
+        assert_eq!(fault.seq(), seq, "{damage}: {fault}");
+    }
+}
+
+#[tokio::test]
+async fn checkpoints_show_truncation_rewriting_and_other_journals() {
+    let key = DaemonKey::generate().unwrap();
+    let fixture = Fixture::new();
+    for _ in 0..5 {
+        note(&fixture.store).await;
+    }
+    let checkpoint = fixture.store.checkpoint(&key);
+    note(&fixture.store).await;
+    let against = |checkpoint, key: &DaemonKey| {
+        let against = Against { checkpoint, key: key.public() };
+        verify(&fixture.path(), Some(&against), &mut |_| {}).unwrap()
+    };
+    assert!(matches!(against(checkpoint.clone(), &key), Verdict::Intact(head) if head.size == 6));
+    let stranger = DaemonKey::generate().unwrap();
+    assert!(matches!(against(checkpoint.clone(), &stranger), Verdict::Contradicts(_)));
+    let other = Fixture::new();
+    assert!(matches!(against(other.store.checkpoint(&key), &key), Verdict::Contradicts(_)));
+
+    fixture.tampered().execute_batch("DELETE FROM events WHERE seq > 3").unwrap();
+    assert!(matches!(verdict(&fixture.path()), Verdict::Intact(head) if head.size == 3), "the chain alone does not show it");
+    let Verdict::Contradicts(fault) = against(checkpoint.clone(), &key) else { panic!("truncation unnoticed") };
+    assert!(fault.to_string().contains("has 3 events"), "{fault}");
+
+    // Grown again beyond the old length, with a chain that fits: only the checkpoint tells.
+    fixture.clock.0.store(9_999, Ordering::SeqCst);
+    let grown = JournalStore::open(&fixture.path(), fixture.clock.clone()).unwrap();
+    for _ in 0..4 {
+        note(&grown).await;
+    }
+    assert!(matches!(verdict(&fixture.path()), Verdict::Intact(head) if head.size == 7));
+    let Verdict::Contradicts(fault) = against(checkpoint, &key) else { panic!("rewriting unnoticed") };
+    assert!(fault.to_string().contains("rewritten"), "{fault}");
+}
+
+#[tokio::test]
+async fn a_damaged_end_is_not_built_upon() {
+    let fixture = Fixture::new();
+    for _ in 0..3 {
+        note(&fixture.store).await;
+    }
+    fixture.tampered().execute_batch("UPDATE events SET body = '{}' WHERE seq = 3").unwrap();
+    let Fixture { dir, clock, store } = fixture;
+    drop(store);
+    let refused = JournalStore::open(&dir.path().join("journal.db"), clock).unwrap_err();
+    assert!(matches!(&refused, JournalError::Damaged(fault) if fault.seq() == 3), "{refused}");
+}
+
+#[tokio::test]
+async fn a_failed_job_leaves_its_group_untouched() {
+    let fixture = Fixture::new();
+    let store = Arc::new(fixture.store);
+    let mut tasks = Vec::new();
+    for n in 0..50 {
+        let store = Arc::clone(&store);
+        tasks.push(tokio::spawn(async move {
+            if n % 2 == 0 {
+                store.note(&JournalEvent::DaemonStopped {}).await.map(drop)
+            } else {
+                store.end_call(&CallId::mint(), &[CallState::Executing], CallState::Failed, Problem::plain("x", "x")).await
+            }
+        }));
+    }
+    let mut recorded = 0;
+    for task in tasks {
+        recorded += u64::from(task.await.unwrap().is_ok());
+    }
+    assert_eq!(recorded, 25);
+    drop(store);
+    assert!(matches!(verdict(&fixture.dir.path().join("journal.db")), Verdict::Intact(head) if head.size == 25));
+}
+
+#[test]
+fn a_file_that_is_no_journal_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("journal.db");
+    std::fs::write(&path, b"this is not a database, and long enough to be looked at as one....................").unwrap();
+    let refused = JournalStore::open(&path, Arc::new(TestClock(AtomicU64::new(0)))).unwrap_err();
+    assert!(matches!(refused, JournalError::Database(_)), "{refused}");
+}
