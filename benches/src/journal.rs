@@ -32,7 +32,10 @@ pub fn run(report: &mut Report) -> Result {
     }
     report.at_most("one durable append at 1,000,000 and at 1,000", median(in_long), median(in_short), 1.2);
     let (grouped_long, grouped_short) = (group(&runtime, &long)?, group(&runtime, &short)?);
-    report.figure("a group of 256 at 1,000,000 and at 1,000", &format!("{} and {}", show(grouped_long), show(grouped_short)));
+    report.figure(
+        "a group of 256 at 1,000,000 and at 1,000",
+        &format!("{} and {}", show(grouped_long), show(grouped_short)),
+    );
     drop((short, long));
 
     let path = dir.path().join("long.db");
@@ -46,7 +49,11 @@ fn event(n: u64) -> Result<JournalEvent> {
     Ok(JournalEvent::ToolEnded {
         call_id: call,
         state: palyra_protocol::CallState::Denied,
-        problem: palyra_protocol::Problem::new("benchmark", format!("event number {n}, of a length that events have"), "x".repeat(200)),
+        problem: palyra_protocol::Problem::new(
+            "benchmark",
+            format!("event number {n}, of a length that events have"),
+            "x".repeat(200),
+        ),
     })
 }
 

@@ -47,7 +47,10 @@ pub fn run(report: &mut Report) -> Result {
 
     let alone = throughput(&runtime, &engine, &peer, 1, CALLS)?;
     let (together, mut times) = throughput_with_times(&runtime, &engine, &peer, CALLERS, CALLS_EACH)?;
-    report.figure("64 callers, p50 and p99", &format!("{} and {}", show(median(times.clone())), show(percentile(&mut times, 99))));
+    report.figure(
+        "64 callers, p50 and p99",
+        &format!("{} and {}", show(median(times.clone())), show(percentile(&mut times, 99))),
+    );
     report.at_least("palyra.echo, 64 callers against one", together, alone, 8.0);
     Ok(())
 }
@@ -113,7 +116,10 @@ pub fn engine(dir: &Path) -> Result<Engine> {
     std::fs::create_dir_all(&workspace)?;
     let clock = Arc::new(SystemClock);
     let config = ToolCallConfig {
-        allowed_tools: palyra_engine::builtin::names::ALL.iter().map(|n| n.parse()).collect::<std::result::Result<_, _>>()?,
+        allowed_tools: palyra_engine::builtin::names::ALL
+            .iter()
+            .map(|n| n.parse())
+            .collect::<std::result::Result<_, _>>()?,
         max_calls_per_run: u64::from(u32::MAX),
         execution_timeout: Duration::from_secs(60),
         approval_timeout: Duration::from_secs(60),
@@ -152,7 +158,9 @@ pub fn engine(dir: &Path) -> Result<Engine> {
 fn recorded_bytes(journal: &Path) -> Result<(usize, usize)> {
     let connection = Connection::open(journal)?;
     let total = |kinds: &str| -> Result<usize> {
-        let query = format!("SELECT sum(length(body) + length(kind) + length(call_id) + 72) FROM events WHERE kind IN ({kinds})");
+        let query = format!(
+            "SELECT sum(length(body) + length(kind) + length(call_id) + 72) FROM events WHERE kind IN ({kinds})"
+        );
         Ok(connection.query_row(&query, [], |r| r.get(0))?)
     };
     Ok((total("'tool.proposed', 'tool.decided', 'tool.started'")?, total("'tool.finished'")?))

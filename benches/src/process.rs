@@ -33,14 +33,18 @@ pub fn run(report: &mut Report) -> Result {
     let dir = tempfile::tempdir()?;
     let daemon = Daemon::start(&bin, dir.path())?;
     report.figure("daemon's memory when idle (aim 40 MB)", &format!("{:.1} MB", daemon.resident_bytes()? as f64 / 1e6));
-    let help: Vec<Duration> = (0..STARTS).map(|_| timed(Command::new(bin.join("palyra")).arg("--version"))).collect::<Result<_>>()?;
+    let help: Vec<Duration> =
+        (0..STARTS).map(|_| timed(Command::new(bin.join("palyra")).arg("--version"))).collect::<Result<_>>()?;
     report.figure("command line start (aim 15 ms)", &show(median(help)));
     let status: Vec<Duration> = (0..STARTS)
         .map(|_| timed(Command::new(bin.join("palyra")).arg("--state-dir").arg(dir.path().join("state")).arg("status")))
         .collect::<Result<_>>()?;
     report.figure("palyra status, start to end", &show(median(status)));
     let mut calls = runtime.block_on(over_the_socket(dir.path()))?;
-    report.figure("palyra.echo over the socket, p50 and p99", &format!("{} and {}", show(median(calls.clone())), show(percentile(&mut calls, 99))));
+    report.figure(
+        "palyra.echo over the socket, p50 and p99",
+        &format!("{} and {}", show(median(calls.clone())), show(percentile(&mut calls, 99))),
+    );
     report.figure("daemon's memory after 500 calls", &format!("{:.1} MB", daemon.resident_bytes()? as f64 / 1e6));
     Ok(())
 }

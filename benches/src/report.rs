@@ -13,7 +13,11 @@ impl Report {
     /// Prints a ratio to a raw limit, with the promise it is measured against.
     pub fn at_most(&mut self, what: &str, ours: Duration, raw: Duration, limit: f64) {
         let ratio = ours.as_secs_f64() / raw.as_secs_f64();
-        self.promise(what, &format!("{} / {} = {ratio:.2}× (promised ≤ {limit}×)", show(ours), show(raw)), ratio <= limit);
+        self.promise(
+            what,
+            &format!("{} / {} = {ratio:.2}× (promised ≤ {limit}×)", show(ours), show(raw)),
+            ratio <= limit,
+        );
     }
 
     /// Prints a factor that must be reached.

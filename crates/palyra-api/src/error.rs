@@ -26,11 +26,8 @@ impl ApiError {
     /// Packs the error into a gRPC status.
     #[must_use]
     pub fn into_status(self, code: Code) -> Status {
-        let detail = ErrorDetail {
-            code: self.code,
-            message: self.message.clone(),
-            hint: self.hint.map_or_else(String::new, |hint| hint),
-        };
+        let detail =
+            ErrorDetail { code: self.code, message: self.message.clone(), hint: self.hint.unwrap_or_default() };
         Status::with_details(code, self.message, detail.encode_to_vec().into())
     }
 }

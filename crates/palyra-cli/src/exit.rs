@@ -86,7 +86,9 @@ impl From<ApiError> for Failure {
     fn from(error: ApiError) -> Self {
         let exit = match error.code.as_str() {
             "daemon_unreachable" => UNREACHABLE,
-            "transport" | "internal" | "disk_full" | "journal_unavailable" | "journal_closed" | "journal_damaged" => FAILED,
+            "transport" | "internal" | "disk_full" | "journal_unavailable" | "journal_closed" | "journal_damaged" => {
+                FAILED
+            }
             "unknown_tool" | "schema_violation" | "input_malformed" | "input_too_large" | "input_too_deep"
             | "input_not_utf8" => REJECTED,
             _ => REFUSED,

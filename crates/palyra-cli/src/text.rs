@@ -20,7 +20,10 @@ pub fn safe(text: &str) -> String {
 /// A stranger's text of several lines.
 #[must_use]
 pub fn safe_lines(text: &str) -> String {
-    text.split('\n').map(|line| line.split('\t').map(safe).collect::<Vec<_>>().join("\t")).collect::<Vec<_>>().join("\n")
+    text.split('\n')
+        .map(|line| line.split('\t').map(safe).collect::<Vec<_>>().join("\t"))
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 /// Control characters, and the invisible ones that reorder or hide text.

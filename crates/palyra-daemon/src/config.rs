@@ -167,15 +167,19 @@ impl RawConfig {
     pub fn validate(self, workspace: Option<PathBuf>, state_dir: &Path) -> Result<Config, ConfigError> {
         let workspace_root = workspace_root(workspace.or(self.workspace_root), state_dir)?;
         if self.wasm_runtime.enabled {
-            return Err(value("wasm_runtime.enabled", "this version has no WASM runtime; remove the key or set it to false"));
+            return Err(value(
+                "wasm_runtime.enabled",
+                "this version has no WASM runtime; remove the key or set it to false",
+            ));
         }
         let raw = self.tool_call;
         let membership =
             Membership::from_lists(&raw.allowed_principals, &raw.allowed_channels, &["user:local".to_owned()])
                 .map_err(|e| value("tool_call.allowed_principals", e.to_string()))?;
-        let allowed_tools = raw.allowed_tools.iter().map(|name| {
-            name.parse::<ToolName>().map_err(|e| value("tool_call.allowed_tools", e.to_string()))
-        });
+        let allowed_tools = raw
+            .allowed_tools
+            .iter()
+            .map(|name| name.parse::<ToolName>().map_err(|e| value("tool_call.allowed_tools", e.to_string())));
         let process_runner = self.process_runner.validate(&workspace_root, state_dir)?;
         Ok(Config {
             tool_call: ToolCallConfig {
@@ -323,7 +327,10 @@ mod tests {
     #[test]
     fn unknown_keys_get_the_nearest() {
         let message = refused("\n[tool_call]\nmax_call_per_run = 3\n");
-        assert_eq!(message, "`palyra.toml`, line 3: there is no key `max_call_per_run`; did you mean `max_calls_per_run`?");
+        assert_eq!(
+            message,
+            "`palyra.toml`, line 3: there is no key `max_call_per_run`; did you mean `max_calls_per_run`?"
+        );
         assert!(refused("worksapce_root = \"x\"").contains("did you mean `workspace_root`?"));
         assert!(refused("[process_runner]\ntier = \"d\"").contains("there is no value `d`; did you mean `b`?"));
         assert!(refused("tool_call = 3").contains("line 1"));
@@ -346,7 +353,7 @@ mod tests {
         let outer = outer.path().canonicalize().unwrap();
         let state = outer.join("state");
         std::fs::create_dir(&state).unwrap();
-        for workspace in [outer.clone(), state.clone()] {
+        for workspace in [outer, state.clone()] {
             let refused = RawConfig::default().validate(Some(workspace), &state).unwrap_err();
             assert!(refused.to_string().contains("overlap"), "{refused}");
         }

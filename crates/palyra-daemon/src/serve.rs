@@ -128,7 +128,10 @@ fn policies(config: &Config) -> Result<PolicyEngine, DaemonError> {
 pub fn check(setup: &Setup) -> Result<ExitCode, DaemonError> {
     let config = setup.config(&setup.state_dir)?;
     let policy = policies(&config)?;
-    println!("configuration  {}", if setup.config_path.exists() { setup.config_path.display().to_string() } else { "defaults".to_owned() });
+    println!(
+        "configuration  {}",
+        if setup.config_path.exists() { setup.config_path.display().to_string() } else { "defaults".to_owned() }
+    );
     println!("workspace      {}", config.workspace_root.display());
     println!("policies       {} rules, {}", policy.rules().count(), policy.policy_hash().short());
     Ok(ExitCode::SUCCESS)

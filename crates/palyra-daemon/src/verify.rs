@@ -18,7 +18,10 @@ const BROKEN: u8 = 8;
 pub fn run(setup: &Setup, against: Option<&Path>) -> Result<ExitCode, DaemonError> {
     let path = state::journal(&setup.state_dir);
     if !path.exists() {
-        return Err(io("the journal")(std::io::Error::other(format!("there is none in `{}`", setup.state_dir.display()))));
+        return Err(io("the journal")(std::io::Error::other(format!(
+            "there is none in `{}`",
+            setup.state_dir.display()
+        ))));
     }
     let against = against.map(|file| read(file, &setup.state_dir)).transpose()?;
     let shown = std::io::stderr().is_terminal();

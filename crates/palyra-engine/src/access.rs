@@ -68,7 +68,11 @@ impl Engine {
         let Some(agent) = PolicyResource::agent(&name) else {
             return Err(EngineError::new(
                 ErrorKind::Forbidden,
-                Problem::new("act_as_not_agent", format!("nobody can act as `{name}`"), "only `agent:NAME` can be acted as"),
+                Problem::new(
+                    "act_as_not_agent",
+                    format!("nobody can act as `{name}`"),
+                    "only `agent:NAME` can be acted as",
+                ),
             ));
         };
         self.authorize(&peer, PolicyAction::ActAs, agent, None)?;
@@ -107,7 +111,12 @@ impl Engine {
                 ErrorKind::Forbidden,
                 Problem::new(
                     "forbidden",
-                    format!("`{}` may not do `{}`: {}", request.principal, action.as_str(), evaluation.explanation.summary()),
+                    format!(
+                        "`{}` may not do `{}`: {}",
+                        request.principal,
+                        action.as_str(),
+                        evaluation.explanation.summary()
+                    ),
                     "see which rule decided: `palyra policy explain`",
                 ),
             )),

@@ -38,7 +38,11 @@ impl Engine {
     ///
     /// # Errors
     /// The peer may not see them.
-    pub async fn approvals(&self, peer: &VerifiedPeer, filter: ApprovalFilter) -> Result<Vec<ApprovalRecord>, EngineError> {
+    pub async fn approvals(
+        &self,
+        peer: &VerifiedPeer,
+        filter: ApprovalFilter,
+    ) -> Result<Vec<ApprovalRecord>, EngineError> {
         self.authorize(peer, PolicyAction::ApprovalList, PolicyResource::Daemon, None)?;
         Ok(self.journal().approvals(filter, MAX_LISTED).await?)
     }
@@ -170,7 +174,10 @@ impl Engine {
                 (None, Some(now.plus(Duration::from_millis(ms))))
             }
             ApprovalScope::Window { .. } => {
-                return Err(invalid("a time window is longer than nothing and at most a day".to_owned(), "try `--for 30m`"));
+                return Err(invalid(
+                    "a time window is longer than nothing and at most a day".to_owned(),
+                    "try `--for 30m`",
+                ));
             }
         };
         let key = MatchKey::of(&answer.matcher, &asked.tool, &asked.call_digest, &asked.facets)

@@ -26,8 +26,7 @@ pub mod names {
     pub const PROCESS_RUN: &str = "palyra.process.run";
 
     /// All of them, in the order of their listing.
-    pub const ALL: [&str; 8] =
-        [ECHO, SLEEP, FS_READ, FS_LIST, FS_SEARCH, FS_WRITE, FS_APPLY_PATCH, PROCESS_RUN];
+    pub const ALL: [&str; 8] = [ECHO, SLEEP, FS_READ, FS_LIST, FS_SEARCH, FS_WRITE, FS_APPLY_PATCH, PROCESS_RUN];
 }
 
 /// The longest that `palyra.sleep` waits.

@@ -35,7 +35,7 @@ impl Engine {
     ) -> Result<Cleared, EngineError> {
         let resolved = match Permit::by_policy(resolved, &decision) {
             Ok(permit) => return self.start(permit, decision).await?.or_ended(),
-            Err(resolved) => resolved,
+            Err(resolved) => *resolved,
         };
         if decision.decision == DecisionKind::Deny {
             let problem = denial(&resolved.call, &decision);
@@ -70,7 +70,7 @@ impl Engine {
         let basis = (decision.decision, decision.decision_id.clone());
         match Permit::by_human(resolved, basis, Authority::Grant(grant)) {
             Ok(permit) => self.start(permit, decision.clone()).await,
-            Err(resolved) => Ok(Attempt::NotCovered(resolved)),
+            Err(resolved) => Ok(Attempt::NotCovered(*resolved)),
         }
     }
 
@@ -118,9 +118,7 @@ impl Engine {
         approval: &ApprovalRecord,
     ) -> Result<Cleared, EngineError> {
         if let Some(problem) = void(approval, &resolved.call, self.policy_hash()) {
-            self.journal()
-                .end_call(&approval.call_id, &[CallState::Approved], CallState::Cancelled, problem)
-                .await?;
+            self.journal().end_call(&approval.call_id, &[CallState::Approved], CallState::Cancelled, problem).await?;
             return self.recorded_end(&approval.call_id).await;
         }
         let basis = (DecisionKind::NeedsApproval, approval.decision_id.clone());

@@ -226,8 +226,7 @@ impl Engine {
 
     /// Tells the call that waits, and everybody who watches, how an approval ended.
     pub(crate) fn announce_approval(&self, record: &ApprovalRecord) {
-        let waiter =
-            self.inner.waiters.lock().unwrap_or_else(PoisonError::into_inner).remove(&record.approval_id);
+        let waiter = self.inner.waiters.lock().unwrap_or_else(PoisonError::into_inner).remove(&record.approval_id);
         if let Some(waiter) = waiter {
             // A waiter that has gone finds the answer in the journal.
             drop(waiter.send(record.clone()));

@@ -30,7 +30,7 @@ pub struct EngineError {
     pub problem: Problem,
     /// The chain, for the log.
     #[source]
-    source: Option<JournalError>,
+    source: Option<Box<JournalError>>,
 }
 
 impl EngineError {
@@ -67,6 +67,6 @@ impl From<JournalError> for EngineError {
         };
         let problem =
             Problem { code: error.code().to_owned(), message: error.to_string(), hint: hint.map(str::to_owned) };
-        Self { kind, problem, source: Some(error) }
+        Self { kind, problem, source: Some(Box::new(error)) }
     }
 }

@@ -143,7 +143,9 @@ fn on_files(workspace: &Workspace, work: FileWork, stop: &dyn Fn() -> bool) -> R
         return Err(FileError::Cancelled);
     }
     match work {
-        FileWork::Read { path, range } => workspace.read(&path, range).map(|content| text_or_base64(path.as_str(), content)),
+        FileWork::Read { path, range } => {
+            workspace.read(&path, range).map(|content| text_or_base64(path.as_str(), content))
+        }
         FileWork::List { path, options } => workspace.list(&path, options).map(|listing| json!(listing)),
         FileWork::Search(query) => workspace.search(&query, stop).map(|found| json!(found)),
         FileWork::Write { path, content, options } => workspace.write(&path, &content, &options).map(|written| {

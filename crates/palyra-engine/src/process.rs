@@ -93,7 +93,11 @@ fn told(outcome: ProcessOutcome, wall_clock: Duration) -> Executed {
 
 fn problem(outcome: &ProcessOutcome, wall_clock: Duration, exit: &str) -> Option<Problem> {
     let limit = |what: &str, key: &str| {
-        Some(Problem::new("limit_reached", format!("the {what} limit ended the process"), format!("do less, or raise `{key}` in palyra.toml")))
+        Some(Problem::new(
+            "limit_reached",
+            format!("the {what} limit ended the process"),
+            format!("do less, or raise `{key}` in palyra.toml"),
+        ))
     };
     match outcome.ended_by {
         Some(LimitHit::Cancelled) => Some(Problem::plain("cancelled", "the call was cancelled; the process was ended")),

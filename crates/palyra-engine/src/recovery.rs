@@ -55,10 +55,7 @@ impl Engine {
             "the daemon stopped between the intent and the outcome; nobody knows how far the call got, and it is not run again",
             "look at what it was about to change, then propose it anew if it is still wanted",
         );
-        Ok(self
-            .journal()
-            .end_call(&call.call_id, &[CallState::Executing], CallState::Indeterminate, problem)
-            .await?)
+        Ok(self.journal().end_call(&call.call_id, &[CallState::Executing], CallState::Indeterminate, problem).await?)
     }
 
     async fn resume(&self, view: CallView) -> Result<(), EngineError> {
@@ -104,8 +101,8 @@ impl Engine {
                 _ => engine.start_approved(resolved, &approval).await,
             };
             let ending = match cleared {
-                Ok(Cleared::Permitted(permit)) => engine.carry_out(permit, &live).await.map(Ending::Own),
-                Ok(Cleared::Ended(outcome)) => Ok(Ending::Own(outcome)),
+                Ok(Cleared::Permitted(permit)) => engine.carry_out(permit, &live).await.map(Ending::own),
+                Ok(Cleared::Ended(outcome)) => Ok(Ending::own(outcome)),
                 Ok(Cleared::Earlier(call_id)) => Ok(Ending::Earlier(call_id)),
                 Err(error) => Err(error),
             };

@@ -8,7 +8,9 @@ use crate::config::ToolCallConfig;
 use crate::work::Work;
 use crate::workspace::{FileError, PatchPlan, ResolvedPath, Workspace};
 use palyra_protocol::call::ToolCallParts;
-use palyra_protocol::{CallId, CallState, CanonicalJson, FacetRule, Facets, Problem, ToolCall, ToolDefinition, ToolProposal};
+use palyra_protocol::{
+    CallId, CallState, CanonicalJson, FacetRule, Facets, Problem, ToolCall, ToolDefinition, ToolProposal,
+};
 use palyra_sandbox::{Fault, ResolvedExecutable, SandboxError, resolve_executable};
 use serde_json::Value;
 use std::collections::HashMap;

@@ -79,13 +79,13 @@ impl Engine {
     ) -> Result<Ending, EngineError> {
         let resolved = match self.resolver().resolve(id.clone(), proposal) {
             Ok(resolved) => resolved,
-            Err(refusal) => return self.record_refusal(id, proposal, refusal).await.map(Ending::Own),
+            Err(refusal) => return self.record_refusal(id, proposal, refusal).await.map(Ending::own),
         };
         let decision = self.decide(&resolved.call);
         live.update(|now| now.decision = Some(Arc::new(decision.clone())));
         match self.clear(resolved, decision, live).await? {
-            Cleared::Permitted(permit) => self.carry_out(permit, live).await.map(Ending::Own),
-            Cleared::Ended(outcome) => Ok(Ending::Own(outcome)),
+            Cleared::Permitted(permit) => self.carry_out(permit, live).await.map(Ending::own),
+            Cleared::Ended(outcome) => Ok(Ending::own(outcome)),
             Cleared::Earlier(call_id) => Ok(Ending::Earlier(call_id)),
         }
     }
@@ -98,9 +98,9 @@ impl Engine {
     ) -> Result<ToolOutcome, EngineError> {
         live.update(|now| now.state = CallState::Executing);
         let execution = self.execute(permit, live.cancel()).await;
-        let attestation = self.attest(&execution).map_err(|e| {
-            EngineError::new(ErrorKind::Internal, Problem::plain("attestation_failed", e.to_string()))
-        })?;
+        let attestation = self
+            .attest(&execution)
+            .map_err(|e| EngineError::new(ErrorKind::Internal, Problem::plain("attestation_failed", e.to_string())))?;
         let result = execution.result;
         let recorded = self.journal().finish_call(result.state, result.output, result.problem, attestation).await;
         recorded.map_err(|error| {
@@ -147,7 +147,7 @@ impl Engine {
             Ok(Ending::Own(outcome)) => {
                 live.update(|now| {
                     now.state = outcome.state;
-                    now.outcome = Some(Arc::new(outcome));
+                    now.outcome = Some(Arc::from(outcome));
                 });
                 Ok(live.follow().0)
             }
@@ -226,7 +226,8 @@ impl Engine {
         call_id: &CallId,
     ) -> Result<(), EngineError> {
         let owner = self.journal().call(call_id).await?.principal;
-        let context = PolicyRequestContext { owned_by: Some(owner), ..PolicyRequestContext::new(peer.channel().clone()) };
+        let context =
+            PolicyRequestContext { owned_by: Some(owner), ..PolicyRequestContext::new(peer.channel().clone()) };
         self.authorize(peer, action, PolicyResource::Call(call_id.to_string()), Some(context))
     }
 
@@ -253,8 +254,14 @@ impl Engine {
 
 /// How a call's way ended: with an outcome of its own, or at an earlier call with the same key.
 pub(crate) enum Ending {
-    Own(ToolOutcome),
+    Own(Box<ToolOutcome>),
     Earlier(CallId),
+}
+
+impl Ending {
+    pub(crate) fn own(outcome: ToolOutcome) -> Self {
+        Self::Own(Box::new(outcome))
+    }
 }
 
 /// The proposal with its origin: what the door has established, not what the caller says of itself.

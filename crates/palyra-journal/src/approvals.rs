@@ -130,9 +130,7 @@ fn apply(tx: &mut Transaction<'_>, resolve: Resolve) -> Result<ApprovalRecord, J
     record.resolution = Some(resolve.resolution.clone());
     let swapped = tx
         .connection
-        .prepare_cached(
-            "UPDATE approvals SET state = ?2, record = ?3 WHERE approval_id = ?1 AND state = 'pending'",
-        )?
+        .prepare_cached("UPDATE approvals SET state = ?2, record = ?3 WHERE approval_id = ?1 AND state = 'pending'")?
         .execute((record.approval_id.as_str(), record.state.as_str(), serde_json::to_string(&record)?))?;
     if swapped != 1 {
         return Err(unreadable("an approval's state"));
@@ -162,7 +160,8 @@ fn move_call(tx: &mut Transaction<'_>, record: &ApprovalRecord, problem: Option<
     if state == CallState::Approved {
         return Ok(());
     }
-    let problem = problem.unwrap_or_else(|| Problem::plain(state.as_str(), format!("the approval was {}", state.as_str())));
+    let problem =
+        problem.unwrap_or_else(|| Problem::plain(state.as_str(), format!("the approval was {}", state.as_str())));
     let ended = JournalEvent::ToolEnded { call_id: record.call_id.clone(), state, problem };
     let seq = tx.append(&PreparedEvent::new(&ended)?)?;
     end(tx, &record.call_id, seq)

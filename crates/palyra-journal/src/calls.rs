@@ -308,9 +308,7 @@ fn apply_opening(
             uncount_call(tx, &principal, call)?;
             Ok(Effect::GrantGone)
         }
-        Plan::Start(_) => {
-            open_as(tx, call, CallState::Executing, events, &events.follow_up).map(|()| Effect::Started)
-        }
+        Plan::Start(_) => open_as(tx, call, CallState::Executing, events, &events.follow_up).map(|()| Effect::Started),
         Plan::Ask(record, approval) => {
             open_as(tx, call, CallState::AwaitingApproval, events, &events.follow_up)?;
             crate::approvals::insert(tx, approval, record)?;
@@ -367,12 +365,7 @@ fn insert(
     Ok(())
 }
 
-fn count_call(
-    tx: &Transaction<'_>,
-    principal: &str,
-    call: &CallRecord,
-    run_limit: u64,
-) -> Result<bool, JournalError> {
+fn count_call(tx: &Transaction<'_>, principal: &str, call: &CallRecord, run_limit: u64) -> Result<bool, JournalError> {
     if run_limit == 0 {
         return Ok(false);
     }

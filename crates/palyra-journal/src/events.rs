@@ -38,7 +38,8 @@ impl JournalStore {
     pub async fn events_of_call(&self, call: &CallId) -> Result<Vec<ChainedEvent>, JournalError> {
         let id = call.to_string();
         self.read(move |c| {
-            let mut statement = c.prepare_cached(&format!("{COLUMNS} WHERE call_id = ?1 AND call_id <> '' ORDER BY seq"))?;
+            let mut statement =
+                c.prepare_cached(&format!("{COLUMNS} WHERE call_id = ?1 AND call_id <> '' ORDER BY seq"))?;
             let events = statement.query_map([id], event)?.collect::<Result<_, _>>()?;
             Ok(events)
         })

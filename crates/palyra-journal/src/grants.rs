@@ -30,10 +30,9 @@ impl JournalStore {
                          AND policy_hash = ?3 AND (session IS NULL OR session = ?4)
                          AND (expires_at IS NULL OR expires_at > ?5) LIMIT 1",
                     )?
-                    .query_row(
-                        (&principal, key.as_bytes(), policy_hash.as_bytes(), &session, now.unix_ms()),
-                        |r| r.get(0),
-                    )
+                    .query_row((&principal, key.as_bytes(), policy_hash.as_bytes(), &session, now.unix_ms()), |r| {
+                        r.get(0)
+                    })
                     .optional()?;
                 if let Some(id) = found {
                     return Ok(Some(id.parse().map_err(|_| crate::calls::unreadable(&id))?));

@@ -27,8 +27,8 @@ pub(crate) struct PreparedEvent {
 
 impl PreparedEvent {
     pub(crate) fn new(event: &JournalEvent) -> Result<Self, JournalError> {
-        let body = palyra_protocol::json::canonical_text(event)
-            .map_err(|e| JournalError::Event { reason: e.to_string() })?;
+        let body =
+            palyra_protocol::json::canonical_text(event).map_err(|e| JournalError::Event { reason: e.to_string() })?;
         let call_id = event.call_id().map_or_else(String::new, ToString::to_string);
         Ok(Self { kind: event.kind(), call_id, body })
     }

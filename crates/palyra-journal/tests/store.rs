@@ -1,5 +1,7 @@
 //! The journal through its door: what is recorded stays, what is refused leaves no trace, and every change is noticed.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use palyra_journal::{
     Against, ApprovalFilter, JournalError, JournalStore, OpenCall, Opened, Opening, Resolve, Verdict, verify,
 };
@@ -265,7 +267,7 @@ async fn a_denied_question_ends_its_call_and_survives_a_restart() {
     let approval = question(&record);
     fixture.store.open_call(open(&record, 10, Opening::<()>::Ask(Box::new(approval.clone())))).await.unwrap();
     let fixture = fixture.reopen();
-    assert_eq!(fixture.store.approvals(ApprovalFilter::Pending, 10).await.unwrap(), [approval.clone()]);
+    assert_eq!(fixture.store.approvals(ApprovalFilter::Pending, 10).await.unwrap(), std::slice::from_ref(&approval));
     let problem = Problem::plain("approval_denied", "no");
     let resolve = Resolve { problem: Some(problem.clone()), ..answer(&approval, ApprovalState::Denied) };
     fixture.store.resolve_approval(resolve).await.unwrap();
@@ -341,7 +343,8 @@ async fn events_cannot_be_changed_through_sql() {
     let fixture = Fixture::new();
     note(&fixture.store).await;
     let connection = Connection::open(fixture.path()).unwrap();
-    for statement in ["UPDATE events SET body = '{}'", "DELETE FROM events", "REPLACE INTO events SELECT * FROM events"] {
+    for statement in ["UPDATE events SET body = '{}'", "DELETE FROM events", "REPLACE INTO events SELECT * FROM events"]
+    {
         let refused = connection.execute_batch(statement);
         assert!(refused.is_err(), "{statement}");
     }
@@ -390,7 +393,10 @@ async fn checkpoints_show_truncation_rewriting_and_other_journals() {
     assert!(matches!(against(other.store.checkpoint(&key), &key), Verdict::Contradicts(_)));
 
     fixture.tampered().execute_batch("DELETE FROM events WHERE seq > 3").unwrap();
-    assert!(matches!(verdict(&fixture.path()), Verdict::Intact(head) if head.size == 3), "the chain alone does not show it");
+    assert!(
+        matches!(verdict(&fixture.path()), Verdict::Intact(head) if head.size == 3),
+        "the chain alone does not show it"
+    );
     let Verdict::Contradicts(fault) = against(checkpoint.clone(), &key) else { panic!("truncation unnoticed") };
     assert!(fault.to_string().contains("has 3 events"), "{fault}");
 
@@ -429,7 +435,9 @@ async fn a_failed_job_leaves_its_group_untouched() {
             if n % 2 == 0 {
                 store.note(&JournalEvent::DaemonStopped {}).await.map(drop)
             } else {
-                store.end_call(&CallId::mint(), &[CallState::Executing], CallState::Failed, Problem::plain("x", "x")).await
+                store
+                    .end_call(&CallId::mint(), &[CallState::Executing], CallState::Failed, Problem::plain("x", "x"))
+                    .await
             }
         }));
     }
@@ -446,7 +454,8 @@ async fn a_failed_job_leaves_its_group_untouched() {
 fn a_file_that_is_no_journal_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("journal.db");
-    std::fs::write(&path, b"this is not a database, and long enough to be looked at as one....................").unwrap();
+    std::fs::write(&path, b"this is not a database, and long enough to be looked at as one....................")
+        .unwrap();
     let refused = JournalStore::open(&path, Arc::new(TestClock(AtomicU64::new(0)))).unwrap_err();
     assert!(matches!(refused, JournalError::Database(_)), "{refused}");
 }

@@ -8,6 +8,7 @@
 //!
 //! Unsafe code lives in `linux/sys.rs` and `linux/child.rs` and nowhere else.
 
+mod arguments;
 mod cancel;
 mod detect;
 mod environment;
@@ -21,6 +22,7 @@ mod policy;
 #[cfg(test)]
 mod testing;
 
+pub use arguments::check_arguments;
 pub use cancel::{CancelHandle, CancelSignal};
 pub use detect::{Capability, HostCapabilities, detect};
 pub use error::{Fault, SandboxError};

@@ -412,7 +412,8 @@ fn cpu_time_is_limited() {
         world.policy.cpu_time_limit_ms = 1000;
         let outcome = world.python("while True: pass");
         assert_eq!(outcome.ended_by, Some(LimitHit::CpuTime), "{outcome:?}");
-        assert!(outcome.cpu_time >= Duration::from_millis(900) && outcome.cpu_time < Duration::from_secs(4));
+        let spent = outcome.cpu_time;
+        assert!(spent >= Duration::from_millis(700) && spent < Duration::from_secs(4), "{tier} {spent:?}");
     }
 }
 
@@ -674,5 +675,185 @@ fn eight_at_once() {
                 expect_output(&run.join().unwrap(), &n.to_string());
             }
         });
+    }
+}
+
+#[test]
+fn real_work_is_unharmed() {
+    for tier in TIERS {
+        let world = world(tier);
+        let git = "git init -q . && git config user.email a@b && git config user.name a && echo x > f && git add f && \
+                   git commit -qm first && git log --oneline | wc -l";
+        expect_output(&world.run(&["bash", "-c", git]), "1");
+        fs::write(world.workspace.join("hello.c"), "#include <stdio.h>\nint main(){puts(\"hello\");}\n").unwrap();
+        let outcome = world.run(&["gcc", "-O1", "-o", "hello", "hello.c"]);
+        assert!(outcome.exit.success(), "{tier}: {}", String::from_utf8_lossy(&outcome.stderr.bytes));
+        expect_output(&world.run(&["./hello"]), "hello");
+        // The repository exists now: its hooks and configuration can be read, and work goes on.
+        expect_output(&world.run(&["git", "status", "--short"]), "?? hello\n?? hello.c");
+        if tier == SandboxTier::C {
+            // Named semaphores live in /dev/shm, which tier b would share with the host and therefore does not grant.
+            expect_output(
+                &world.python("import multiprocessing.pool as p; print(p.ThreadPool(4).map(len, ['a', 'bb']))"),
+                "[1, 2]",
+            );
+        }
+        expect_output(
+            &world.run(&[
+                "bash",
+                "-c",
+                "ls /proc/self/fd | wc -l >/dev/null; echo $((1+1)) | cat > x; cat x; mktemp >/dev/null",
+            ]),
+            "2",
+        );
+    }
+}
+
+#[test]
+fn a_workspace_behind_a_closed_door_is_reached() {
+    for tier in TIERS {
+        let world = world(tier);
+        let parent = world.workspace.parent().unwrap();
+        fs::set_permissions(parent, fs::Permissions::from_mode(0o700)).unwrap();
+        fs::write(parent.join("beside"), "secret").unwrap();
+        let outcome = world.run(&["bash", "-c", "echo x > made && cat made && cat ../beside 2>/dev/null; ls .. "]);
+        let listed = stdout(&outcome);
+        assert!(listed.starts_with("x\n") && !listed.contains("secret"), "{tier} {listed:?}");
+        let (made, owner) =
+            (fs::metadata(world.workspace.join("made")).unwrap(), fs::metadata(&world.workspace).unwrap());
+        assert_eq!(made.uid(), owner.uid());
+        // Again: what was prepared for the first run serves the second.
+        expect_output(&world.run(&["cat", "made"]), "x");
+    }
+}
+
+#[test]
+fn sockets_of_the_host_are_out_of_reach() {
+    use std::os::linux::net::SocketAddrExt;
+    for tier in TIERS {
+        let world = world(tier);
+        let path = world.state.join("daemon.sock");
+        let _listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).unwrap();
+        let name = format!("palyra-test-{}-{tier}", std::process::id());
+        let address = std::os::unix::net::SocketAddr::from_abstract_name(&name).unwrap();
+        let _abstract = std::os::unix::net::UnixListener::bind_addr(&address).unwrap();
+        let code = format!(
+            r"
+import socket
+for address in [{path:?}, '\0{name}']:
+    try:
+        s = socket.socket(socket.AF_UNIX); s.connect(address); print('CONNECTED', address)
+    except OSError: pass
+print('done')
+"
+        );
+        expect_output(&world.python(&code), "done");
+    }
+}
+
+#[test]
+fn abstract_sockets_stay_out_of_reach_with_a_shared_network() {
+    use std::os::linux::net::SocketAddrExt;
+    let mut world = world(SandboxTier::C);
+    world.policy.egress = EgressEnforcementMode::None;
+    let name = format!("palyra-test-shared-{}", std::process::id());
+    let address = std::os::unix::net::SocketAddr::from_abstract_name(&name).unwrap();
+    let _listener = std::os::unix::net::UnixListener::bind_addr(&address).unwrap();
+    let code = format!(
+        "import socket\ntry:\n  socket.socket(socket.AF_UNIX).connect('\\0{name}'); print('CONNECTED')\nexcept OSError as e: print('refused')"
+    );
+    let outcome = world.python(&code);
+    expect_output(&outcome, "refused");
+    assert!(!outcome.enforcement.has("network_namespace"));
+    assert_eq!(outcome.enforcement.egress, EgressEnforcementMode::None);
+}
+
+#[test]
+fn other_processes_cannot_be_read() {
+    for tier in TIERS {
+        let world = world(tier);
+        let code = format!(
+            r"
+import os
+for pid in [p for p in (os.getppid(), {}) if p != 1]:
+    for name in ['mem', 'environ', 'maps', 'fd/0', 'root/etc/shadow', 'cwd']:
+        try:
+            p = f'/proc/{{pid}}/{{name}}'
+            if name == 'cwd':
+                os.listdir(p); print('LISTED', p)
+            else:
+                if open(p, 'rb').read(1): print('READ', p)
+        except OSError: pass
+print('done')
+",
+            std::process::id()
+        );
+        expect_output(&world.python(&code), "done");
+    }
+}
+
+#[test]
+fn a_foreign_calling_convention_ends_the_process_by_name() {
+    if !cfg!(target_arch = "x86_64") {
+        return;
+    }
+    for tier in TIERS {
+        let world = world(tier);
+        let outcome = world.python("import ctypes; ctypes.CDLL(None).syscall(0x40000000 | 39); print('SURVIVED')");
+        assert_eq!((outcome.exit, outcome.ended_by), (ProcessExit::Signal(31), Some(LimitHit::Seccomp)), "{tier}");
+    }
+}
+
+#[test]
+fn memory_that_is_shared_counts_in_tier_c() {
+    let mut world = world(SandboxTier::C);
+    world.policy.memory_limit_bytes = 100 << 20;
+    let code = "import mmap\nm = mmap.mmap(-1, 400 << 20)\nfor i in range(0, len(m), 4096): m[i] = 1\nprint('FILLED')";
+    let outcome = world.python(code);
+    if outcome.enforcement.has("cgroup") {
+        assert_eq!(outcome.ended_by, Some(LimitHit::Memory), "{outcome:?}");
+        assert!(outcome.peak_memory_bytes <= 110 << 20);
+    } else {
+        // Without a control group that is a known hole, and it has to be said.
+        assert!(outcome.enforcement.layers.iter().any(|layer| layer.name == "cgroup" && !layer.applied));
+    }
+    let fill = "bash -c 'head -c 300000000 /dev/zero > /dev/shm/x; head -c 300000000 /dev/zero > /tmp/x; echo x > /y; echo x > /dev/y'";
+    let outcome = world.run(&[
+        "bash",
+        "-c",
+        &format!("{fill} 2>/dev/null; du -sm /dev/shm /tmp 2>/dev/null | awk '{{s+=$1}} END {{print s}}'"),
+    ]);
+    assert!(stdout(&outcome).trim().parse::<u64>().unwrap_or(0) <= 210, "{outcome:?}");
+}
+
+#[test]
+fn a_fork_bomb_in_tier_c_meets_the_groups_limit() {
+    let mut world = world(SandboxTier::C);
+    world.policy.max_processes = 20;
+    let outcome = world.python("import os, time\nn = 0\ntry:\n  while n < 200:\n    if os.fork() == 0: time.sleep(100)\n    n += 1\nexcept OSError: print(n); raise SystemExit(3)");
+    if outcome.enforcement.has("cgroup") {
+        assert!(stdout(&outcome).trim().parse::<u64>().unwrap() <= 20, "{outcome:?}");
+        assert_eq!(outcome.ended_by, Some(LimitHit::Processes));
+    }
+}
+
+#[test]
+fn this_host_is_described_as_it_is() {
+    let host = detect();
+    assert!(host.tier_b && host.tier_c, "{host:?}");
+    for name in ["landlock", "seccomp", "bubblewrap", "user_namespaces"] {
+        assert!(host.capability(name).unwrap().available, "{name}");
+    }
+    for capability in host.capabilities.iter().filter(|c| !c.available) {
+        assert!(capability.fix.is_some(), "{capability:?}");
+    }
+    assert!(serde_json::to_string(&host).unwrap().contains("landlock_scope"));
+}
+
+#[test]
+fn every_seccomp_rule_says_why() {
+    for tier in TIERS {
+        assert!(seccomp_profile(tier).iter().all(|rule| rule.reason.len() > 10));
     }
 }

@@ -7,9 +7,7 @@ use crate::exit::{FAILED, Failure};
 use crate::output::{self, BAD, BOLD, DIM, GOOD, WARN, note, remaining, say, styled, when};
 use crate::text::{pretty, safe};
 use palyra_api::Connection;
-use palyra_api::v1::{
-    self, Approval, DecideRequest, GetApprovalRequest, ListApprovalsRequest, WatchApprovalsRequest,
-};
+use palyra_api::v1::{self, Approval, DecideRequest, GetApprovalRequest, ListApprovalsRequest, WatchApprovalsRequest};
 use palyra_protocol::{ApprovalRecord, ApprovalScope, ApprovalState, RiskLevel};
 
 pub async fn run(context: &Context, command: Approvals) -> Result<(), Failure> {
@@ -137,7 +135,12 @@ async fn decide(context: &Context, connection: &Connection, answer: Decide) -> R
             let argv = asked.facets.argv;
             if words == 0 || words > argv.len() {
                 let message = format!("the command that was shown has {} words", argv.len());
-                return Err(Failure::new(FAILED, "approval_scope", message, Some("choose `--words` between 1 and that")));
+                return Err(Failure::new(
+                    FAILED,
+                    "approval_scope",
+                    message,
+                    Some("choose `--words` between 1 and that"),
+                ));
             }
             argv[..words].to_vec()
         }
@@ -146,7 +149,7 @@ async fn decide(context: &Context, connection: &Connection, answer: Decide) -> R
     let request = DecideRequest {
         approval_id: answer.approval.to_string(),
         allow: answer.decision == Decision::Allow,
-        reason: answer.reason.map_or_else(String::new, |reason| reason),
+        reason: answer.reason.unwrap_or_default(),
         scope: match answer.scope {
             Scope::Once => v1::Scope::Once,
             Scope::Session => v1::Scope::Session,

@@ -47,10 +47,20 @@ pub async fn run(context: &Context, command: Attest) -> Result<(), Failure> {
         if !context.json() {
             say!("{} the attestation does not hold", styled(BAD, "✘"));
         }
-        return Err(Failure::new(UNVERIFIED, "attestation_invalid", fault.to_string(), Some("do not rely on this result")));
+        return Err(Failure::new(
+            UNVERIFIED,
+            "attestation_invalid",
+            fault.to_string(),
+            Some("do not rely on this result"),
+        ));
     }
     if !context.json() {
-        say!("{} {} {} as attested, signed by {source}", styled(GOOD, "✔"), statement.call_id, statement.state.as_str());
+        say!(
+            "{} {} {} as attested, signed by {source}",
+            styled(GOOD, "✔"),
+            statement.call_id,
+            statement.state.as_str()
+        );
         let enforcement = canonical_text(&statement.sandbox_enforcement).map_err(|e| Failure::bug(&e))?;
         say!("{}", styled(DIM, format!("enforcement {}", crate::text::safe(&enforcement))));
     }

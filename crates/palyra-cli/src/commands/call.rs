@@ -48,7 +48,7 @@ pub fn request(proposed: &Proposed, key: Option<String>) -> Result<ProposeReques
         input: input(&proposed.input)?,
         session: proposed.session.clone().map_or_else(String::new, String::from),
         run: proposed.run.clone().map_or_else(String::new, String::from),
-        idempotency_key: key.map_or_else(String::new, |key| key),
+        idempotency_key: key.unwrap_or_default(),
     })
 }
 
@@ -80,7 +80,12 @@ async fn follow(
             _ = tokio::signal::ctrl_c() => return withdraw(connection, &call_id).await,
         };
         let Some(update) = update else {
-            return Err(Failure::new(FAILED, "transport", "the daemon stopped telling about the call", Some("`palyra calls show ID` tells how it ended")));
+            return Err(Failure::new(
+                FAILED,
+                "transport",
+                "the daemon stopped telling about the call",
+                Some("`palyra calls show ID` tells how it ended"),
+            ));
         };
         call_id.clone_from(&update.call_id);
         let recorded = !update.approval_json.is_empty() || update.state == CallState::Executing.as_str();
@@ -195,7 +200,10 @@ fn print_output(output: &Value) {
     }
     for name in ["stdout", "stderr"] {
         if output[format!("{name}_truncated")] == json!(true) {
-            note!("{}", styled(BOLD, format!("({name} was cut: {} bytes in all)", output[format!("{name}_total_bytes")])));
+            note!(
+                "{}",
+                styled(BOLD, format!("({name} was cut: {} bytes in all)", output[format!("{name}_total_bytes")]))
+            );
         }
     }
 }

@@ -70,17 +70,32 @@ pub async fn doctor(context: &Context) -> Result<(), Failure> {
     if bad == 0 {
         return Ok(());
     }
-    Err(Failure::new(FAILED, "unwell", format!("{bad} of {} checks failed", checks.len()), Some("each failed check says how to fix it")))
+    Err(Failure::new(
+        FAILED,
+        "unwell",
+        format!("{bad} of {} checks failed", checks.len()),
+        Some("each failed check says how to fix it"),
+    ))
 }
 
 fn version(status: &StatusReply) -> Check {
     let ours = env!("CARGO_PKG_VERSION");
-    check("version", status.version == ours, format!("palyra {ours}, palyrad {}", status.version), "palyra down && palyra up")
+    check(
+        "version",
+        status.version == ours,
+        format!("palyra {ours}, palyrad {}", status.version),
+        "palyra down && palyra up",
+    )
 }
 
 fn examine(status: &StatusReply, checks: &mut Vec<Check>) -> Result<(), Failure> {
     let workspace = std::path::Path::new(&status.workspace_root);
-    checks.push(check("workspace", workspace.is_dir(), status.workspace_root.clone(), "palyra down, then `palyra up --workspace DIR`"));
+    checks.push(check(
+        "workspace",
+        workspace.is_dir(),
+        status.workspace_root.clone(),
+        "palyra down, then `palyra up --workspace DIR`",
+    ));
     checks.push(check(
         "policy",
         status.policy_rules > 0,

@@ -8,7 +8,9 @@ use crate::text::{pretty, safe};
 use palyra_api::v1::{
     CheckpointRequest, Event, GetCallRequest, GetEventRequest, TailRequest, VerifyRequest, VerifyUpdate,
 };
-use palyra_protocol::{CallId, ChainFault, ChainVerifier, ChainedEvent, Checkpoint, CheckpointFault, Digest, Timestamp};
+use palyra_protocol::{
+    CallId, ChainFault, ChainVerifier, ChainedEvent, Checkpoint, CheckpointFault, Digest, Timestamp,
+};
 use serde_json::{Value, json};
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, BufWriter, IsTerminal as _, Write};
@@ -73,14 +75,18 @@ fn gist(body: &Value) -> String {
     match body["event"].as_str().unwrap_or("") {
         "daemon.started" => format!("palyrad {}, policy {:.12}", text("/version"), text("/policy_hash")),
         "tool.rejected" => format!("{}: {}", text("/tool"), text("/problem/message")),
-        "tool.proposed" => format!("{} by {} ({})", text("/call/tool"), text("/call/origin/principal"), text("/call/call_id")),
+        "tool.proposed" => {
+            format!("{} by {} ({})", text("/call/tool"), text("/call/origin/principal"), text("/call/call_id"))
+        }
         "tool.decided" => format!("{}: {}", text("/decision/decision"), text("/decision/summary")),
         "approval.requested" => format!("{} for {}", text("/approval/approval_id"), text("/approval/principal")),
         "approval.resolved" => format!("{} {} by {}", text("/approval_id"), text("/state"), text("/resolution/by")),
         "grant.created" => format!("{} for {}", text("/grant/grant_id"), text("/grant/principal")),
         "grant.revoked" => format!("{} by {}", text("/grant_id"), text("/by")),
         "tool.started" => text("/call_id"),
-        "tool.finished" => format!("{} {}, attested {:.12}", text("/call_id"), text("/state"), text("/attestation/execution_sha256")),
+        "tool.finished" => {
+            format!("{} {}, attested {:.12}", text("/call_id"), text("/state"), text("/attestation/execution_sha256"))
+        }
         "tool.ended" => format!("{} {}: {}", text("/call_id"), text("/state"), text("/problem/message")),
         _ => String::new(),
     }
@@ -93,7 +99,12 @@ async fn show(context: &Context, what: &str) -> Result<(), Failure> {
         return print_whole(context, &chained(event)?);
     }
     let call: CallId = what.parse().map_err(|_| {
-        Failure::new(FAILED, "malformed_request", format!("`{}` is neither an event's number nor a call's id", safe(what)), None)
+        Failure::new(
+            FAILED,
+            "malformed_request",
+            format!("`{}` is neither an event's number nor a call's id", safe(what)),
+            None,
+        )
     })?;
     let mut events = connection.journal().of_call(GetCallRequest { call_id: call.to_string() }).await?.into_inner();
     let mut found = false;
@@ -203,7 +214,7 @@ fn verify_export(context: &Context, file: &Path, against: Option<&Path>) -> Resu
         verified: verifier.size(),
         done: true,
         fault_seq: fault.as_ref().map_or(0, ChainFault::seq),
-        fault: fault.map(|f| f.to_string()).or(contradiction.map(|c| c.to_string())).map_or_else(String::new, |f| f),
+        fault: fault.map(|f| f.to_string()).or(contradiction.map(|c| c.to_string())).unwrap_or_default(),
         head: verifier.head().to_string(),
         origin: checkpoint.as_ref().map_or_else(String::new, |c| c.origin.to_string()),
     };
@@ -225,7 +236,8 @@ async fn export(context: &Context, to: Option<PathBuf>) -> Result<(), Failure> {
     let connection = context.connect().await?;
     let mut out: Box<dyn Write> = match &to {
         Some(path) => {
-            let file = File::create(path).map_err(|e| Failure::io(&format!("`{}` cannot be written", path.display()), &e))?;
+            let file =
+                File::create(path).map_err(|e| Failure::io(&format!("`{}` cannot be written", path.display()), &e))?;
             Box::new(BufWriter::new(file))
         }
         None => Box::new(BufWriter::new(std::io::stdout())),
@@ -251,7 +263,13 @@ async fn checkpoint(context: &Context) -> Result<(), Failure> {
     let checkpoint: Checkpoint = super::read(&reply.checkpoint_json)?;
     output::json(&checkpoint)?;
     if !context.json() {
-        note!("{}", styled(DIM, "keep this where this machine cannot change it; compare later: palyra journal verify --against FILE"));
+        note!(
+            "{}",
+            styled(
+                DIM,
+                "keep this where this machine cannot change it; compare later: palyra journal verify --against FILE"
+            )
+        );
     }
     Ok(())
 }

@@ -57,7 +57,8 @@ fn show(context: &Context, tool: &Tool) -> Result<(), Failure> {
     say!("{}  {}", styled(BOLD, &tool.name), safe(&tool.summary));
     say!("{}", safe(definition["description"].as_str().unwrap_or("")));
     say!("");
-    let capabilities = if tool.capabilities.is_empty() { "none: it can only look".to_owned() } else { tool.capabilities.join(", ") };
+    let capabilities =
+        if tool.capabilities.is_empty() { "none: it can only look".to_owned() } else { tool.capabilities.join(", ") };
     say!("  {}  {capabilities}", styled(BOLD, "capabilities"));
     say!("  {}          {}", styled(BOLD, "risk"), tool.risk);
     say!("  {}      {}", styled(BOLD, "executor"), definition["executor"].as_str().unwrap_or(""));

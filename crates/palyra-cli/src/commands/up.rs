@@ -86,14 +86,18 @@ fn start(context: &Context, up: &Up) -> Result<(), Failure> {
     Err(Failure::new(
         FAILED,
         "daemon_did_not_start",
-        format!("the daemon did not start{}: {}", code.map_or_else(String::new, |c| format!(" (exit {c})")), last_words(&log, before)),
+        format!(
+            "the daemon did not start{}: {}",
+            code.map_or_else(String::new, |c| format!(" (exit {c})")),
+            last_words(&log, before)
+        ),
         Some(&format!("its log is `{}`", log.display())),
     ))
 }
 
 /// What the daemon wrote to its log since it was started: its own explanation.
 fn last_words(log: &PathBuf, before: u64) -> String {
-    let text = std::fs::read(log).map_or_else(|_| Vec::new(), |bytes| bytes);
+    let text = std::fs::read(log).unwrap_or_default();
     let start = usize::try_from(before).unwrap_or(0).min(text.len());
     let text = String::from_utf8_lossy(&text[start..]).into_owned();
     let error = text.find("error: ").map_or(text.trim(), |at| text[at + 7..].trim());

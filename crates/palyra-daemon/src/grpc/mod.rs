@@ -52,11 +52,7 @@ type Reply<T> = Result<tonic::Response<T>, Status>;
 type Streamed<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 /// Serves every service on the socket.
-pub(crate) async fn serve(
-    engine: Engine,
-    about: About,
-    listener: UnixListener,
-) -> Result<(), tonic::transport::Error> {
+pub(crate) async fn serve(engine: Engine, about: About, listener: UnixListener) -> Result<(), tonic::transport::Error> {
     let door = Door { engine, about: Arc::new(about), uid: rustix::process::geteuid().as_raw() };
     macro_rules! service {
         ($server:ident) => {

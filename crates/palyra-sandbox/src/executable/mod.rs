@@ -99,6 +99,7 @@ pub fn resolve_executable(
 ) -> Result<ResolvedExecutable, SandboxError> {
     let resolver = Resolver { policy, working_directory, search_path: crate::environment::search_path(policy) };
     let mut programs = Vec::new();
+    crate::arguments::check_arguments(policy, argv, working_directory)?;
     let Admitted { path, called, identity, script } = resolver.admit(argv, &mut programs)?;
     Ok(ResolvedExecutable { path, called, identity, script, programs })
 }

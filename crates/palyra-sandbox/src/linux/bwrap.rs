@@ -94,6 +94,8 @@ pub(super) struct Descriptors<'a> {
     pub(super) status: RawFd,
     /// Small files that are copied in, and where to.
     pub(super) files: &'a [(RawFd, &'static str)],
+    /// The program's content as it was checked, where others may write the file.
+    pub(super) program: Option<RawFd>,
 }
 
 /// What the words are made from.
@@ -217,10 +219,16 @@ fn workspace(words: &mut Words, blueprint: &Blueprint<'_>, guarded: &[Guard]) {
             Guard::ReadOnly(path) => words.bind("--ro-bind", path, path),
         }
     }
-    // A program that lies where others may write is pinned: the file that was checked stays the file at this path.
+    // A program that lies where others may write is replaced by what was checked: nobody can change that copy.
     let executable = blueprint.executable.path();
     if roots.writable().any(|root| executable.starts_with(root)) {
-        words.bind("--ro-bind", executable, executable);
+        match blueprint.descriptors.program {
+            Some(content) => {
+                words.flags(&format!("--perms 0555 --ro-bind-data {content}"));
+                words.add([executable.as_ref()]);
+            }
+            None => words.bind("--ro-bind", executable, executable),
+        }
     }
     let shown = |path: &Path| roots.contain(path) || layout::is_system_path(path);
     for protected in roots.protected.iter().filter(|path| shown(path)) {

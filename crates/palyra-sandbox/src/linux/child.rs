@@ -1,22 +1,25 @@
-//! The two processes between the daemon and the command: what they do after the fork.
+//! The two processes between the daemon and the command: what they do from clone to end.
 //!
-//! The daemon forks a **supervisor**, which never executes anything: it closes every descriptor that is not its own, becomes
+//! The daemon starts a **supervisor**, which never executes anything: it closes every descriptor that is not its own, becomes
 //! the reaper of all orphans below it, raises the fence, starts the **command**, and then waits. When the command
 //! ends, or the daemon asks for it, or the daemon is gone, it kills everything in the run, waits until nothing is left,
 //! and reports. So a grandchild that detached itself, or holds a pipe open, ends with the run, and no other run is
 //! touched. The alternatives were worse: making the daemon itself the reaper cannot tell whose orphan it adopts; process
 //! groups and sessions can be left; a PID namespace needs privileges that Tier B does not presume.
 //!
-//! RULE OF THIS FILE: no allocation, no lock, no panic, nothing but system calls on memory that [`Plan`] prepared. The supervisor
-//! is a copy of the daemon and thus holds its secrets: it makes itself unreadable before it does anything else.
-#![expect(unsafe_code, reason = "raw system calls between fork and exec")]
+//! Both share the daemon's memory (the command until it is executed), so that starting one costs the same however large the
+//! daemon is, and no copy of its secrets is made. That is also the danger. RULE OF THIS FILE: no allocation, no lock, no
+//! panic, no thread-local storage, hence no C library: nothing but [`super::raw`] system calls on memory that [`Plan`] prepared
+//! and that the daemon leaves alone until the supervisor is gone.
+#![expect(unsafe_code, reason = "raw system calls between clone and exec")]
 
 use super::plan::{MountStep, Plan, Program, Record, STOP_SIGNAL, Step, TAG_ENDED, TAG_FAILED};
+use super::raw::{self, call};
 use libc::{c_int, c_long, c_uint, c_void};
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
-/// What the command, which shares the supervisor's memory until it is executed, tells it.
+/// What the command tells the supervisor, whose memory it shares.
 struct Shared<'a> {
     plan: &'a Plan,
     done: AtomicU32,
@@ -24,261 +27,257 @@ struct Shared<'a> {
     errno: AtomicI32,
 }
 
+/// A step that did not succeed, and the kernel's reason.
+type Failure = (Step, c_int);
+
 const NO_STEP: u32 = u32::MAX;
 const EXIT_SETUP_FAILED: c_int = 127;
 
-/// The supervisor's whole life. Runs in the forked child, with every signal blocked, and never returns.
-pub(super) fn supervise(plan: &Plan) -> ! {
+/// The supervisor's whole life; `argument` is the [`Plan`]. Runs with every signal blocked.
+pub(super) extern "C" fn supervise(argument: *mut c_void) -> c_int {
+    // SAFETY: `sys::start_supervisor` passes a pointer to a plan that outlives the supervisor.
+    let plan = unsafe { &*argument.cast::<Plan>() };
     let shared =
         Shared { plan, done: AtomicU32::new(0), failed_step: AtomicU32::new(NO_STEP), errno: AtomicI32::new(0) };
-    if let Err(step) = prepare_supervisor(&shared) {
-        fail(plan, step, errno());
+    if let Err((step, errno)) = prepare_supervisor(&shared) {
+        return fail(plan, step as u32, errno);
     }
     let command = start_command(&shared);
     if command < 0 {
-        fail(plan, Step::Execute, errno());
+        return fail(plan, Step::Execute as u32, -(command as c_int));
     }
+    let command = command as c_int;
     let failed = shared.failed_step.load(Ordering::Relaxed);
     if failed != NO_STEP {
-        // SAFETY: reaps our own child; no status is wanted.
-        unsafe { libc::waitpid(command, std::ptr::null_mut(), 0) };
-        let errno = i64::from(shared.errno.load(Ordering::Relaxed));
-        report(plan, Record { tag: TAG_FAILED, step: failed, value: errno, cpu_us: 0, peak_kib: 0 });
-        exit(EXIT_SETUP_FAILED);
+        wait(command, 0);
+        return fail(plan, failed, shared.errno.load(Ordering::Relaxed));
     }
+    // From here on only the report is needed: a pipe end kept here would hide the end of a stream. It cannot fail: it
+    // did not before.
+    let _closed = close_others(&[plan.report]);
     let done = shared.done.load(Ordering::Relaxed);
-    release_pipes(plan);
-
-    let status = wait_for_end(command);
-    let status = end_tree(command, status, done & Step::FenceProven.bit() != 0);
+    let ended = wait_for_end(command);
+    let status = end_tree(command, ended, done & Step::FenceProven.bit() != 0);
     report(plan, ended_record(done, status));
-    exit(0)
+    0
 }
 
-fn prepare_supervisor(shared: &Shared<'_>) -> Result<(), Step> {
+fn prepare_supervisor(shared: &Shared<'_>) -> Result<(), Failure> {
     let plan = shared.plan;
     let done = |step: Step| shared.done.fetch_or(step.bit(), Ordering::Relaxed);
-    // SAFETY: prctl with these options reads no memory.
-    unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) };
-    close_others(&plan.keep).map_err(|()| Step::Descriptors)?;
+    close_others(&plan.keep).map_err(|e| (Step::Descriptors, e))?;
     done(Step::Descriptors);
-    if !plan.mounts.is_empty() {
-        build_mounts(&plan.mounts).map_err(|()| Step::Mounts)?;
+    if let Some(namespace) = plan.mount_namespace {
+        // SAFETY: numbers only.
+        check(unsafe { call!(libc::SYS_setns, namespace, libc::CLONE_NEWNS) }).map_err(|e| (Step::Mounts, e))?;
         done(Step::Mounts);
     }
-    // SAFETY: prctl with this option reads no memory.
-    ok(c_long::from(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) })).map_err(|()| Step::Subreaper)?;
+    check(prctl(libc::PR_SET_CHILD_SUBREAPER, 1)).map_err(|e| (Step::Subreaper, e))?;
     done(Step::Subreaper);
-
-    // SAFETY: prctl with this option reads no memory.
-    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, STOP_SIGNAL, 0, 0, 0) };
-    // SAFETY: getppid takes no arguments.
-    if unsafe { libc::getppid() } != plan.parent {
-        exit(EXIT_SETUP_FAILED);
+    prctl(libc::PR_SET_PDEATHSIG, STOP_SIGNAL as usize);
+    // SAFETY: no arguments.
+    if unsafe { call!(libc::SYS_getppid) } != plan.parent as isize {
+        // The daemon was gone before we could notice.
+        return Err((Step::Subreaper, libc::ESRCH));
     }
-    if let Some(fence) = &plan.fence {
-        // SAFETY: prctl with this option reads no memory. Landlock demands it of whoever lacks CAP_SYS_ADMIN.
-        unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
-        restrict(fence.as_raw_fd()).map_err(|()| Step::Fence)?;
+    if let Some(fence) = plan.fence {
+        // Landlock demands it of whoever lacks CAP_SYS_ADMIN.
+        prctl(libc::PR_SET_NO_NEW_PRIVS, 1);
+        restrict(fence).map_err(|e| (Step::Fence, e))?;
         done(Step::Fence);
         // The proof that `kill(-1)` will stay inside: the daemon, outside, can no longer be signalled.
-        // SAFETY: kill with signal 0 only asks.
-        if unsafe { libc::kill(plan.parent, 0) } == -1 && errno() == libc::EPERM {
+        if kill(plan.parent, 0) == -(libc::EPERM as isize) {
             done(Step::FenceProven);
         }
     }
     Ok(())
 }
 
-/// Starts the command on a stack of its own, sharing memory until it is executed, so that nothing has to be copied twice.
-fn start_command(shared: &Shared<'_>) -> c_int {
-    let stack = &shared.plan.stack;
-    // SAFETY: one past the last element of the stack's own allocation; the stack grows down from there.
-    let top = unsafe { stack.as_ptr().add(stack.len()) }.cast::<c_void>().cast_mut();
-    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+/// Starts the command on a stack of its own.
+fn start_command(shared: &Shared<'_>) -> isize {
+    let flags = (libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD) as usize;
     let argument = std::ptr::from_ref(shared).cast_mut().cast::<c_void>();
-    // SAFETY: `command_entry` gets a pointer to `shared`, which outlives it: with CLONE_VFORK this thread stands still until
-    // the command is executed or gone. Nothing else uses the stack.
-    unsafe { libc::clone(command_entry, top, flags, argument) }
+    // SAFETY: the stack is the plan's second one, used by nothing else. `shared` outlives the command's use of it: with
+    // CLONE_VFORK this process stands still until the command is executed or gone.
+    unsafe { raw::spawn(flags, shared.plan.command_stack.top(), command_entry, argument, std::ptr::null_mut()) }
 }
 
 extern "C" fn command_entry(argument: *mut c_void) -> c_int {
     // SAFETY: `start_command` passes a pointer to a live `Shared`.
     let shared = unsafe { &*argument.cast::<Shared<'_>>() };
-    let step = match become_command(shared) {
-        Ok(never) => match never {},
-        Err(step) => step,
-    };
-    shared.errno.store(errno(), Ordering::Relaxed);
+    let (step, errno) = become_command(shared);
+    shared.errno.store(errno, Ordering::Relaxed);
     shared.failed_step.store(step as u32, Ordering::Relaxed);
     EXIT_SETUP_FAILED
 }
 
-/// From clone to exec. The order matters: privileged steps first, then the user, then what cannot be taken back.
-fn become_command(shared: &Shared<'_>) -> Result<std::convert::Infallible, Step> {
+/// From clone to exec; returns only what failed.
+fn become_command(shared: &Shared<'_>) -> Failure {
+    match confine(shared) {
+        Ok(()) => {
+            shared.done.fetch_or(Step::Execute.bit(), Ordering::Relaxed);
+            (Step::Execute, execute(shared.plan))
+        }
+        Err(failure) => failure,
+    }
+}
+
+/// The order matters: privileged steps first, then the user, then what cannot be taken back.
+fn confine(shared: &Shared<'_>) -> Result<(), Failure> {
     let plan = shared.plan;
     let done = |step: Step| shared.done.fetch_or(step.bit(), Ordering::Relaxed);
-
     for group in &plan.control_groups {
         // "0" means the writer itself.
-        // SAFETY: the buffer is a static byte string of the given length.
-        ok(unsafe { libc::write(group.as_raw_fd(), c"0".as_ptr().cast(), 1) } as c_long)
-            .map_err(|()| Step::ControlGroup)?;
+        // SAFETY: a constant byte string of the given length.
+        check(unsafe { call!(libc::SYS_write, *group, c"0".as_ptr(), 1) }).map_err(|e| (Step::ControlGroup, e))?;
         done(Step::ControlGroup);
     }
-    // SAFETY: setsid takes no arguments.
-    ok(c_long::from(unsafe { libc::setsid() })).map_err(|()| Step::Session)?;
+    // SAFETY: no arguments.
+    check(unsafe { call!(libc::SYS_setsid) }).map_err(|e| (Step::Session, e))?;
     done(Step::Session);
-    set_rlimits(plan).map_err(|()| Step::Rlimits)?;
+    set_rlimits(plan).map_err(|e| (Step::Rlimits, e))?;
     done(Step::Rlimits);
     if plan.user.is_some() {
-        become_user(plan).map_err(|()| Step::User)?;
+        become_user(plan).map_err(|e| (Step::User, e))?;
         done(Step::User);
     }
+    let directory = plan.working_directory.as_ptr();
     // SAFETY: the string is NUL-terminated and lives in the plan.
-    ok(c_long::from(unsafe { libc::chdir(plan.working_directory.as_ptr()) })).map_err(|()| Step::WorkingDirectory)?;
+    check(unsafe { call!(libc::SYS_chdir, directory) }).map_err(|e| (Step::WorkingDirectory, e))?;
     done(Step::WorkingDirectory);
-    // SAFETY: prctl with this option reads no memory. After the user: changing that clears it.
-    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) };
-    // SAFETY: as above.
-    ok(c_long::from(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }))
-        .map_err(|()| Step::NoNewPrivileges)?;
+    // After the user: changing that clears it.
+    prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as usize);
+    check(prctl(libc::PR_SET_NO_NEW_PRIVS, 1)).map_err(|e| (Step::NoNewPrivileges, e))?;
     done(Step::NoNewPrivileges);
-    if let Some(files) = &plan.files {
-        restrict(files.as_raw_fd()).map_err(|()| Step::Files)?;
+    if let Some(files) = plan.files {
+        restrict(files).map_err(|e| (Step::Files, e))?;
         done(Step::Files);
     }
-    place_descriptors(plan).map_err(|()| Step::Descriptors)?;
+    place_descriptors(plan).map_err(|e| (Step::Descriptors, e))?;
     restore_signals();
     if let Some(filter) = plan.seccomp {
-        install_filter(filter).map_err(|()| Step::Seccomp)?;
+        install_filter(filter).map_err(|e| (Step::Seccomp, e))?;
         done(Step::Seccomp);
-    }
-    done(Step::Execute);
-    execute(plan);
-    shared.done.fetch_and(!Step::Execute.bit(), Ordering::Relaxed);
-    Err(Step::Execute)
-}
-
-fn execute(plan: &Plan) {
-    let (argv, env) = (plan.argv.as_ptr(), plan.env.as_ptr());
-    match &plan.program {
-        Program::File(fd) => {
-            // SAFETY: both arrays end in a null pointer and own their strings; the path is the empty string that AT_EMPTY_PATH wants.
-            unsafe { libc::syscall(libc::SYS_execveat, fd.as_raw_fd(), c"".as_ptr(), argv, env, libc::AT_EMPTY_PATH) };
-        }
-        Program::Path(path) => {
-            // SAFETY: as above; the path is NUL-terminated.
-            unsafe { libc::execve(path.as_ptr(), argv, env) };
-        }
-    }
-}
-
-fn set_rlimits(plan: &Plan) -> Result<(), ()> {
-    for (resource, value) in &plan.rlimits {
-        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-        // SAFETY: the pointer is to a local rlimit that the call fills.
-        ok(c_long::from(unsafe { libc::getrlimit(*resource, &raw mut limit) }))?;
-        let hard = if *resource == libc::RLIMIT_CPU { value.saturating_add(1) } else { *value };
-        // Without privileges a limit can only be lowered: keep the host's where that is lower.
-        limit.rlim_max = limit.rlim_max.min(hard);
-        limit.rlim_cur = limit.rlim_max.min(*value);
-        // SAFETY: the pointer is to a local, filled rlimit.
-        ok(c_long::from(unsafe { libc::setrlimit(*resource, &raw const limit) }))?;
     }
     Ok(())
 }
 
-/// Gives up root for good. Raw calls: libc's would try to change every thread of the process, and there is only this one.
-fn become_user(plan: &Plan) -> Result<(), ()> {
+/// Returns only on failure, with the error.
+fn execute(plan: &Plan) -> c_int {
+    let (argv, env) = (plan.argv.as_ptr(), plan.env.as_ptr());
+    let result = match &plan.program {
+        // SAFETY: both arrays end in a null pointer and own their strings; the path is the empty string that AT_EMPTY_PATH wants.
+        Program::File(fd) => unsafe { call!(libc::SYS_execveat, *fd, c"".as_ptr(), argv, env, libc::AT_EMPTY_PATH) },
+        // SAFETY: as above; the path is NUL-terminated.
+        Program::Path(path) => unsafe { call!(libc::SYS_execve, path.as_ptr(), argv, env) },
+    };
+    -(result as c_int)
+}
+
+fn set_rlimits(plan: &Plan) -> Result<(), c_int> {
+    for (resource, value) in &plan.rlimits {
+        let mut limit = libc::rlimit64 { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: reads into a local rlimit; no new limit is given.
+        check(unsafe { call!(libc::SYS_prlimit64, 0, *resource, 0, &raw mut limit) })?;
+        // The hard limit on CPU time is the one that cannot be caught.
+        let hard = if *resource == libc::RLIMIT_CPU { value.saturating_add(1) } else { *value };
+        // Without privileges a limit can only be lowered: keep the host's where that is lower.
+        limit.rlim_max = limit.rlim_max.min(hard);
+        limit.rlim_cur = limit.rlim_max.min(*value);
+        // SAFETY: the new limit is a local, filled rlimit; the old one is not asked for.
+        check(unsafe { call!(libc::SYS_prlimit64, 0, *resource, &raw const limit, 0) })?;
+    }
+    Ok(())
+}
+
+/// Gives up root for good.
+fn become_user(plan: &Plan) -> Result<(), c_int> {
     let Some(user) = plan.user else { return Ok(()) };
-    let (uid, gid) = (c_long::from(user.uid), c_long::from(user.gid));
+    let (uid, gid) = (user.uid, user.gid);
     // SAFETY: no groups: the pointer is not read.
-    ok(unsafe { libc::syscall(libc::SYS_setgroups, 0, std::ptr::null::<c_void>()) })?;
-    // SAFETY: these two calls take numbers only.
-    ok(unsafe { libc::syscall(libc::SYS_setresgid, gid, gid, gid) })?;
-    // SAFETY: as above.
-    ok(unsafe { libc::syscall(libc::SYS_setresuid, uid, uid, uid) })
+    check(unsafe { call!(libc::SYS_setgroups, 0, 0) })?;
+    // SAFETY: numbers only.
+    check(unsafe { call!(libc::SYS_setresgid, gid, gid, gid) })?;
+    // SAFETY: numbers only.
+    check(unsafe { call!(libc::SYS_setresuid, uid, uid, uid) })
 }
 
 /// Puts the pipes on 0, 1 and 2 and lets the inherited descriptors through; everything else closes on exec.
-fn place_descriptors(plan: &Plan) -> Result<(), ()> {
-    for (target, fd) in (0..).zip(&plan.stdio) {
-        // SAFETY: dup2 takes numbers only. The pipes were created above 2, so that none is overwritten here.
-        ok(c_long::from(unsafe { libc::dup2(fd.as_raw_fd(), target) }))?;
+fn place_descriptors(plan: &Plan) -> Result<(), c_int> {
+    for (target, fd) in plan.stdio.iter().enumerate() {
+        // SAFETY: numbers only. The pipes were created above 2, so that none is overwritten here.
+        check(unsafe { call!(libc::SYS_dup3, *fd, target, 0) })?;
     }
     for fd in &plan.inherited {
-        // SAFETY: fcntl with F_SETFD takes numbers only.
-        ok(c_long::from(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFD, 0) }))?;
+        // SAFETY: numbers only.
+        check(unsafe { call!(libc::SYS_fcntl, *fd, libc::F_SETFD, 0) })?;
     }
     Ok(())
 }
 
 /// Default handling for every signal, and none blocked: the command must not inherit what the daemon ignores.
 fn restore_signals() {
-    // SAFETY: an all-zero sigaction means the default handler (SIG_DFL is 0) with an empty mask.
-    let default: libc::sigaction = unsafe { std::mem::zeroed() };
+    // The kernel's own sigaction: all zero is the default handler with an empty mask.
+    let default = [0u64; 4];
     for signal in 1..=64 {
-        // SAFETY: the pointer is to a local sigaction. SIGKILL, SIGSTOP and libc's own signals are refused, which is right.
-        unsafe { libc::sigaction(signal, &raw const default, std::ptr::null_mut()) };
+        // SAFETY: a local of the kernel's size. SIGKILL and SIGSTOP are refused, which is right.
+        unsafe { call!(libc::SYS_rt_sigaction, signal, default.as_ptr(), 0, size_of::<u64>()) };
     }
-    // SAFETY: an all-zero set is the empty set.
-    let none: libc::sigset_t = unsafe { std::mem::zeroed() };
-    // SAFETY: the pointer is to a local set.
-    unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut()) };
+    let none = 0u64;
+    // SAFETY: a local set of the kernel's size.
+    unsafe { call!(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const none, 0, size_of::<u64>()) };
 }
 
-fn restrict(ruleset: RawFd) -> Result<(), ()> {
-    // SAFETY: the call takes numbers only.
-    ok(unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset, 0) })
+fn restrict(ruleset: RawFd) -> Result<(), c_int> {
+    // SAFETY: numbers only.
+    check(unsafe { call!(libc::SYS_landlock_restrict_self, ruleset, 0) })
 }
 
-fn install_filter(filter: &[libc::sock_filter]) -> Result<(), ()> {
+fn install_filter(filter: &[libc::sock_filter]) -> Result<(), c_int> {
     const SECCOMP_SET_MODE_FILTER: c_uint = 1;
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
     // SAFETY: the program points to a live filter of that length, which the kernel copies.
-    ok(unsafe { libc::syscall(libc::SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &raw const program) })
+    check(unsafe { call!(libc::SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &raw const program) })
 }
 
-/// Builds the private view of the file tree in a mount namespace of its own.
-fn build_mounts(steps: &[MountStep]) -> Result<(), ()> {
+/// Builds a private view of the file tree in a mount namespace of its own. Not part of a run: the namespace is made once for
+/// many, by a process of its own.
+pub(super) fn build_mounts(steps: &[MountStep]) -> Result<(), c_int> {
     const MOVE_MOUNT_F_EMPTY_PATH: c_uint = 4;
-    // SAFETY: unshare takes flags only.
-    ok(c_long::from(unsafe { libc::unshare(libc::CLONE_NEWNS) }))?;
+    // SAFETY: numbers only.
+    check(unsafe { call!(libc::SYS_unshare, libc::CLONE_NEWNS) })?;
     // Slave: what the host unmounts later goes away here too; nothing done here is seen there.
-    // SAFETY: constant NUL-terminated strings; the other pointers may be null for this operation.
-    ok(c_long::from(unsafe {
-        libc::mount(std::ptr::null(), c"/".as_ptr(), std::ptr::null(), libc::MS_REC | libc::MS_SLAVE, std::ptr::null())
-    }))?;
+    let propagation = libc::MS_REC | libc::MS_SLAVE;
+    // SAFETY: a constant string; the other pointers may be null for this operation.
+    check(unsafe { call!(libc::SYS_mount, 0, c"/".as_ptr(), 0, propagation, 0) })?;
     for step in steps {
-        let result = match step {
+        check(match step {
             MountStep::Tmpfs { target, options } => {
-                let flags = libc::MS_NOSUID | libc::MS_NODEV;
-                let (kind, target, options) = (c"tmpfs".as_ptr(), target.as_ptr(), options.as_ptr().cast());
-                // SAFETY: all strings are NUL-terminated and live in the plan.
-                c_long::from(unsafe { libc::mount(kind, target, kind, flags, options) })
+                let (kind, flags) = (c"tmpfs".as_ptr(), libc::MS_NOSUID | libc::MS_NODEV);
+                // SAFETY: all strings are NUL-terminated and outlive the call.
+                unsafe { call!(libc::SYS_mount, kind, target.as_ptr(), kind, flags, options.as_ptr()) }
             }
-            // SAFETY: the path is NUL-terminated and lives in the plan.
-            MountStep::Directory(path) => c_long::from(unsafe { libc::mkdir(path.as_ptr(), 0o755) }),
+            // SAFETY: as above.
+            MountStep::Directory(path) => unsafe { call!(libc::SYS_mkdirat, libc::AT_FDCWD, path.as_ptr(), 0o755) },
             MountStep::File(path) => {
                 let flags = libc::O_CREAT | libc::O_WRONLY | libc::O_CLOEXEC;
                 // SAFETY: as above.
-                c_long::from(unsafe { libc::open(path.as_ptr(), flags, 0o644) })
+                unsafe { call!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0o644) }
             }
-            // SAFETY: as above; the source is the descriptor itself, its path empty.
-            MountStep::Attach { tree, target } => unsafe {
-                let (tree, target) = (tree.as_raw_fd(), target.as_ptr());
-                libc::syscall(libc::SYS_move_mount, tree, c"".as_ptr(), libc::AT_FDCWD, target, MOVE_MOUNT_F_EMPTY_PATH)
-            },
-        };
-        ok(result)?;
+            MountStep::Attach { tree, target } => {
+                let tree = std::os::fd::AsRawFd::as_raw_fd(tree);
+                let (empty, here, flags) = (c"".as_ptr(), libc::AT_FDCWD, MOVE_MOUNT_F_EMPTY_PATH);
+                // SAFETY: as above; the source is the descriptor itself, its path empty.
+                unsafe { call!(libc::SYS_move_mount, tree, empty, here, target.as_ptr(), flags) }
+            }
+        })?;
     }
     Ok(())
 }
 
-/// Closes every descriptor that is not in `keep` (ascending). The copy of the daemon must hold none of its sockets and, above
+/// Closes every descriptor that is not in `keep` (ascending). The supervisor must hold none of the daemon's sockets and, above
 /// all, none of the pipes of other runs, which would otherwise never see their end.
-fn close_others(keep: &[RawFd]) -> Result<(), ()> {
+fn close_others(keep: &[RawFd]) -> Result<(), c_int> {
     let mut first: c_uint = 0;
     for fd in keep {
         let fd = *fd as c_uint;
@@ -290,41 +289,27 @@ fn close_others(keep: &[RawFd]) -> Result<(), ()> {
     close_range(first, c_uint::MAX)
 }
 
-fn close_range(first: c_uint, last: c_uint) -> Result<(), ()> {
-    // SAFETY: the call takes numbers only.
-    ok(unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) })
-}
-
-/// After the start only the report is still needed: a pipe end kept here would hide the end of the stream.
-fn release_pipes(plan: &Plan) {
-    // Fails only without close_range, which `close_others` has already shown to exist.
-    let _kept = close_others(&[plan.report.as_raw_fd()]);
+fn close_range(first: c_uint, last: c_uint) -> Result<(), c_int> {
+    // SAFETY: numbers only.
+    check(unsafe { call!(libc::SYS_close_range, first, last, 0) })
 }
 
 /// Waits until the command has ended or the end is asked for. Returns the command's wait status if it ended by itself.
 fn wait_for_end(command: c_int) -> Option<c_int> {
-    // SAFETY: an all-zero set is the empty set; the calls get pointers to it.
-    let set = unsafe {
-        let mut set: libc::sigset_t = std::mem::zeroed();
-        libc::sigaddset(&raw mut set, libc::SIGCHLD);
-        libc::sigaddset(&raw mut set, STOP_SIGNAL);
-        set
-    };
+    let bit = |signal: c_int| 1u64 << (signal - 1);
+    let set = bit(libc::SIGCHLD) | bit(STOP_SIGNAL);
     loop {
         loop {
-            let mut status = 0;
-            // SAFETY: the pointer is to a local int.
-            let pid = unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) };
-            if pid == command {
-                return Some(status);
-            }
-            if pid <= 0 {
-                break;
+            match wait(-1, libc::WNOHANG) {
+                (pid, status) if pid == command as isize => return Some(status),
+                (..=0, _) => break,
+                // An orphan.
+                _ => {}
             }
         }
-        // SAFETY: the set is initialised; a null info pointer is allowed.
-        let signal = unsafe { libc::sigwaitinfo(&raw const set, std::ptr::null_mut()) };
-        if signal == STOP_SIGNAL {
+        // SAFETY: a local set of the kernel's size; neither information nor a timeout is wanted.
+        let signal = unsafe { call!(libc::SYS_rt_sigtimedwait, &raw const set, 0, 0, size_of::<u64>()) };
+        if signal == STOP_SIGNAL as isize {
             return None;
         }
     }
@@ -335,28 +320,24 @@ fn end_tree(command: c_int, ended: Option<c_int>, fenced: bool) -> c_int {
     let mut command_status = ended;
     loop {
         // The usual case: the command was the last of its tree.
-        // SAFETY: no status is wanted; only whether a child is left.
-        if command_status.is_some() && unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) } == -1 {
+        if command_status.is_some() && wait(-1, libc::WNOHANG).0 == -(libc::ECHILD as isize) {
             return command_status.unwrap_or(libc::SIGKILL);
         }
         if fenced {
             // Reaches every process behind the fence at once; a fork under way fails, so one pass leaves nothing.
-            // SAFETY: kill takes numbers only. `fenced` was proven in `prepare_supervisor`.
-            unsafe { libc::kill(-1, libc::SIGKILL) };
+            // `fenced` was proven in `prepare_supervisor`.
+            kill(-1, libc::SIGKILL);
         } else {
             kill_children();
             if command_status.is_none() {
-                // SAFETY: kill takes numbers only; the command leads a group of its own number.
-                unsafe { libc::kill(-command, libc::SIGKILL) };
+                // The command leads a group of its own number.
+                kill(-command, libc::SIGKILL);
             }
         }
-        let mut status = 0;
-        // SAFETY: the pointer is to a local int.
-        let pid = unsafe { libc::waitpid(-1, &raw mut status, 0) };
-        if pid == command {
-            command_status = Some(status);
-        } else if pid < 0 && errno() == libc::ECHILD {
-            return command_status.unwrap_or(libc::SIGKILL);
+        match wait(-1, 0) {
+            (pid, status) if pid == command as isize => command_status = Some(status),
+            (pid, _) if pid == -(libc::ECHILD as isize) => return command_status.unwrap_or(libc::SIGKILL),
+            _ => {}
         }
     }
 }
@@ -365,24 +346,26 @@ fn end_tree(command: c_int, ended: Option<c_int>, fenced: bool) -> c_int {
 /// reaches all.
 fn kill_children() {
     let mut buffer = [0u8; 4096];
-    // SAFETY: the path is NUL-terminated.
-    let fd = unsafe { libc::open(c"/proc/thread-self/children".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
+    let (path, flags) = (c"/proc/thread-self/children".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
+    // SAFETY: a constant, NUL-terminated string.
+    let fd = unsafe { call!(libc::SYS_openat, libc::AT_FDCWD, path, flags) };
     if fd < 0 {
         return;
     }
-    // SAFETY: the buffer is writable and of that length.
-    let length = unsafe { libc::read(fd, buffer.as_mut_ptr().cast(), buffer.len()) };
-    // SAFETY: closing our own descriptor.
-    unsafe { libc::close(fd) };
-    let length = usize::try_from(length).unwrap_or(0);
+    // SAFETY: the buffer is writable and of that length; the descriptor is our own.
+    let length = unsafe {
+        let length = call!(libc::SYS_read, fd, buffer.as_mut_ptr(), buffer.len());
+        call!(libc::SYS_close, fd);
+        length
+    };
     let mut pid: c_int = 0;
-    for byte in &buffer[..length] {
+    for byte in buffer.iter().take(usize::try_from(length).unwrap_or(0)) {
         if byte.is_ascii_digit() {
             pid = pid.wrapping_mul(10).wrapping_add(c_int::from(byte - b'0'));
         } else {
             if pid > 0 {
-                // SAFETY: kill takes numbers only; a child that is not reaped yet keeps its number.
-                unsafe { libc::kill(pid, libc::SIGKILL) };
+                // A child that is not reaped yet keeps its number.
+                kill(pid, libc::SIGKILL);
             }
             pid = 0;
         }
@@ -392,8 +375,8 @@ fn kill_children() {
 fn ended_record(done: u32, status: c_int) -> Record {
     // SAFETY: rusage is plain numbers, for which zero is valid.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: the pointer is to a local rusage that the call fills.
-    unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage) };
+    // SAFETY: fills a local rusage.
+    unsafe { call!(libc::SYS_getrusage, libc::RUSAGE_CHILDREN, &raw mut usage) };
     let micros = |t: libc::timeval| t.tv_sec.wrapping_mul(1_000_000).wrapping_add(t.tv_usec);
     Record {
         tag: TAG_ENDED,
@@ -405,27 +388,36 @@ fn ended_record(done: u32, status: c_int) -> Record {
 }
 
 fn report(plan: &Plan, record: Record) {
-    let bytes = std::ptr::from_ref(&record).cast::<c_void>();
-    // SAFETY: the record is a live value of that many bytes, all of them initialised: five fields without padding.
-    // A daemon that no longer listens is gone, and then so are we.
-    unsafe { libc::write(plan.report.as_raw_fd(), bytes, Record::BYTES) };
+    // SAFETY: the record is a live value of that many bytes, all of them initialised: five fields without padding. A daemon
+    // that no longer listens is gone, and then so are we.
+    unsafe { call!(libc::SYS_write, plan.report, &raw const record, Record::BYTES) };
 }
 
-fn fail(plan: &Plan, step: Step, errno: c_int) -> ! {
-    report(plan, Record { tag: TAG_FAILED, step: step as u32, value: i64::from(errno), cpu_us: 0, peak_kib: 0 });
-    exit(EXIT_SETUP_FAILED)
+fn fail(plan: &Plan, step: u32, errno: c_int) -> c_int {
+    report(plan, Record { tag: TAG_FAILED, step, value: i64::from(errno), cpu_us: 0, peak_kib: 0 });
+    EXIT_SETUP_FAILED
 }
 
-fn exit(code: c_int) -> ! {
-    // SAFETY: ends the process without running anything of the daemon's.
-    unsafe { libc::_exit(code) }
+/// Waits for a child: its number, or a negative error, and its status.
+fn wait(pid: c_int, flags: c_int) -> (isize, c_int) {
+    let mut status: c_int = 0;
+    // SAFETY: fills a local int.
+    let result = unsafe { call!(libc::SYS_wait4, pid, &raw mut status, flags, 0) };
+    (result, status)
 }
 
-fn ok(result: c_long) -> Result<(), ()> {
-    if result == -1 { Err(()) } else { Ok(()) }
+fn kill(pid: c_int, signal: c_int) -> isize {
+    // SAFETY: numbers only.
+    unsafe { call!(libc::SYS_kill, pid, signal) }
 }
 
-fn errno() -> c_int {
-    // SAFETY: points to this thread's own errno.
-    unsafe { *libc::__errno_location() }
+fn prctl(option: c_int, value: usize) -> isize {
+    // SAFETY: the options used here read no memory.
+    unsafe { call!(libc::SYS_prctl, option, value, 0, 0, 0) }
 }
+
+fn check(result: isize) -> Result<(), c_int> {
+    if result < 0 { Err(-(result as c_int)) } else { Ok(()) }
+}
+
+const _: () = assert!(size_of::<c_long>() == size_of::<i64>(), "only 64-bit systems are supported");

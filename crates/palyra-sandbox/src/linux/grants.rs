@@ -7,10 +7,13 @@ use crate::error::SandboxError;
 use crate::layout;
 use crate::policy::{SandboxProcessRunnerPolicy, WorkspaceAccess};
 use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 /// What may be done with a path and everything below it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Access {
     /// Read.
     Read,
@@ -23,10 +26,31 @@ pub(crate) enum Access {
 }
 
 /// One path that may be touched.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Grant {
     pub(super) path: PathBuf,
     pub(super) access: Access,
+}
+
+/// Which directory a root is. A directory that was removed and made again under the same name, even one that got the same
+/// number from the file system, has another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct RootIdentity {
+    device: u64,
+    inode: u64,
+    created: Option<SystemTime>,
+}
+
+impl RootIdentity {
+    pub(super) fn of(path: &Path) -> io::Result<Self> {
+        let metadata = fs::metadata(path)?;
+        Ok(Self { device: metadata.dev(), inode: metadata.ino(), created: metadata.created().ok() })
+    }
+
+    /// Whether the file system tells enough to rely on this.
+    pub(super) fn is_certain(self) -> bool {
+        self.created.is_some()
+    }
 }
 
 /// The roots that a policy names, free of symlinks, checked against the protected paths.
@@ -45,7 +69,7 @@ impl Roots {
     pub(super) fn resolve(policy: &SandboxProcessRunnerPolicy) -> Result<Self, SandboxError> {
         let workspace = resolve_root(&policy.workspace_root)?;
         if !workspace.is_dir() {
-            let source = std::io::Error::from(std::io::ErrorKind::NotADirectory);
+            let source = io::Error::from(io::ErrorKind::NotADirectory);
             return Err(SandboxError::WorkspaceUnavailable { path: workspace, source });
         }
         let workspace_access = match policy.workspace_access {
@@ -113,8 +137,8 @@ fn resolve_protected(path: &Path) -> PathBuf {
     }
 }
 
-/// What a Tier B process may touch beyond the system: its roots and its private directory.
-pub(super) fn tier_b(roots: &Roots, temporary: &Path) -> Result<Vec<Grant>, SandboxError> {
+/// What a Tier B process may touch beyond the system and its private directory.
+pub(super) fn tier_b(roots: &Roots) -> Result<Vec<Grant>, SandboxError> {
     let system = || layout::tier_b_system().map(|(path, _)| Path::new(path));
     for protected in &roots.protected {
         if let Some(root) = system().find(|path| protected.starts_with(path)) {
@@ -125,7 +149,7 @@ pub(super) fn tier_b(roots: &Roots, temporary: &Path) -> Result<Vec<Grant>, Sand
         }
     }
     let grant = |path: &Path, access| Grant { path: path.to_owned(), access };
-    let mut grants = vec![grant(&roots.workspace, roots.workspace_access), grant(temporary, Access::Write)];
+    let mut grants = vec![grant(&roots.workspace, roots.workspace_access)];
     grants.extend(roots.read.iter().map(|root| grant(root, Access::Execute)));
     grants.extend(roots.write.iter().map(|root| grant(root, Access::Write)));
     Ok(grants)
@@ -169,7 +193,7 @@ mod tests {
         let mut policy = policy(dir.path());
         policy.protected_paths = vec!["/usr/local/palyra".into()];
         let roots = Roots::resolve(&policy).unwrap();
-        let refused = tier_b(&roots, dir.path()).unwrap_err();
+        let refused = tier_b(&roots).unwrap_err();
         assert_eq!(refused.code(), "sandbox_protected_path_exposed");
     }
 }

@@ -11,6 +11,8 @@ mod limits;
 mod plan;
 mod profile;
 mod pump;
+mod raw;
+mod removal;
 mod report;
 mod run;
 mod scratch;

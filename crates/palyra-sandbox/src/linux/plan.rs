@@ -1,12 +1,17 @@
-//! Everything the child will need, prepared before the fork.
+//! Everything the child will need, prepared before it starts.
 //!
-//! The daemon has many threads. Between fork and exec the child may allocate nothing, lock nothing and call nothing that does:
-//! another thread may have held that lock when the fork happened, and in the child nobody will ever release it. So all
-//! strings, arrays and descriptors are made here, by ordinary code, and [`super::child`] only passes them to the kernel.
+//! The daemon has many threads, and the supervisor runs on their memory. It may allocate nothing, lock nothing and call nothing
+//! that does: a lock that another thread holds would be waited for by a process that the lock's owner knows nothing of. So
+//! all strings, arrays and descriptors are made here, by ordinary code, and [`super::child`] only passes them to the kernel.
+//!
+//! INVARIANT (plan outlives supervisor): a [`Plan`] is dropped only after its supervisor was reaped; [`super::sys::Supervisor`]
+//! borrows it to make that so.
 
 use crate::error::SandboxError;
 use libc::{c_char, c_int, rlim_t, sock_filter};
+use std::cell::UnsafeCell;
 use std::ffi::{CString, OsStr};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
@@ -41,7 +46,7 @@ pub(super) fn c_string(text: impl AsRef<OsStr>, what: &str) -> Result<CString, S
 #[derive(Debug)]
 pub(super) enum Program {
     /// This very file, whatever its name leads to by now.
-    File(OwnedFd),
+    File(RawFd),
     /// Whatever is at this path: for scripts, whose interpreter has to open them again by name.
     Path(CString),
 }
@@ -76,7 +81,8 @@ pub(super) struct User {
     pub(super) gid: u32,
 }
 
-/// Everything the child will need.
+/// Everything the child will need. Descriptors are numbers here: the child has its own copies from the moment it starts, and
+/// the daemon closes its own at once ([`Held`]).
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) program: Program,
@@ -84,56 +90,81 @@ pub(super) struct Plan {
     pub(super) env: CStrings,
     pub(super) working_directory: CString,
     /// The child's ends of the three pipes.
-    pub(super) stdio: [OwnedFd; 3],
+    pub(super) stdio: [RawFd; 3],
     /// Where the child tells what it did.
-    pub(super) report: OwnedFd,
+    pub(super) report: RawFd,
     /// Descriptors that the program inherits under the same number.
-    pub(super) inherited: Vec<OwnedFd>,
+    pub(super) inherited: Vec<RawFd>,
     pub(super) rlimits: Vec<(u32, rlim_t)>,
-    /// Steps in a mount namespace of its own; empty: no such namespace.
-    pub(super) mounts: Vec<MountStep>,
+    /// The view of the file tree; `None`: the host's.
+    pub(super) mount_namespace: Option<RawFd>,
     /// Whom to become; `None`: stay who we are.
     pub(super) user: Option<User>,
-    pub(super) fence: Option<Arc<OwnedFd>>,
-    pub(super) files: Option<OwnedFd>,
+    pub(super) fence: Option<RawFd>,
+    pub(super) files: Option<RawFd>,
     pub(super) seccomp: Option<&'static [sock_filter]>,
     /// Files of control groups that the command is written into before anything else.
-    pub(super) control_groups: Vec<OwnedFd>,
+    pub(super) control_groups: Vec<RawFd>,
     /// The daemon's process id, to notice when it is gone already.
     pub(super) parent: i32,
-    /// Descriptors to keep after the fork, ascending.
+    /// Descriptors to keep after the start, ascending.
     pub(super) keep: Vec<RawFd>,
-    /// The command's stack until it is executed.
-    pub(super) stack: Vec<u128>,
+    pub(super) supervisor_stack: Stack,
+    pub(super) command_stack: Stack,
 }
 
-/// Bytes of stack for the few calls between clone and exec.
-const STACK_BYTES: usize = 64 * 1024;
+/// The daemon's copies of a plan's descriptors: closed as soon as the child has its own.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    own: Vec<OwnedFd>,
+    shared: Vec<Arc<OwnedFd>>,
+}
 
-impl Plan {
-    /// A stack for the command.
-    pub(super) fn fresh_stack() -> Vec<u128> {
-        vec![0; STACK_BYTES / size_of::<u128>()]
+impl Held {
+    /// Holds a descriptor until the child has started.
+    pub(super) fn hold(&mut self, fd: OwnedFd) -> RawFd {
+        let number = fd.as_raw_fd();
+        self.own.push(fd);
+        number
     }
 
-    /// Lists the descriptors that survive the fork; call once everything else is in place.
-    pub(super) fn seal(mut self) -> Self {
-        let mut keep: Vec<RawFd> = self.stdio.iter().map(AsRawFd::as_raw_fd).collect();
-        keep.push(self.report.as_raw_fd());
-        keep.extend(self.inherited.iter().map(AsRawFd::as_raw_fd));
-        keep.extend(self.fence.iter().map(|fd| fd.as_raw_fd()));
-        keep.extend(self.files.iter().chain(&self.control_groups).map(AsRawFd::as_raw_fd));
-        if let Program::File(fd) = &self.program {
-            keep.push(fd.as_raw_fd());
-        }
-        keep.extend(self.mounts.iter().filter_map(|step| match step {
-            MountStep::Attach { tree, .. } => Some(tree.as_raw_fd()),
-            MountStep::Tmpfs { .. } | MountStep::Directory(_) | MountStep::File(_) => None,
-        }));
-        keep.sort_unstable();
-        keep.dedup();
-        self.keep = keep;
-        self
+    /// The same for one that others use too.
+    pub(super) fn share(&mut self, fd: Arc<OwnedFd>) -> RawFd {
+        let number = fd.as_raw_fd();
+        self.shared.push(fd);
+        number
+    }
+
+    /// The numbers of all, ascending.
+    pub(super) fn numbers(&self) -> Vec<RawFd> {
+        let shared = self.shared.iter().map(|fd| fd.as_raw_fd());
+        let mut numbers: Vec<RawFd> = self.own.iter().map(AsRawFd::as_raw_fd).chain(shared).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        numbers
+    }
+}
+
+/// Memory for the few calls that a process makes before it executes something or ends.
+#[derive(Debug)]
+pub(super) struct Stack {
+    /// Never read or written through this: only its address is used.
+    memory: Box<[UnsafeCell<MaybeUninit<u128>>]>,
+}
+
+impl Stack {
+    const BYTES: usize = 64 * 1024;
+
+    pub(super) fn new() -> Self {
+        let words = Self::BYTES / size_of::<u128>();
+        let mut memory = Vec::with_capacity(words);
+        memory.resize_with(words, || UnsafeCell::new(MaybeUninit::uninit()));
+        Self { memory: memory.into_boxed_slice() }
+    }
+
+    /// One past its end: stacks grow down. Aligned to 16 bytes, as a `u128` is.
+    pub(super) fn top(&self) -> *mut u8 {
+        self.memory.as_ptr_range().end.cast_mut().cast()
     }
 }
 

@@ -6,7 +6,7 @@
 //! memory nor stop the clock.
 
 use super::plan::{Record, TAG_ENDED, TAG_FAILED};
-use super::sys::Supervisor;
+use super::sys::{self, Supervisor};
 use crate::cancel::CancelSignal;
 use crate::error::SandboxError;
 use crate::outcome::{CapturedStream, LimitHit, OutputSink, OutputStream};
@@ -54,8 +54,8 @@ struct Stream {
     captured: CapturedStream,
 }
 
-struct Pump<'a> {
-    supervisor: &'a mut Supervisor,
+struct Pump<'a, 'plan> {
+    supervisor: &'a mut Supervisor<'plan>,
     streams: [Stream; 2],
     stdin: Option<OwnedFd>,
     input: &'a [u8],
@@ -67,7 +67,7 @@ struct Pump<'a> {
 
 /// Runs until the supervisor is gone.
 pub(super) fn pump(
-    supervisor: &mut Supervisor,
+    supervisor: &mut Supervisor<'_>,
     pipes: Pipes,
     input: &[u8],
     bounds: Bounds,
@@ -89,7 +89,7 @@ pub(super) fn pump(
             ended: None,
         },
         bounds,
-        buffer: vec![0; READ_BYTES],
+        buffer: Vec::with_capacity(READ_BYTES),
     };
     pump.feed();
     pump.run(cancel, sink)?;
@@ -109,7 +109,7 @@ struct Ready {
     late: bool,
 }
 
-impl Pump<'_> {
+impl Pump<'_, '_> {
     fn run(&mut self, cancel: &CancelSignal, sink: &mut dyn OutputSink) -> Result<(), SandboxError> {
         let mut deadline = self.bounds.started + self.bounds.wall_clock;
         loop {
@@ -190,13 +190,14 @@ impl Pump<'_> {
     fn read(&mut self, at: usize, sink: &mut dyn OutputSink) -> bool {
         let stream = &mut self.streams[at];
         let Some(fd) = &stream.fd else { return false };
-        match rustix::io::read(fd, &mut self.buffer[..]) {
+        self.buffer.clear();
+        match rustix::io::read(fd, rustix::buffer::spare_capacity(&mut self.buffer)) {
             Ok(0) | Err(Errno::IO | Errno::BADF) => {
                 stream.fd = None;
                 false
             }
-            Ok(length) => {
-                stream.keep(&self.buffer[..length], self.bounds.max_output, sink);
+            Ok(_) => {
+                stream.keep(&self.buffer, self.bounds.max_output, sink);
                 true
             }
             Err(_) => false,
@@ -214,7 +215,7 @@ impl Pump<'_> {
     fn feed(&mut self) {
         let Some(fd) = &self.stdin else { return };
         while !self.input.is_empty() {
-            match rustix::io::write(fd, self.input) {
+            match sys::write_quietly(fd, self.input) {
                 Ok(written) => self.input = &self.input[written..],
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return,

@@ -1,9 +1,10 @@
 //! One run from beginning to end: check, prepare, start, pump, tell.
 
+use super::cgroup::Seen;
 use super::grants::Roots;
 use super::identity::{self, Identity};
 use super::limits;
-use super::plan::{CStrings, Plan, Program, Record, c_string};
+use super::plan::{CStrings, Held, Plan, Program, Record, c_string};
 use super::pump::{self, Bounds, Pipes, Pumped};
 use super::report;
 use super::sys;
@@ -16,6 +17,7 @@ use crate::policy::{EgressEnforcementMode, ProcessRequest, SandboxProcessRunnerP
 use rustix::fs::{Mode, OFlags};
 use std::ffi::OsString;
 use std::fs;
+use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -31,10 +33,20 @@ pub(super) struct Job<'a> {
     pub(super) identity: Identity,
 }
 
+/// A run that is ready to start.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    pub(super) plan: Plan,
+    pub(super) held: Held,
+    pub(super) pipes: Pipes,
+}
+
 /// What a tier makes of a job: a plan for the child, and how to read the end of it.
 pub(super) trait Backend {
     /// Judges a run that ended: its exit, or that the backend itself failed.
     fn exit(&mut self, status: i32, pumped: &Pumped) -> Result<ProcessExit, SandboxError>;
+    /// What a control group saw.
+    fn seen(&self) -> Seen;
     /// What really held.
     fn enforcement(&self, ended: &Record) -> Enforcement;
 }
@@ -51,12 +63,12 @@ pub(crate) fn run(
     let job = check(policy, executable, request)?;
     match policy.tier {
         SandboxTier::B => {
-            let (mut backend, plan, pipes) = tier_b::prepare(job)?;
-            finish(policy, executable, request, &mut backend, plan, pipes, Watch { started, cancel, sink })
+            let (mut backend, prepared) = tier_b::prepare(job)?;
+            finish(policy, executable, request, &mut backend, prepared, Watch { started, cancel, sink })
         }
         SandboxTier::C => {
-            let (mut backend, plan, pipes) = tier_c::prepare(job)?;
-            finish(policy, executable, request, &mut backend, plan, pipes, Watch { started, cancel, sink })
+            let (mut backend, prepared) = tier_c::prepare(job)?;
+            finish(policy, executable, request, &mut backend, prepared, Watch { started, cancel, sink })
         }
     }
 }
@@ -74,10 +86,14 @@ fn check<'a>(
     }
     let roots = Roots::resolve(policy)?;
     let wanted = &request.working_directory;
-    let working_directory = fs::canonicalize(wanted)
-        .ok()
-        .filter(|path| path.is_dir())
-        .ok_or_else(|| SandboxError::WorkingDirectoryMissing { path: wanted.clone() })?;
+    let working_directory = if *wanted == roots.workspace {
+        roots.workspace.clone()
+    } else {
+        fs::canonicalize(wanted)
+            .ok()
+            .filter(|path| path.is_dir())
+            .ok_or_else(|| SandboxError::WorkingDirectoryMissing { path: wanted.clone() })?
+    };
     if !wanted.is_absolute() || !roots.contain(&working_directory) {
         return Err(SandboxError::WorkingDirectoryOutside { path: wanted.clone() });
     }
@@ -96,6 +112,27 @@ pub(super) fn hold(executable: &ResolvedExecutable) -> Result<OwnedFd, SandboxEr
         return Err(changed());
     }
     Ok(file.into())
+}
+
+/// The content of a program that others may overwrite, read from the very file that was looked at; `None` when it is too
+/// large to copy.
+pub(super) fn content(executable: &ResolvedExecutable) -> Result<Option<Vec<u8>>, SandboxError> {
+    const MOST_COPIED_BYTES: u64 = 64 << 20;
+    let changed = || SandboxError::ExecutableChanged { path: executable.path().to_owned() };
+    if executable.identity().size > MOST_COPIED_BYTES {
+        return Ok(None);
+    }
+    let fd = rustix::fs::open(executable.path(), OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty())
+        .map_err(|_| changed())?;
+    let mut file = fs::File::from(fd);
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).map_err(SandboxError::io("read the program"))?;
+    // After reading: a file that was written to meanwhile shows it in its times.
+    let metadata = file.metadata().map_err(|_| changed())?;
+    if FileIdentity::of(&metadata) != executable.identity() || bytes.len() as u64 != metadata.len() {
+        return Err(changed());
+    }
+    Ok(Some(bytes))
 }
 
 /// The pipes of a run, ours and the child's.
@@ -166,18 +203,17 @@ fn finish(
     executable: &ResolvedExecutable,
     request: &ProcessRequest,
     backend: &mut dyn Backend,
-    plan: Plan,
-    pipes: Pipes,
+    prepared: Prepared,
     watch: Watch<'_>,
 ) -> Result<ProcessOutcome, SandboxError> {
-    let plan = plan.seal();
-    let mut supervisor = sys::fork_supervisor(&plan).map_err(SandboxError::io("start a process"))?;
+    let Prepared { plan, held, pipes } = prepared;
+    let mut supervisor = sys::start_supervisor(&plan).map_err(SandboxError::io("start a process"))?;
+    // While we hold the child's ends of the pipes, no stream ends.
+    drop(held);
     let program = match &plan.program {
         Program::File(_) => executable.path().to_owned(),
         Program::Path(path) => PathBuf::from(path.to_string_lossy().into_owned()),
     };
-    // The child's ends of the pipes live in the plan: while we hold them, no stream ends.
-    drop(plan);
     let bounds = Bounds {
         started: watch.started,
         wall_clock: Duration::from_millis(policy.wall_clock_limit_ms),
@@ -193,7 +229,11 @@ fn finish(
     };
     let ended = pumped.ended.ok_or_else(lost)?;
     let exit = backend.exit(i32::try_from(ended.value).unwrap_or(-1), &pumped)?;
-    let ended_by = pumped.stopped_by.or_else(|| limits::limit_hit(policy, exit, &ended));
+    let seen = backend.seen();
+    let ended_by = pumped.stopped_by;
+    let ended_by =
+        ended_by.or_else(|| seen.limit_hit(exit.success())).or_else(|| limits::limit_hit(policy, exit, &ended));
+    let largest_process = u64::try_from(ended.peak_kib).unwrap_or(0).saturating_mul(1024);
     Ok(ProcessOutcome {
         exit,
         ended_by,
@@ -202,6 +242,6 @@ fn finish(
         stderr: pumped.stderr,
         duration: watch.started.elapsed(),
         cpu_time: Duration::from_micros(u64::try_from(ended.cpu_us).unwrap_or(0)),
-        peak_memory_bytes: u64::try_from(ended.peak_kib).unwrap_or(0).saturating_mul(1024),
+        peak_memory_bytes: seen.peak_bytes.unwrap_or(largest_process),
     })
 }

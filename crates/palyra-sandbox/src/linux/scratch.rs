@@ -1,10 +1,11 @@
 //! A private directory for one Tier B run: its `TMPDIR` and `HOME`. Gone when the run is.
 
 use super::plan::User;
+use super::removal::remove_tree;
 use crate::error::SandboxError;
-use std::fs::{self, DirBuilder, Permissions};
+use std::fs::{self, DirBuilder};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
@@ -48,27 +49,20 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // The command may have made directories that even their owner cannot enter.
-        if fs::remove_dir_all(&self.0).is_err() {
-            open_up(&self.0);
-            let _left_to_the_hosts_own_cleaning = fs::remove_dir_all(&self.0);
+        // Most commands leave nothing in it.
+        if fs::remove_dir(&self.0).is_ok() {
+            return;
         }
-    }
-}
-
-/// Makes every directory below `path` enterable again; symlinks are not followed.
-fn open_up(path: &Path) {
-    let _cannot = fs::set_permissions(path, Permissions::from_mode(0o700));
-    for entry in fs::read_dir(path).into_iter().flatten().filter_map(Result::ok) {
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            open_up(&entry.path());
-        }
+        // What cannot be removed even so is left to the host's own cleaning.
+        let _removed = remove_tree(&self.0);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn it_is_private_and_goes_away() {

@@ -4,10 +4,12 @@
 #![expect(unsafe_code, reason = "system calls that rustix does not wrap")]
 
 use super::child;
-use super::plan::{Plan, User};
-use libc::{c_int, c_long, c_uint};
+use super::plan::{MountStep, Plan, Stack, User};
+use super::raw;
+use libc::{c_int, c_long, c_uint, c_void};
 use std::ffi::CString;
 use std::io;
+use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -70,43 +72,88 @@ fn owned(fd: c_long) -> io::Result<OwnedFd> {
 
 /// The supervisor of one run, as the daemon sees it.
 #[derive(Debug)]
-pub(super) struct Supervisor {
+pub(super) struct Supervisor<'plan> {
     pid: c_int,
     pidfd: OwnedFd,
     reaped: bool,
+    /// What it works with, and on: borrowed until it is reaped.
+    _plan: PhantomData<&'plan Plan>,
 }
 
-/// Forks the supervisor.
-pub(super) fn fork_supervisor(plan: &Plan) -> io::Result<Supervisor> {
-    // SAFETY: sets are plain bits, for which zero is valid; the calls fill them.
-    let (all, mut before): (libc::sigset_t, libc::sigset_t) = unsafe {
-        let mut all = std::mem::zeroed();
-        libc::sigfillset(&raw mut all);
-        (all, std::mem::zeroed())
-    };
+/// Starts the supervisor.
+pub(super) fn start_supervisor(plan: &Plan) -> io::Result<Supervisor<'_>> {
+    let argument = std::ptr::from_ref(plan).cast_mut().cast();
     // No handler of the daemon's may run in the child.
-    // SAFETY: both pointers are to local sets.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before) };
+    let _blocked = BlockedSignals::all();
+    // SAFETY: the stack belongs to the plan and is used for nothing else; `supervise` keeps to its file's rule and reads only the
+    // plan, which outlives it: `Supervisor` borrows it and reaps when dropped.
+    let started = unsafe { spawn(0, &plan.supervisor_stack, child::supervise, argument) }?;
+    Ok(Supervisor { pid: started.0, pidfd: started.1, reaped: false, _plan: PhantomData })
+}
+
+/// Starts a process on this one's memory.
+///
+/// # Safety
+/// As [`raw::spawn`]; nothing else may use the stack while the process lives.
+unsafe fn spawn(
+    flags: c_int,
+    stack: &Stack,
+    entry: extern "C" fn(*mut c_void) -> c_int,
+    argument: *mut c_void,
+) -> io::Result<(c_int, OwnedFd)> {
     let mut pidfd: c_int = -1;
-    let flags = c_long::from(libc::CLONE_PIDFD | libc::SIGCHLD);
-    // SAFETY: without CLONE_VM and with a null stack this is a fork: the child gets a copy of everything and returns 0. It calls
-    // only `supervise`, which never returns and keeps to system calls. The third argument is where the pidfd goes.
-    let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0, &raw mut pidfd, 0, 0) };
-    if pid == 0 {
-        child::supervise(plan);
-    }
-    let error = io::Error::last_os_error();
-    // SAFETY: restores what was saved above.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut()) };
+    let flags = libc::CLONE_VM | libc::CLONE_PIDFD | libc::SIGCHLD | flags;
+    // SAFETY: the caller's promise, and a local int for the descriptor.
+    let pid = unsafe { raw::spawn(flags as usize, stack.top(), entry, argument, &raw mut pidfd) };
     if pid < 0 {
-        return Err(error);
+        return Err(io::Error::from_raw_os_error(-(pid as c_int)));
     }
     // SAFETY: the kernel just gave us this descriptor, and nobody else has it.
-    let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
-    Ok(Supervisor { pid: pid as c_int, pidfd, reaped: false })
+    Ok((pid as c_int, unsafe { OwnedFd::from_raw_fd(pidfd) }))
 }
 
-impl Supervisor {
+/// While this lives, the calling thread takes no signals.
+struct BlockedSignals(libc::sigset_t);
+
+impl BlockedSignals {
+    fn all() -> Self {
+        // SAFETY: sets are plain bits, for which zero is valid; the calls get pointers to local sets.
+        unsafe {
+            let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = (std::mem::zeroed(), std::mem::zeroed());
+            libc::sigfillset(&raw mut all);
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+            Self(before)
+        }
+    }
+}
+
+impl Drop for BlockedSignals {
+    fn drop(&mut self) {
+        // SAFETY: restores what was saved.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, std::ptr::null_mut()) };
+    }
+}
+
+/// Writes to a pipe. One that nobody reads any more gives an error, never the signal that would end a daemon that does not
+/// ignore it.
+pub(super) fn write_quietly(pipe: &OwnedFd, bytes: &[u8]) -> Result<usize, rustix::io::Errno> {
+    let blocked = BlockedSignals::all();
+    let result = rustix::io::write(pipe, bytes);
+    if result == Err(rustix::io::Errno::PIPE) {
+        let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: the set is plain bits, for which zero is valid; all pointers are to locals or null. Takes the signal that
+        // this thread was just sent, before it is let through again.
+        unsafe {
+            let mut set: libc::sigset_t = std::mem::zeroed();
+            libc::sigaddset(&raw mut set, libc::SIGPIPE);
+            libc::sigtimedwait(&raw const set, std::ptr::null_mut(), &raw const now);
+        }
+    }
+    drop(blocked);
+    result
+}
+
+impl Supervisor<'_> {
     /// Becomes readable when the supervisor is gone.
     pub(super) fn pidfd(&self) -> &OwnedFd {
         &self.pidfd
@@ -114,37 +161,89 @@ impl Supervisor {
 
     /// Asks it to end the run.
     pub(super) fn stop(&self) {
-        self.signal(super::plan::STOP_SIGNAL);
+        signal(&self.pidfd, super::plan::STOP_SIGNAL);
     }
 
     /// Ends it without asking; whatever it supervised is then on its own.
     pub(super) fn kill(&self) {
-        self.signal(libc::SIGKILL);
-    }
-
-    fn signal(&self, signal: c_int) {
-        let info = std::ptr::null::<libc::siginfo_t>();
-        // SAFETY: numbers and a null pointer. A supervisor that is gone needs no signal.
-        unsafe { libc::syscall(libc::SYS_pidfd_send_signal, self.pidfd.as_raw_fd(), signal, info, 0) };
+        signal(&self.pidfd, libc::SIGKILL);
     }
 
     /// Takes it off the process table; returns at once only if it is gone already.
     pub(super) fn reap(&mut self) {
-        // SAFETY: waits for our own child; no status is wanted.
-        while unsafe { libc::waitpid(self.pid, std::ptr::null_mut(), 0) } == -1
-            && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
-        {}
+        reap(self.pid);
         self.reaped = true;
     }
 }
 
-impl Drop for Supervisor {
+impl Drop for Supervisor<'_> {
     fn drop(&mut self) {
         if !self.reaped {
-            // An error path: the run must not outlive the call.
+            // An error path: the run must not outlive the call, nor the supervisor its plan.
             self.stop();
             self.reap();
         }
+    }
+}
+
+fn signal(pidfd: &OwnedFd, signal: c_int) {
+    let info = std::ptr::null::<libc::siginfo_t>();
+    // SAFETY: numbers and a null pointer. A process that is gone needs no signal.
+    unsafe { libc::syscall(libc::SYS_pidfd_send_signal, pidfd.as_raw_fd(), signal, info, 0) };
+}
+
+fn reap(pid: c_int) {
+    // SAFETY: waits for our own child; no status is wanted.
+    while unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) } == -1
+        && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
+    {}
+}
+
+/// What a process that only holds a namespace open is given.
+struct HolderTask<'a> {
+    steps: &'a [MountStep],
+    /// Where it tells whether it succeeded.
+    report: c_int,
+}
+
+/// Makes a mount namespace with these steps done in it, and keeps it by its descriptor alone.
+pub(super) fn mount_namespace(steps: &[MountStep]) -> io::Result<OwnedFd> {
+    let (answer, report) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    let stack = Stack::new();
+    let task = HolderTask { steps, report: report.as_raw_fd() };
+    let argument = std::ptr::from_ref(&task).cast_mut().cast();
+    let blocked = BlockedSignals::all();
+    // SAFETY: the stack and the task outlive the process, which is reaped below on every path.
+    let (pid, pidfd) = unsafe { spawn(0, &stack, hold_mounts, argument) }?;
+    drop(blocked);
+    drop(report);
+    let mut errno = [0u8; 4];
+    let namespace = match rustix::io::read(&answer, &mut errno) {
+        Ok(4) if i32::from_ne_bytes(errno) == 0 => {
+            std::fs::File::open(format!("/proc/{pid}/ns/mnt")).map(OwnedFd::from)
+        }
+        Ok(4) => Err(io::Error::from_raw_os_error(i32::from_ne_bytes(errno))),
+        Ok(_) => Err(io::ErrorKind::UnexpectedEof.into()),
+        Err(error) => Err(error.into()),
+    };
+    signal(&pidfd, libc::SIGKILL);
+    reap(pid);
+    namespace
+}
+
+extern "C" fn hold_mounts(argument: *mut c_void) -> c_int {
+    // SAFETY: `mount_namespace` passes a pointer to a live task.
+    let task = unsafe { &*argument.cast::<HolderTask<'_>>() };
+    let errno: c_int = child::build_mounts(task.steps).err().unwrap_or(0);
+    // SAFETY: a live int of four bytes.
+    unsafe { raw::call!(libc::SYS_write, task.report, &raw const errno, 4) };
+    wait_to_be_killed()
+}
+
+fn wait_to_be_killed() -> ! {
+    loop {
+        // SAFETY: all pointers are null and no descriptors are given: waits for a signal; SIGKILL is the one that comes.
+        unsafe { raw::call!(libc::SYS_ppoll, 0, 0, 0, 0, 8) };
     }
 }
 
@@ -214,30 +313,23 @@ fn set_attributes(tree: &OwnedFd, set: u64, user_namespace: Option<&OwnedFd>) ->
 
 /// A user namespace whose only purpose is to be a table: `disk` on the left, `sandbox` on the right.
 pub(super) fn mapping_namespace(disk: User, sandbox: User) -> io::Result<OwnedFd> {
+    let stack = Stack::new();
+    let blocked = BlockedSignals::all();
     // A process has to live in the namespace while its table is written: one that only waits to be killed.
-    let mut pidfd: c_int = -1;
-    let flags = c_long::from(libc::CLONE_NEWUSER | libc::CLONE_PIDFD | libc::SIGCHLD);
-    // SAFETY: a fork, as in `fork_supervisor`; the child makes one harmless call in a loop and never returns.
-    let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0, &raw mut pidfd, 0, 0) };
-    if pid == 0 {
-        loop {
-            // SAFETY: waits for a signal; SIGKILL is the one that comes.
-            unsafe { libc::pause() };
-        }
-    }
-    if pid < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: a fresh descriptor that nobody else has.
-    let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
-    let mut holder = Supervisor { pid: pid as c_int, pidfd, reaped: false };
+    // SAFETY: the stack outlives the process, which is reaped below; it is given nothing.
+    let (pid, pidfd) = unsafe { spawn(libc::CLONE_NEWUSER, &stack, hold_table, std::ptr::null_mut()) }?;
+    drop(blocked);
     let namespace = write_maps(pid, disk, sandbox);
-    holder.kill();
-    holder.reap();
+    signal(&pidfd, libc::SIGKILL);
+    reap(pid);
     namespace
 }
 
-fn write_maps(pid: c_long, disk: User, sandbox: User) -> io::Result<OwnedFd> {
+extern "C" fn hold_table(_nothing: *mut c_void) -> c_int {
+    wait_to_be_killed()
+}
+
+fn write_maps(pid: c_int, disk: User, sandbox: User) -> io::Result<OwnedFd> {
     std::fs::write(format!("/proc/{pid}/uid_map"), map_text(disk.uid, sandbox.uid))?;
     std::fs::write(format!("/proc/{pid}/gid_map"), map_text(disk.gid, sandbox.gid))?;
     Ok(std::fs::File::open(format!("/proc/{pid}/ns/user"))?.into())

@@ -4,17 +4,18 @@
 //! environment (it stays visible inside as process 1) and no descriptors but those named to it.
 
 use super::bwrap::{self, Blueprint, Bubblewrap, Descriptors};
+use super::cgroup::{Group, Limits, Seen};
 use super::landlock;
 use super::limits;
-use super::plan::{CStrings, Plan, Program, Record, Step, c_string};
-use super::pump::{Pipes, Pumped};
+use super::plan::{CStrings, Held, Plan, Program, Record, Stack, Step, c_string};
+use super::pump::Pumped;
 use super::report::Done;
-use super::run::{self, Backend, Job, PipePairs};
+use super::run::{self, Backend, Job, PipePairs, Prepared};
 use super::seccomp;
 use crate::environment;
 use crate::error::SandboxError;
 use crate::outcome::{Enforcement, Layer, ProcessExit};
-use crate::policy::{EgressEnforcementMode, SandboxTier};
+use crate::policy::{EgressEnforcementMode, SandboxProcessRunnerPolicy, SandboxTier};
 use rustix::fs::MemfdFlags;
 use std::ffi::OsString;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -23,6 +24,8 @@ use std::path::Path;
 
 /// Where temporary files and the home directory are, inside.
 const TEMPORARY: &str = "/tmp";
+/// Bubblewrap itself: its monitor, and process 1 inside.
+const BWRAP_PROCESSES: u64 = 2;
 
 /// One Tier C run.
 #[derive(Debug)]
@@ -34,72 +37,113 @@ pub(super) struct TierC {
     guarded: usize,
     egress: EgressEnforcementMode,
     memory_limit: u64,
+    group: Option<(Group, Limits)>,
 }
 
 /// Prepares a run.
-pub(super) fn prepare(job: Job<'_>) -> Result<(TierC, Plan, Pipes), SandboxError> {
-    let Job { policy, executable, request, roots, working_directory, identity } = job;
+pub(super) fn prepare(job: Job<'_>) -> Result<(TierC, Prepared), SandboxError> {
     let bubblewrap = bwrap::find()?;
-    // Checks that the file is still the one that was looked at; inside, it is read-only.
+    let handover = hand_over(&job, &bubblewrap)?;
+    let Job { policy, identity, .. } = job;
+    let group = Confinement::create(policy)?;
+    let mut held = Held::default();
+    let PipePairs { ours, stdio, report } = run::pipes()?;
+    let mut plan = Plan {
+        program: Program::Path(c_string(&bubblewrap.path, "bubblewrap")?),
+        argv: handover.argv,
+        env: CStrings::new(Vec::new()),
+        working_directory: c_string("/", "the working directory")?,
+        stdio: stdio.map(|fd| held.hold(fd)),
+        report: held.hold(report),
+        inherited: handover.inherited.into_iter().map(|fd| held.hold(fd)).collect(),
+        rlimits: limits::rlimits(policy),
+        mount_namespace: identity.mount_namespace.map(|fd| held.share(fd)),
+        user: identity.user,
+        fence: landlock::fence()?.map(|fd| held.share(fd)),
+        // Landlock forbids every mount, and bubblewrap is made of mounts.
+        files: None,
+        // Likewise: bubblewrap installs the filter when it has finished.
+        seccomp: None,
+        control_groups: group.entrances.into_iter().map(|fd| held.hold(fd)).collect(),
+        parent: i32::try_from(std::process::id()).unwrap_or(0),
+        keep: Vec::new(),
+        supervisor_stack: Stack::new(),
+        command_stack: Stack::new(),
+    };
+    plan.keep = held.numbers();
+    let backend = TierC {
+        status: handover.status,
+        uid: identity.uid,
+        mapped: identity.mapped,
+        guarded: handover.guarded,
+        egress: policy.egress,
+        memory_limit: policy.memory_limit_bytes,
+        bubblewrap,
+        group: group.group,
+    };
+    Ok((backend, Prepared { plan, held, pipes: ours }))
+}
+
+/// The control group of a run, if the host has one to give, and the way in.
+struct Confinement {
+    group: Option<(Group, Limits)>,
+    entrances: Vec<OwnedFd>,
+}
+
+impl Confinement {
+    fn create(policy: &SandboxProcessRunnerPolicy) -> Result<Self, SandboxError> {
+        let processes = policy.max_processes.saturating_add(BWRAP_PROCESSES);
+        let limits = Limits { memory_bytes: policy.memory_limit_bytes, processes };
+        let Some(group) = Group::create(limits)? else {
+            return Ok(Self { group: None, entrances: Vec::new() });
+        };
+        let unavailable = |source| SandboxError::LayerUnavailable { layer: "cgroup", source };
+        let entrances = group.entrances().map_err(unavailable)?;
+        Ok(Self { group: Some((group, limits)), entrances })
+    }
+}
+
+/// What bubblewrap is given.
+struct Handover {
+    argv: CStrings,
+    inherited: Vec<OwnedFd>,
+    /// Where it tells how the command ended.
+    status: OwnedFd,
+    guarded: usize,
+}
+
+fn hand_over(job: &Job<'_>, bubblewrap: &Bubblewrap) -> Result<Handover, SandboxError> {
+    let Job { policy, executable, request, roots, working_directory, identity } = job;
+    // Checks that the file is still the one that was looked at.
     drop(run::hold(executable)?);
     let environment = environment::compose(policy, &request.env, Path::new(TEMPORARY))?;
     let (status, status_write) = run::pipe()?;
     rustix::io::ioctl_fionbio(&status, true)
         .map_err(|e| SandboxError::Io { action: "prepare a pipe", source: e.into() })?;
-    let gid = identity.user.map_or_else(|| rustix::process::getegid().as_raw(), |user| user.gid);
-    let (users, groups) = bwrap::passwd(identity.uid(), gid, Path::new(TEMPORARY));
     let filter = sealed(&seccomp::filter_bytes(SandboxTier::C))?;
-    let mut files = bwrap::etc_files(&roots);
+    let gid = identity.user.map_or_else(|| rustix::process::getegid().as_raw(), |user| user.gid);
+    let (users, groups) = bwrap::passwd(identity.uid, gid, Path::new(TEMPORARY));
+    let mut files = bwrap::etc_files(roots);
     files.push((sealed(users.as_bytes())?, "/etc/passwd"));
     files.push((sealed(groups.as_bytes())?, "/etc/group"));
     let file_numbers: Vec<_> = files.iter().map(|(fd, target)| (fd.as_raw_fd(), *target)).collect();
-    let guarded = bwrap::guards(&roots);
-    let descriptors =
-        Descriptors { seccomp: filter.as_raw_fd(), status: status_write.as_raw_fd(), files: &file_numbers };
-    let blueprint = Blueprint {
-        policy,
-        roots: &roots,
-        executable,
-        working_directory: &working_directory,
-        environment: &environment,
-        descriptors,
+    let writable = roots.writable().any(|root| executable.path().starts_with(root));
+    let content = if writable { run::content(executable)? } else { None };
+    let content = content.map(|bytes| sealed(&bytes)).transpose()?;
+    let descriptors = Descriptors {
+        seccomp: filter.as_raw_fd(),
+        status: status_write.as_raw_fd(),
+        files: &file_numbers,
+        program: content.as_ref().map(AsRawFd::as_raw_fd),
     };
+    let guarded = bwrap::guards(roots);
+    let environment = &environment;
+    let blueprint = Blueprint { policy, roots, executable, working_directory, environment, descriptors };
     let words = sealed(&nul_separated(&bwrap::arguments(&blueprint, &guarded))?)?;
-    let argv = command_line(&bubblewrap, &words, executable.called(), &request.argv)?;
+    let argv = command_line(bubblewrap, &words, executable.called(), &request.argv)?;
     let mut inherited = vec![filter, status_write, words];
-    inherited.extend(files.into_iter().map(|(fd, _)| fd));
-    let PipePairs { ours, stdio, report } = run::pipes()?;
-    let backend = TierC {
-        status,
-        uid: identity.uid(),
-        mapped: identity.mapped.len(),
-        guarded: guarded.len(),
-        egress: policy.egress,
-        memory_limit: policy.memory_limit_bytes,
-        bubblewrap: bubblewrap.clone(),
-    };
-    let plan = Plan {
-        program: Program::Path(c_string(&bubblewrap.path, "bubblewrap")?),
-        argv,
-        env: CStrings::new(Vec::new()),
-        working_directory: c_string("/", "the working directory")?,
-        stdio,
-        report,
-        inherited,
-        rlimits: limits::rlimits(policy),
-        mounts: identity.mounts,
-        user: identity.user,
-        fence: landlock::fence()?,
-        // Landlock forbids every mount, and bubblewrap is made of mounts.
-        files: None,
-        // Likewise: bubblewrap installs the filter when it has finished.
-        seccomp: None,
-        control_groups: Vec::new(),
-        parent: i32::try_from(std::process::id()).unwrap_or(0),
-        keep: Vec::new(),
-        stack: Plan::fresh_stack(),
-    };
-    Ok((backend, plan, ours))
+    inherited.extend(files.into_iter().map(|(fd, _)| fd).chain(content));
+    Ok(Handover { argv, inherited, status, guarded: guarded.len() })
 }
 
 /// `bwrap --args FD -- PROGRAM ARGUMENT…`: the program by the path it was found at.
@@ -153,18 +197,18 @@ impl TierC {
     }
 }
 
-impl Backend for TierC {
-    fn exit(&mut self, status: i32, pumped: &Pumped) -> Result<ProcessExit, SandboxError> {
-        if pumped.stopped_by.is_none() && bwrap::reported_exit(&self.status_text()).is_none() {
-            return Err(blocked(&String::from_utf8_lossy(&pumped.stderr.bytes)));
-        }
-        Ok(limits::exit_through_init(status))
-    }
-
-    fn enforcement(&self, ended: &Record) -> Enforcement {
-        let done = Done::of(ended);
+impl TierC {
+    /// The walls that stand because bubblewrap reported that it started the command: it builds all of them or nothing.
+    fn built_by_bubblewrap(&self) -> Vec<Layer> {
         let (major, minor) = self.bubblewrap.version;
-        let mut layers = vec![
+        let network = if bwrap::shares_network(self.egress) {
+            let loud = "THE HOST'S NETWORK IS SHARED: the process can reach every host this machine can";
+            Layer::missing("network_namespace", loud)
+        } else {
+            Layer::applied("network_namespace", "own, with nothing but a loopback device: no network")
+        };
+        vec![
+            network,
             Layer::applied("bubblewrap", format!("{} {major}.{minor}", self.bubblewrap.path.display())),
             Layer::applied("user_namespace", "own; creating further ones is disabled"),
             Layer::applied(
@@ -181,6 +225,26 @@ impl Backend for TierC {
                 format!("{} existing path(s) of the workspace kept from change", self.guarded),
             ),
             Layer::applied("seccomp", "deny-list of tier c"),
+        ]
+    }
+}
+
+impl Backend for TierC {
+    fn exit(&mut self, status: i32, pumped: &Pumped) -> Result<ProcessExit, SandboxError> {
+        if pumped.stopped_by.is_none() && bwrap::reported_exit(&self.status_text()).is_none() {
+            return Err(blocked(&String::from_utf8_lossy(&pumped.stderr.bytes)));
+        }
+        Ok(limits::exit_through_init(status))
+    }
+
+    fn seen(&self) -> Seen {
+        self.group.as_ref().map(|(group, _)| group.seen()).unwrap_or_default()
+    }
+
+    fn enforcement(&self, ended: &Record) -> Enforcement {
+        let done = Done::of(ended);
+        let mut layers = self.built_by_bubblewrap();
+        layers.extend([
             done.layer(Step::NoNewPrivileges, "no_new_privileges", "set-id programs give nothing", "not set"),
             done.layer(Step::User, "user", format!("dropped from root to uid {}", self.uid), "the daemon's own user"),
             done.layer(
@@ -204,18 +268,22 @@ impl Backend for TierC {
                 ),
                 "not set",
             ),
-            Layer::missing("cgroup", "memory and processes are limited per process and user, not for the tree"),
-        ];
-        layers.push(if bwrap::shares_network(self.egress) {
-            Layer::missing(
-                "network_namespace",
-                "THE HOST'S NETWORK IS SHARED: the process can reach every host this machine can",
-            )
-        } else {
-            Layer::applied("network_namespace", "own, with nothing but a loopback device: no network")
-        });
+            match &self.group {
+                Some((group, limits)) => {
+                    done.layer(Step::ControlGroup, "cgroup", group.describe(*limits), "not entered")
+                }
+                None => Layer::missing(
+                    "cgroup",
+                    format!("{}: memory and processes are limited per process and user", no_group_reason()),
+                ),
+            },
+        ]);
         Enforcement { tier: SandboxTier::C, backend: "bubblewrap", layers, egress: self.egress, uid: self.uid }
     }
+}
+
+fn no_group_reason() -> &'static str {
+    super::cgroup::Location::find().err().unwrap_or("none was made")
 }
 
 /// Bubblewrap ended before it started the command.

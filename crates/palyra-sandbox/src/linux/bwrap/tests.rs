@@ -13,7 +13,7 @@ fn words(policy: &SandboxProcessRunnerPolicy) -> String {
         executable: &executable,
         working_directory: &roots.workspace,
         environment: &BTreeMap::from([("A".into(), "b c".into())]),
-        descriptors: Descriptors { seccomp: 10, status: 11, files: &[(12, "/etc/passwd")] },
+        descriptors: Descriptors { seccomp: 10, status: 11, files: &[(12, "/etc/passwd")], program: None },
     };
     let words = arguments(&blueprint, &guards(&roots));
     words.iter().map(|w| w.to_str().unwrap()).collect::<Vec<_>>().join("|")
