@@ -51,6 +51,7 @@ fn main() -> ExitCode {
     let started = std::time::Instant::now();
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
+        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
         .with_env_filter(tracing_subscriber::EnvFilter::try_from_env("PALYRA_LOG").unwrap_or_else(|_| "info".into()))
         .init();
     let result = match serve::Setup::new(args.state_dir, args.config, args.workspace) {

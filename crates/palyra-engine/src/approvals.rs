@@ -8,7 +8,7 @@ use palyra_policy::{PolicyAction, PolicyRequestContext, PolicyResource};
 use palyra_protocol::approval::MAX_WINDOW_MS;
 use palyra_protocol::{
     ApprovalDecision, ApprovalId, ApprovalRecord, ApprovalResolution, ApprovalScope, ApprovalState, GrantId,
-    GrantMatcher, GrantRecord, MatchKey, PrincipalKind, Problem, Timestamp,
+    GrantMatcher, GrantRecord, JournalEvent, MatchKey, PrincipalKind, Problem, Timestamp,
 };
 use std::time::Duration;
 use tokio::sync::broadcast;
@@ -74,7 +74,18 @@ impl Engine {
     /// The peer may not answer, the question has ended, or the answer is wider than what was shown.
     pub async fn decide_approval(&self, peer: &VerifiedPeer, answer: Answer) -> Result<ApprovalRecord, EngineError> {
         let asked = self.journal().approval(&answer.approval_id).await?;
-        self.may_answer(peer, &asked)?;
+        if let Err(refusal) = self.may_answer(peer, &asked) {
+            // An attempt to approve what one may not is worth knowing about.
+            self.journal()
+                .note(&JournalEvent::AccessRefused {
+                    by: peer.effective().clone(),
+                    action: PolicyAction::ApprovalDecide.as_str().to_owned(),
+                    resource: asked.approval_id.to_string(),
+                    problem: refusal.problem.clone(),
+                })
+                .await?;
+            return Err(refusal);
+        }
         if asked.state != ApprovalState::Pending {
             return Err(JournalError::AlreadyResolved { state: asked.state }.into());
         }

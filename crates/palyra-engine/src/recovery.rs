@@ -5,7 +5,7 @@
 
 use crate::clear::Cleared;
 use crate::engine::Engine;
-use crate::error::EngineError;
+use crate::error::{EngineError, ErrorKind};
 use crate::resolve::ResolvedCall;
 use crate::tool_flow::Ending;
 use palyra_journal::CallView;
@@ -60,7 +60,13 @@ impl Engine {
 
     async fn resume(&self, view: CallView) -> Result<(), EngineError> {
         let approval = self.journal().approval_of_call(&view.call_id).await?;
-        let proposal = proposal_of(view.record);
+        let Some(record) = view.record else {
+            return Err(EngineError::new(
+                ErrorKind::Internal,
+                Problem::plain("internal", format!("the proposal of `{}` is not in the journal", view.call_id)),
+            ));
+        };
+        let proposal = proposal_of(record);
         let resolved = self.resolver().resolve(view.call_id.clone(), &proposal);
         let resolved = match resolved {
             Ok(resolved) if resolved.call.digest() == view.digest => resolved,

@@ -40,9 +40,10 @@ impl From<FileError> for Refusal {
 
 impl From<SandboxError> for Refusal {
     fn from(error: SandboxError) -> Self {
-        let state = match error.fault() {
-            Fault::Policy => CallState::Denied,
-            Fault::Caller | Fault::Host => CallState::Rejected,
+        let state = match (&error, error.fault()) {
+            (SandboxError::ArgumentOutside { .. } | SandboxError::WorkingDirectoryOutside { .. }, _)
+            | (_, Fault::Policy) => CallState::Denied,
+            (_, Fault::Caller | Fault::Host) => CallState::Rejected,
         };
         Self { state, problem: sandbox_problem(&error) }
     }

@@ -15,11 +15,10 @@ use crate::error::{EngineError, ErrorKind};
 use crate::live::{CallUpdate, LiveCall};
 use crate::permit::Permit;
 use crate::resolve::Refusal;
-use palyra_journal::Recorded;
+use palyra_journal::{Recorded, RefusedCall};
 use palyra_policy::{PolicyAction, PolicyRequestContext, PolicyResource};
 use palyra_protocol::{
-    CallId, CallState, Digest, IdempotencyKey, JournalEvent, Origin, Problem, RunId, SessionId, ToolOutcome,
-    ToolProposal,
+    CallId, CallState, Digest, IdempotencyKey, Origin, Problem, RunId, SessionId, ToolOutcome, ToolProposal,
 };
 use std::sync::Arc;
 use tokio::sync::{broadcast, oneshot};
@@ -117,23 +116,15 @@ impl Engine {
         refusal: Refusal,
     ) -> Result<ToolOutcome, EngineError> {
         let Refusal { state, problem } = refusal;
-        let event = JournalEvent::ToolRejected {
+        let refused = RefusedCall {
             call_id: id.clone(),
             tool: proposal.tool.chars().take(128).filter(|c| !c.is_control()).collect(),
             input_sha256: Digest::of(&proposal.input),
-            origin: Box::new(proposal.origin.clone()),
+            origin: proposal.origin.clone(),
             state,
-            problem: problem.clone(),
+            problem,
         };
-        self.journal().note(&event).await?;
-        Ok(ToolOutcome {
-            call_id: id.clone(),
-            state,
-            output: None,
-            problem: Some(problem),
-            attestation: None,
-            ended_at: self.clock().now(),
-        })
+        Ok(self.journal().refuse_call(refused).await?)
     }
 
     /// Tells the followers how a call ended and lets it go.
@@ -241,7 +232,7 @@ impl Engine {
         Ok(CallUpdate {
             call_id: view.call_id,
             state: view.state,
-            tool: view.tool.to_string(),
+            tool: view.tool,
             session: view.session,
             run: view.run,
             decision: None,

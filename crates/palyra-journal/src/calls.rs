@@ -6,8 +6,8 @@ use crate::recorded::Recorded;
 use crate::store::JournalStore;
 use crate::writer::{PreparedEvent, Transaction, digest};
 use palyra_protocol::{
-    ApprovalId, ApprovalRecord, Authority, CallId, CallRecord, CallState, Digest, IdempotencyKey, JournalEvent,
-    Principal, Problem, RunId, SessionId, ToolAttestation, ToolDecision, ToolName, ToolOutcome,
+    ApprovalId, ApprovalRecord, Authority, CallId, CallRecord, CallState, Digest, IdempotencyKey, JournalEvent, Origin,
+    Principal, Problem, RunId, SessionId, ToolAttestation, ToolDecision, ToolOutcome,
 };
 use rusqlite::{Connection, OptionalExtension, Row};
 
@@ -214,6 +214,42 @@ impl JournalStore {
         .await
     }
 
+    /// Records a proposal that never became a call.
+    ///
+    /// # Errors
+    /// Nothing was recorded.
+    pub async fn refuse_call(&self, refused: RefusedCall) -> Result<ToolOutcome, JournalError> {
+        let RefusedCall { call_id, tool, input_sha256, origin, state, problem } = refused;
+        let event = JournalEvent::ToolRejected {
+            call_id: call_id.clone(),
+            tool: tool.clone(),
+            input_sha256,
+            origin: Box::new(origin.clone()),
+            state,
+            problem,
+        };
+        let prepared = PreparedEvent::new(&event)?;
+        let ended_at = self
+            .write(move |tx| {
+                let seq = tx.append(&prepared)?;
+                let row = CallRow {
+                    call_id: &call_id,
+                    origin: &origin,
+                    tool: &tool,
+                    digest: &input_sha256,
+                    key: None,
+                    state,
+                    opened: seq,
+                    ended: Some(seq),
+                };
+                insert(tx, &row)?;
+                Ok(tx.now)
+            })
+            .await?;
+        outcome_of(event, ended_at)
+            .ok_or_else(|| JournalError::Event { reason: "a refused call has no outcome".to_owned() })
+    }
+
     /// A call and where it stands.
     ///
     /// # Errors
@@ -229,9 +265,8 @@ impl JournalStore {
     /// They cannot be read.
     pub async fn open_calls(&self) -> Result<Vec<CallView>, JournalError> {
         self.read(|c| {
-            let mut statement = c.prepare_cached(
-                "SELECT call_id FROM calls WHERE state IN ('awaiting_approval', 'approved', 'executing')",
-            )?;
+            let mut statement =
+                c.prepare_cached("SELECT call_id FROM calls WHERE ended_seq IS NULL ORDER BY opened_seq")?;
             let ids: Vec<String> = statement.query_map([], |r| r.get(0))?.collect::<Result<_, _>>()?;
             ids.iter().map(|id| view(c, &parse(id)?)).collect()
         })
@@ -252,6 +287,23 @@ impl JournalStore {
     }
 }
 
+/// A proposal that never became a call.
+#[derive(Debug)]
+pub struct RefusedCall {
+    /// Its id.
+    pub call_id: CallId,
+    /// The tool's name as it was sent, cut to a printable excerpt.
+    pub tool: String,
+    /// SHA-256 of the input as it was sent.
+    pub input_sha256: Digest,
+    /// Who asked, from where.
+    pub origin: Origin,
+    /// `rejected` or `denied`.
+    pub state: CallState,
+    /// Why.
+    pub problem: Problem,
+}
+
 /// A call as the journal knows it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CallView {
@@ -263,14 +315,14 @@ pub struct CallView {
     pub session: SessionId,
     /// Its run.
     pub run: RunId,
-    /// The tool.
-    pub tool: ToolName,
+    /// The tool, as it was named.
+    pub tool: String,
     /// What it would do.
     pub digest: Digest,
     /// Where it stands.
     pub state: CallState,
-    /// The proposal as it was recorded.
-    pub record: CallRecord,
+    /// The proposal as it was recorded; absent for one that never became a call.
+    pub record: Option<CallRecord>,
     /// How it ended, if it has.
     pub outcome: Option<ToolOutcome>,
 }
@@ -328,40 +380,51 @@ fn open_as(
     let opened = tx.append(&events.proposed)?;
     tx.append(&events.decided)?;
     let last = tx.append(follow_up)?;
-    insert(tx, call, state, opened, state.is_terminal().then_some(last))
+    insert(
+        tx,
+        &CallRow {
+            call_id: &call.call_id,
+            origin: &call.origin,
+            tool: call.tool.as_str(),
+            digest: &call.digest,
+            key: call.idempotency_key.as_ref(),
+            state,
+            opened,
+            ended: state.is_terminal().then_some(last),
+        },
+    )
 }
 
-fn insert(
-    tx: &Transaction<'_>,
-    call: &CallRecord,
+/// What the projection keeps of a call.
+struct CallRow<'a> {
+    call_id: &'a CallId,
+    origin: &'a Origin,
+    tool: &'a str,
+    digest: &'a Digest,
+    key: Option<&'a IdempotencyKey>,
     state: CallState,
     opened: u64,
     ended: Option<u64>,
-) -> Result<(), JournalError> {
-    let origin = &call.origin;
+}
+
+fn insert(tx: &Transaction<'_>, row: &CallRow<'_>) -> Result<(), JournalError> {
     tx.connection
         .prepare_cached(
             "INSERT INTO calls (call_id, principal, session, run, tool, digest, key, state, opened_seq, ended_seq)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
         )?
         .execute(rusqlite::params![
-            call.call_id.as_str(),
-            origin.principal.to_string(),
-            origin.session.as_str(),
-            origin.run.as_str(),
-            call.tool.as_str(),
-            call.digest.as_bytes(),
-            call.idempotency_key.as_ref().map(IdempotencyKey::as_str),
-            state.as_str(),
-            opened,
-            ended,
+            row.call_id.as_str(),
+            row.origin.principal.to_string(),
+            row.origin.session.as_str(),
+            row.origin.run.as_str(),
+            row.tool,
+            row.digest.as_bytes(),
+            row.key.map(IdempotencyKey::as_str),
+            row.state.as_str(),
+            row.opened,
+            row.ended,
         ])?;
-    tx.connection
-        .prepare_cached(
-            "INSERT INTO sessions (principal, session, first_at, last_at, calls) VALUES (?1, ?2, ?3, ?3, 1)
-             ON CONFLICT DO UPDATE SET last_at = ?3, calls = calls + 1",
-        )?
-        .execute((origin.principal.to_string(), origin.session.as_str(), tx.now.unix_ms()))?;
     Ok(())
 }
 
@@ -433,33 +496,57 @@ fn by_key(connection: &Connection, principal: &str, key: &str) -> Result<Option<
 
 fn view(connection: &Connection, call_id: &CallId) -> Result<CallView, JournalError> {
     let row = connection
-        .prepare_cached("SELECT digest, state, opened_seq, ended_seq FROM calls WHERE call_id = ?1")?
-        .query_row([call_id.as_str()], |r: &Row<'_>| {
-            Ok((r.get::<_, [u8; 32]>(0)?, r.get::<_, String>(1)?, r.get::<_, u64>(2)?, r.get::<_, Option<u64>>(3)?))
-        })
+        .prepare_cached(
+            "SELECT principal, session, run, tool, digest, state, opened_seq, ended_seq FROM calls WHERE call_id = ?1",
+        )?
+        .query_row([call_id.as_str()], columns)
         .optional()?
         .ok_or_else(|| JournalError::NotFound { what: "call", id: call_id.to_string() })?;
-    let (bytes, state, opened, ended) = row;
-    let (JournalEvent::ToolProposed { call: record }, _) = crate::events::event_at(connection, opened)? else {
-        return Err(unreadable("the opening of a call"));
-    };
-    let outcome = match ended {
+    let outcome = match row.ended {
         Some(seq) => {
             let (event, at) = crate::events::event_at(connection, seq)?;
             outcome_of(event, at)
         }
         None => None,
     };
+    let record = match crate::events::event_at(connection, row.opened)?.0 {
+        JournalEvent::ToolProposed { call } => Some(*call),
+        _ => None,
+    };
     Ok(CallView {
         call_id: call_id.clone(),
-        principal: record.origin.principal.clone(),
-        session: record.origin.session.clone(),
-        run: record.origin.run.clone(),
-        tool: record.tool.clone(),
-        digest: digest(bytes),
-        state: CallState::parse(&state).ok_or_else(|| unreadable(&state))?,
-        record: *record,
+        principal: row.principal.parse().map_err(|_| unreadable(&row.principal))?,
+        session: row.session.parse().map_err(|_| unreadable(&row.session))?,
+        run: row.run.parse().map_err(|_| unreadable(&row.run))?,
+        tool: row.tool,
+        digest: digest(row.digest),
+        state: CallState::parse(&row.state).ok_or_else(|| unreadable(&row.state))?,
+        record,
         outcome,
+    })
+}
+
+struct Columns {
+    principal: String,
+    session: String,
+    run: String,
+    tool: String,
+    digest: [u8; 32],
+    state: String,
+    opened: u64,
+    ended: Option<u64>,
+}
+
+fn columns(r: &Row<'_>) -> Result<Columns, rusqlite::Error> {
+    Ok(Columns {
+        principal: r.get(0)?,
+        session: r.get(1)?,
+        run: r.get(2)?,
+        tool: r.get(3)?,
+        digest: r.get(4)?,
+        state: r.get(5)?,
+        opened: r.get(6)?,
+        ended: r.get(7)?,
     })
 }
 
@@ -475,6 +562,9 @@ fn outcome_of(event: JournalEvent, ended_at: palyra_protocol::Timestamp) -> Opti
             ended_at,
         }),
         JournalEvent::ToolEnded { call_id, state, problem } => {
+            Some(ToolOutcome { call_id, state, output: None, problem: Some(problem), attestation: None, ended_at })
+        }
+        JournalEvent::ToolRejected { call_id, state, problem, .. } => {
             Some(ToolOutcome { call_id, state, output: None, problem: Some(problem), attestation: None, ended_at })
         }
         _ => None,

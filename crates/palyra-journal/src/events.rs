@@ -38,9 +38,15 @@ impl JournalStore {
     pub async fn events_of_call(&self, call: &CallId) -> Result<Vec<ChainedEvent>, JournalError> {
         let id = call.to_string();
         self.read(move |c| {
+            let range: Option<(u64, Option<u64>)> = c
+                .prepare_cached("SELECT opened_seq, ended_seq FROM calls WHERE call_id = ?1")?
+                .query_row([&id], |r| Ok((r.get(0)?, r.get(1)?)))
+                .optional()?;
+            let (opened, ended) = range.ok_or_else(|| JournalError::NotFound { what: "call", id: id.clone() })?;
+            let ended = ended.map_or(i64::MAX, |seq| i64::try_from(seq).unwrap_or(i64::MAX));
             let mut statement =
-                c.prepare_cached(&format!("{COLUMNS} WHERE call_id = ?1 AND call_id <> '' ORDER BY seq"))?;
-            let events = statement.query_map([id], event)?.collect::<Result<_, _>>()?;
+                c.prepare_cached(&format!("{COLUMNS} WHERE seq BETWEEN ?1 AND ?2 AND call_id = ?3 ORDER BY seq"))?;
+            let events = statement.query_map((opened, ended, id), event)?.collect::<Result<_, _>>()?;
             Ok(events)
         })
         .await

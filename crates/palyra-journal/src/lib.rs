@@ -18,7 +18,7 @@ mod verify;
 mod writer;
 
 pub use approvals::{ApprovalFilter, Resolve};
-pub use calls::{CallView, OpenCall, Opened, Opening};
+pub use calls::{CallView, OpenCall, Opened, Opening, RefusedCall};
 pub use error::JournalError;
 pub use recorded::Recorded;
 pub use schema::Head;

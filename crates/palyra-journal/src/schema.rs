@@ -13,6 +13,7 @@ const TAIL: u64 = 64;
 
 /// Opens the database for its one writer.
 pub(crate) fn open_writer(path: &Path) -> Result<Connection, JournalError> {
+    make_private(path)?;
     let connection = Connection::open(path)?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
     // FULL makes every commit wait for the disk: acknowledged means durable.
@@ -23,6 +24,19 @@ pub(crate) fn open_writer(path: &Path) -> Result<Connection, JournalError> {
     connection.set_prepared_statement_cache_capacity(64);
     initialise(&connection)?;
     Ok(connection)
+}
+
+/// Makes the file for its owner alone before SQLite does; what SQLite puts beside it takes the same mode.
+fn make_private(path: &Path) -> Result<(), JournalError> {
+    let mut options = std::fs::OpenOptions::new();
+    options.create(true).append(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let made = options.open(path);
+    made.map(drop).map_err(|e| match e.kind() {
+        std::io::ErrorKind::StorageFull => JournalError::DiskFull,
+        _ => JournalError::Event { reason: format!("`{}` cannot be opened: {e}", path.display()) },
+    })
 }
 
 /// Opens the database for reading.

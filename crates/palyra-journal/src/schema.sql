@@ -14,9 +14,6 @@ CREATE TABLE events (
     hash    BLOB NOT NULL
 ) STRICT;
 
--- Call ids grow with time, so this index is appended to at its right edge.
-CREATE INDEX events_of_call ON events (call_id, seq) WHERE call_id <> '';
-
 CREATE TRIGGER events_are_never_updated BEFORE UPDATE ON events
 BEGIN
     SELECT RAISE(ABORT, 'the journal is append-only');
@@ -34,6 +31,7 @@ BEGIN
     SELECT RAISE(ABORT, 'the journal is append-only');
 END;
 
+-- A row a call. Its events lie between `opened_seq` and `ended_seq`; ids grow with time, so rows are added at the right edge.
 CREATE TABLE calls (
     call_id      TEXT PRIMARY KEY,
     principal    TEXT NOT NULL,
@@ -48,16 +46,7 @@ CREATE TABLE calls (
 ) STRICT, WITHOUT ROWID;
 
 CREATE UNIQUE INDEX calls_by_key ON calls (principal, key) WHERE key IS NOT NULL;
-CREATE INDEX calls_open ON calls (state) WHERE state IN ('awaiting_approval', 'approved', 'executing');
-
-CREATE TABLE sessions (
-    principal TEXT NOT NULL,
-    session   TEXT NOT NULL,
-    first_at  INTEGER NOT NULL,
-    last_at   INTEGER NOT NULL,
-    calls     INTEGER NOT NULL,
-    PRIMARY KEY (principal, session)
-) STRICT, WITHOUT ROWID;
+CREATE INDEX calls_open ON calls (opened_seq) WHERE ended_seq IS NULL;
 
 CREATE TABLE runs (
     principal TEXT NOT NULL,
@@ -65,6 +54,10 @@ CREATE TABLE runs (
     calls     INTEGER NOT NULL,
     PRIMARY KEY (principal, run)
 ) STRICT, WITHOUT ROWID;
+
+CREATE VIEW sessions AS
+    SELECT principal, session, min(opened_seq) AS first_seq, max(opened_seq) AS last_seq, count(*) AS calls
+    FROM calls GROUP BY principal, session;
 
 CREATE TABLE approvals (
     approval_id TEXT PRIMARY KEY,

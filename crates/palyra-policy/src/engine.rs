@@ -185,7 +185,8 @@ impl PolicyEngine {
         let approved = self.evaluate(request, context, Approval::Given);
         match approved.decision {
             PolicyDecision::Allow => Verdict::NeedsApproval { now: now.explanation, approved: approved.explanation },
-            PolicyDecision::DenyByDefault => Verdict::Deny(now.explanation),
+            // What stands in the way even then is the reason worth telling: asking a person would not help.
+            PolicyDecision::DenyByDefault => Verdict::Deny(approved.explanation),
         }
     }
 

@@ -305,7 +305,7 @@ mod tests {
         assert!(!covered(&shown, &prefix, &facets(&["git", "status && git push"])));
         assert!(!covered(&shown, &prefix, &facets(&["git", "statusx"])));
         assert!(!covered(&shown, &prefix, &facets(&["git"])));
-        let other_program = Facets { executable: Some("/work/git".to_owned()), ..facets(&["git", "status"]) };
+        let other_program = Facets { executable: Some("/srv/git".to_owned()), ..facets(&["git", "status"]) };
         assert!(!covered(&shown, &prefix, &other_program));
         let elsewhere = Facets { working_directory: Some("sub".to_owned()), ..facets(&["git", "status"]) };
         assert!(!covered(&shown, &prefix, &elsewhere));

@@ -79,6 +79,18 @@ pub enum JournalEvent {
         /// By whom, when, how wide.
         resolution: Box<ApprovalResolution>,
     },
+    /// Somebody tried what they may not.
+    #[serde(rename = "access.refused")]
+    AccessRefused {
+        /// Who.
+        by: Principal,
+        /// What they tried: the policy's name of the action.
+        action: String,
+        /// On what.
+        resource: String,
+        /// Why not.
+        problem: Problem,
+    },
     /// An approval left a standing answer.
     #[serde(rename = "grant.created")]
     GrantCreated {
@@ -140,6 +152,7 @@ impl JournalEvent {
             Self::ToolDecided { .. } => "tool.decided",
             Self::ApprovalRequested { .. } => "approval.requested",
             Self::ApprovalResolved { .. } => "approval.resolved",
+            Self::AccessRefused { .. } => "access.refused",
             Self::GrantCreated { .. } => "grant.created",
             Self::GrantRevoked { .. } => "grant.revoked",
             Self::ToolStarted { .. } => "tool.started",
@@ -154,6 +167,7 @@ impl JournalEvent {
         match self {
             Self::DaemonStarted { .. }
             | Self::DaemonStopped {}
+            | Self::AccessRefused { .. }
             | Self::GrantCreated { .. }
             | Self::GrantRevoked { .. } => None,
             Self::ToolProposed { call } => Some(&call.call_id),

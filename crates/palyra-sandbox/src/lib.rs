@@ -6,7 +6,7 @@
 //! can decide, and the runner then executes that and nothing else. What a host cannot enforce is refused by name;
 //! a run never falls back to a weaker tier, and [`Enforcement`] tells what held, not what was configured.
 //!
-//! Unsafe code lives in `linux/sys.rs` and `linux/child.rs` and nowhere else.
+//! Unsafe code lives in `linux/{raw,child,sys,workplace}.rs` and nowhere else.
 
 mod arguments;
 mod cancel;

@@ -5,8 +5,7 @@ use crate::context::Context;
 use crate::exit::{FAILED, Failure, UNVERIFIED};
 use crate::output::{self, BAD, DIM, GOOD, say, styled};
 use palyra_api::v1::StatusRequest;
-use palyra_protocol::json::canonical_text;
-use palyra_protocol::{PublicKey, ToolAttestation};
+use palyra_protocol::{CallId, CallState, ExecutionStatement, PublicKey, ToolAttestation};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::io::Read as _;
@@ -15,14 +14,35 @@ use std::path::Path;
 /// The part of a call's result that an attestation is about.
 #[derive(Debug, Deserialize)]
 struct Received {
+    #[serde(default)]
+    call_id: Option<CallId>,
+    #[serde(default)]
+    tool: Option<String>,
+    #[serde(default)]
+    state: Option<CallState>,
     output: Value,
     attestation: Option<ToolAttestation>,
+}
+
+impl Received {
+    /// Whether what stands around the attestation says the same as what was signed.
+    fn contradiction(&self, statement: &ExecutionStatement) -> Option<String> {
+        let differs = |what: &str, said: Option<String>, signed: String| {
+            said.filter(|said| *said != signed)
+                .map(|said| format!("the result says {what} `{said}`, the attestation `{signed}`"))
+        };
+        differs("call", self.call_id.as_ref().map(ToString::to_string), statement.call_id.to_string())
+            .or_else(|| differs("tool", self.tool.clone(), statement.tool.to_string()))
+            .or_else(|| {
+                differs("state", self.state.map(|s| s.as_str().to_owned()), statement.state.as_str().to_owned())
+            })
+    }
 }
 
 pub async fn run(context: &Context, command: Attest) -> Result<(), Failure> {
     let Attest::Verify { file, key } = command;
     let received = read(&file)?;
-    let Some(attestation) = received.attestation else {
+    let Some(attestation) = &received.attestation else {
         return Err(Failure::new(
             UNVERIFIED,
             "not_attested",
@@ -34,11 +54,14 @@ pub async fn run(context: &Context, command: Attest) -> Result<(), Failure> {
         Some(key) => (key, "the key you gave"),
         None => (daemons_key(context).await?, "the daemon's key"),
     };
-    let verified = attestation.verify(&received.output, Some(&key));
     let statement = &attestation.statement;
+    let verified = match received.contradiction(statement) {
+        Some(contradiction) => Err(contradiction),
+        None => attestation.verify(&received.output, Some(&key)).map_err(|fault| fault.to_string()),
+    };
     if context.json() {
         output::json(&json!({
-            "valid": verified.is_ok(), "fault": verified.as_ref().err().map(ToString::to_string),
+            "valid": verified.is_ok(), "fault": verified.as_ref().err(),
             "call_id": statement.call_id, "execution_sha256": attestation.execution_sha256,
             "output_sha256": statement.output_sha256, "public_key": attestation.public_key,
         }))?;
@@ -61,10 +84,19 @@ pub async fn run(context: &Context, command: Attest) -> Result<(), Failure> {
             statement.call_id,
             statement.state.as_str()
         );
-        let enforcement = canonical_text(&statement.sandbox_enforcement).map_err(|e| Failure::bug(&e))?;
-        say!("{}", styled(DIM, format!("enforcement {}", crate::text::safe(&enforcement))));
+        print_enforcement(&statement.sandbox_enforcement);
     }
     Ok(())
+}
+
+/// What really held the execution, a line each.
+fn print_enforcement(enforcement: &Value) {
+    let text = |value: &Value| crate::text::safe(value.as_str().unwrap_or(""));
+    say!("  tier {}, {}", text(&enforcement["tier"]), text(&enforcement["backend"]));
+    for layer in enforcement["layers"].as_array().into_iter().flatten() {
+        let mark = if layer["applied"] == json!(true) { styled(GOOD, "✔") } else { styled(DIM, "–") };
+        say!("  {mark} {:20} {}", text(&layer["name"]), styled(DIM, text(&layer["detail"])));
+    }
 }
 
 fn read(file: &Path) -> Result<Received, Failure> {

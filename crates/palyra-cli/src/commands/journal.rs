@@ -74,7 +74,15 @@ fn gist(body: &Value) -> String {
     let text = |pointer: &str| body.pointer(pointer).and_then(Value::as_str).unwrap_or("").to_owned();
     match body["event"].as_str().unwrap_or("") {
         "daemon.started" => format!("palyrad {}, policy {:.12}", text("/version"), text("/policy_hash")),
-        "tool.rejected" => format!("{}: {}", text("/tool"), text("/problem/message")),
+        "tool.rejected" => format!(
+            "{} {} by {} ({}): {}",
+            text("/state"),
+            text("/tool"),
+            text("/origin/principal"),
+            text("/call_id"),
+            text("/problem/message")
+        ),
+        "access.refused" => format!("{} by {}: {}", text("/action"), text("/by"), text("/problem/message")),
         "tool.proposed" => {
             format!("{} by {} ({})", text("/call/tool"), text("/call/origin/principal"), text("/call/call_id"))
         }

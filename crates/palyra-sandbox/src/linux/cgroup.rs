@@ -3,7 +3,8 @@
 //! Resource limits count per process or per user; only a control group counts what belongs together. Groups are made below
 //! the daemon's own, never elsewhere, and no process but the run's own is ever moved, with one exception that version 2
 //! forces: a group with controlled children may hold no processes itself, so a delegated daemon first steps into a leaf of
-//! its own. Version 1, and the mixture of both, is supported because hosts have it. Without any, the run says so.
+//! its own. The supervisor must never be in a run's group: it shares the daemon's memory, and a kernel that ends it for want of
+//! memory ends every process that shares it. Version 1, and the mixture of both, is supported because hosts have it. Without any, the run says so.
 
 use crate::error::SandboxError;
 use crate::outcome::LimitHit;

@@ -12,7 +12,7 @@
 //! holds one of them changes, so that a run pays one call per rule; the `landlock` crate pays three and cannot be
 //! split between parent and child, which is why the three system calls are made here.
 
-use super::grants::{Access, Grant, RootIdentity};
+use super::grants::{Access, Grant};
 use super::sys;
 use crate::error::SandboxError;
 use crate::layout;
@@ -87,95 +87,28 @@ pub(super) fn fence() -> Result<Option<Arc<OwnedFd>>, SandboxError> {
     Ok(fence.clone())
 }
 
-/// The files of one run. Goes back to the shelf when the run is over.
-#[derive(Debug)]
-pub(super) struct Files {
-    ruleset: Arc<OwnedFd>,
-    key: Option<Key>,
-    uses: u32,
-}
-
-impl Files {
-    pub(super) fn descriptor(&self) -> Arc<OwnedFd> {
-        Arc::clone(&self.ruleset)
-    }
-}
-
-/// What a ruleset on the shelf was made for: these grants, of these very directories, and this state of the system.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Key {
-    grants: Vec<(Grant, RootIdentity)>,
-    system: u64,
-}
-
-impl Key {
-    fn is_certain(&self) -> bool {
-        self.grants.iter().all(|(_, identity)| identity.is_certain())
-    }
-}
-
-/// Rulesets that no run uses at the moment. Making one takes a call per rule; taking one takes a single call, for the run's
-/// private directory. That rule stays in it, but the directory is gone by the time another run gets it, and a rule means
-/// the directory itself, never its name. Two runs never share one: each would see the other's directory.
-static SHELF: Mutex<Vec<(Key, Arc<OwnedFd>, u32)>> = Mutex::new(Vec::new());
-const SHELF_SIZE: usize = 16;
-/// After this many runs a ruleset has gathered enough rules for what is gone.
-const MOST_USES: u32 = 64;
-
-impl Drop for Files {
-    fn drop(&mut self) {
-        let Some(key) = self.key.take().filter(|_| self.uses < MOST_USES) else { return };
-        let mut shelf = SHELF.lock().unwrap_or_else(PoisonError::into_inner);
-        if shelf.len() >= SHELF_SIZE {
-            shelf.remove(0);
-        }
-        shelf.push((key, Arc::clone(&self.ruleset), self.uses));
-    }
-}
-
-/// The files of one run; `None` without Landlock.
-pub(super) fn files(grants: Vec<Grant>, private: &Path) -> Result<Option<Files>, SandboxError> {
-    if abi() == 0 {
-        return Ok(None);
-    }
-    let system = system_rules()?;
-    let unavailable_root = |path: &Path, source| SandboxError::WorkspaceUnavailable { path: path.to_owned(), source };
-    let mut identified = Vec::with_capacity(grants.len());
-    for grant in grants {
-        let identity = RootIdentity::of(&grant.path).map_err(|e| unavailable_root(&grant.path, e))?;
-        identified.push((grant, identity));
-    }
-    let key = Key { grants: identified, system: system.generation };
-    let files = match take_from_shelf(&key) {
-        Some(files) => files,
-        None => make(key, &system)?,
-    };
-    let (fd, rights) = open(private, Access::Write).map_err(|e| unavailable_root(private, e))?;
-    sys::landlock_add(&files.ruleset, &fd, rights).map_err(unavailable)?;
-    Ok(Some(files))
-}
-
-fn take_from_shelf(key: &Key) -> Option<Files> {
-    let mut shelf = SHELF.lock().unwrap_or_else(PoisonError::into_inner);
-    let at = shelf.iter().position(|(of, ..)| of == key)?;
-    let (key, ruleset, uses) = shelf.swap_remove(at);
-    Some(Files { ruleset, key: Some(key), uses: uses + 1 })
-}
-
-fn make(key: Key, system: &SystemRules) -> Result<Files, SandboxError> {
+/// A ruleset with the system's part and these grants.
+pub(super) fn make(grants: &[Grant]) -> Result<OwnedFd, SandboxError> {
     let ruleset = sys::landlock_create(handled(abi()), scope()).map_err(unavailable)?;
-    for (fd, rights) in &system.rules {
+    for (fd, rights) in &system_rules()?.rules {
         sys::landlock_add(&ruleset, fd, *rights).map_err(unavailable)?;
     }
-    let mut unchanged = true;
-    for (grant, identity) in &key.grants {
-        let (fd, rights) = open(&grant.path, grant.access)
-            .map_err(|source| SandboxError::WorkspaceUnavailable { path: grant.path.clone(), source })?;
-        sys::landlock_add(&ruleset, &fd, rights).map_err(unavailable)?;
-        unchanged &= RootIdentity::of(&grant.path).is_ok_and(|now| now == *identity);
+    for grant in grants {
+        add(&ruleset, grant)?;
     }
-    // A root that was replaced just now: good for this run, not for the shelf.
-    Ok(Files { ruleset: Arc::new(ruleset), key: unchanged.then_some(key).filter(Key::is_certain), uses: 0 })
+    Ok(ruleset)
+}
+
+/// Adds a grant to a ruleset.
+pub(super) fn add(ruleset: &OwnedFd, grant: &Grant) -> Result<(), SandboxError> {
+    let (fd, rights) = open(&grant.path, grant.access)
+        .map_err(|source| SandboxError::WorkspaceUnavailable { path: grant.path.clone(), source })?;
+    sys::landlock_add(ruleset, &fd, rights).map_err(unavailable)
+}
+
+/// A number that changes whenever the system's part of the rules does.
+pub(super) fn system_generation() -> Result<u64, SandboxError> {
+    system_rules().map(|rules| rules.generation)
 }
 
 fn open(path: &Path, access: Access) -> io::Result<(OwnedFd, u64)> {

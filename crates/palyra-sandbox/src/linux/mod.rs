@@ -20,6 +20,7 @@ mod seccomp;
 mod sys;
 mod tier_b;
 mod tier_c;
+mod workplace;
 
 pub(crate) use grants::Access;
 pub(crate) use host::detect;

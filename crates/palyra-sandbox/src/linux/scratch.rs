@@ -5,14 +5,18 @@ use super::removal::remove_tree;
 use crate::error::SandboxError;
 use std::fs::{self, DirBuilder};
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 /// Exists as long as this value.
 #[derive(Debug)]
-pub(super) struct Scratch(PathBuf);
+pub(super) struct Scratch {
+    path: PathBuf,
+    /// When it last changed: when it was made.
+    born: Option<(i64, i64)>,
+}
 
 impl Scratch {
     pub(super) fn create(user: Option<User>) -> Result<Self, SandboxError> {
@@ -25,7 +29,7 @@ impl Scratch {
             let count = COUNTER.fetch_add(1, Ordering::Relaxed);
             let path = base.join(format!("palyra-run-{}-{count}-{nanos:08x}", std::process::id()));
             match DirBuilder::new().mode(0o700).create(&path) {
-                Ok(()) => return Self(path).give_to(user),
+                Ok(()) => return Self { path, born: None }.give_to(user),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(source) => return Err(SandboxError::Io { action: "create a private directory", source }),
             }
@@ -34,27 +38,37 @@ impl Scratch {
         Err(SandboxError::Io { action: "create a private directory", source })
     }
 
-    fn give_to(self, user: Option<User>) -> Result<Self, SandboxError> {
+    fn give_to(mut self, user: Option<User>) -> Result<Self, SandboxError> {
         if let Some(user) = user {
-            std::os::unix::fs::lchown(&self.0, Some(user.uid), Some(user.gid))
+            std::os::unix::fs::lchown(&self.path, Some(user.uid), Some(user.gid))
                 .map_err(SandboxError::io("give the private directory to its user"))?;
         }
+        self.born = changed(&self.path);
         Ok(self)
     }
 
     pub(super) fn path(&self) -> &Path {
-        &self.0
+        &self.path
     }
+
+    /// Whether nothing was ever done in it or to it: no file made or removed, no permission or attribute set.
+    pub(super) fn is_untouched(&self) -> bool {
+        self.born.is_some() && changed(&self.path) == self.born
+    }
+}
+
+fn changed(path: &Path) -> Option<(i64, i64)> {
+    fs::symlink_metadata(path).ok().map(|metadata| (metadata.ctime(), metadata.ctime_nsec()))
 }
 
 impl Drop for Scratch {
     fn drop(&mut self) {
         // Most commands leave nothing in it.
-        if fs::remove_dir(&self.0).is_ok() {
+        if fs::remove_dir(&self.path).is_ok() {
             return;
         }
         // What cannot be removed even so is left to the host's own cleaning.
-        let _removed = remove_tree(&self.0);
+        let _removed = remove_tree(&self.path);
     }
 }
 

@@ -5,14 +5,14 @@
 
 use super::cgroup::Seen;
 use super::grants;
-use super::landlock::{self, Files};
+use super::landlock;
 use super::limits;
 use super::plan::{Held, Plan, Program, Record, Stack, Step, c_string};
 use super::pump::Pumped;
 use super::report::Done;
 use super::run::{self, Backend, Job, PipePairs, Prepared};
-use super::scratch::Scratch;
 use super::seccomp;
+use super::workplace::Workplace;
 use crate::environment;
 use crate::error::SandboxError;
 use crate::outcome::{Enforcement, Layer, ProcessExit};
@@ -21,8 +21,7 @@ use crate::policy::{EgressEnforcementMode, SandboxTier};
 /// One Tier B run.
 #[derive(Debug)]
 pub(super) struct TierB {
-    _scratch: Scratch,
-    _files: Option<Files>,
+    _workplace: Workplace,
     uid: u32,
     mapped: usize,
     egress: EgressEnforcementMode,
@@ -33,15 +32,14 @@ pub(super) struct TierB {
 /// Prepares a run.
 pub(super) fn prepare(job: Job<'_>) -> Result<(TierB, Prepared), SandboxError> {
     let Job { policy, executable, request, roots, working_directory, identity } = job;
-    let scratch = Scratch::create(identity.user)?;
-    let grants = grants::tier_b(&roots)?;
-    let files = landlock::files(grants, scratch.path())?;
+    let workplace = Workplace::find(grants::tier_b(&roots)?, identity.user)?;
+    let files = workplace.ruleset();
     if files.is_none() && identity.user.is_none() {
         // Same user, no walls around files: the daemon's own state would be open to it.
         let source = std::io::Error::from(std::io::ErrorKind::Unsupported);
         return Err(SandboxError::LayerUnavailable { layer: "landlock", source });
     }
-    let environment = environment::compose(policy, &request.env, scratch.path())?;
+    let environment = environment::compose(policy, &request.env, workplace.directory())?;
     let mut held = Held::default();
     let file = held.hold(run::hold(executable)?);
     let program = if executable.is_script() {
@@ -62,7 +60,7 @@ pub(super) fn prepare(job: Job<'_>) -> Result<(TierB, Prepared), SandboxError> {
         mount_namespace: identity.mount_namespace.map(|fd| held.share(fd)),
         user: identity.user,
         fence: landlock::fence()?.map(|fd| held.share(fd)),
-        files: files.as_ref().map(|ruleset| held.share(ruleset.descriptor())),
+        files: files.map(|ruleset| held.share(ruleset)),
         seccomp: Some(seccomp::filter(SandboxTier::B)),
         control_groups: Vec::new(),
         parent: i32::try_from(std::process::id()).unwrap_or(0),
@@ -77,8 +75,7 @@ pub(super) fn prepare(job: Job<'_>) -> Result<(TierB, Prepared), SandboxError> {
         egress: policy.egress,
         memory_limit: policy.memory_limit_bytes,
         roots: roots.all().count(),
-        _scratch: scratch,
-        _files: files,
+        _workplace: workplace,
     };
     Ok((backend, Prepared { plan, held, pipes: ours }))
 }
