@@ -1,6 +1,6 @@
 //! Approvals: questions that outlive the daemon and are answered exactly once.
 
-use crate::calls::{advance, end, unreadable};
+use crate::call_rows::{advance, end, unreadable};
 use crate::error::JournalError;
 use crate::grants;
 use crate::store::JournalStore;

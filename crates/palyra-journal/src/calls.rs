@@ -1,15 +1,15 @@
 //! Calls: opening one, starting it, finishing it. Each is one transaction: events and projections together.
 
+use crate::call_rows::{CallRow, CallView, advance, by_key, end, insert, outcome_of, parse, view};
 use crate::error::JournalError;
 use crate::grants;
 use crate::recorded::Recorded;
 use crate::store::JournalStore;
-use crate::writer::{PreparedEvent, Transaction, digest};
+use crate::writer::{PreparedEvent, Transaction};
 use palyra_protocol::{
     ApprovalId, ApprovalRecord, Authority, CallId, CallRecord, CallState, Digest, IdempotencyKey, JournalEvent, Origin,
-    Principal, Problem, RunId, SessionId, ToolAttestation, ToolDecision, ToolOutcome,
+    Principal, Problem, ToolAttestation, ToolDecision, ToolOutcome,
 };
-use rusqlite::{Connection, OptionalExtension, Row};
 
 /// A call to be opened: what was proposed, what was decided, and what follows.
 #[derive(Debug)]
@@ -304,29 +304,6 @@ pub struct RefusedCall {
     pub problem: Problem,
 }
 
-/// A call as the journal knows it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct CallView {
-    /// Its id.
-    pub call_id: CallId,
-    /// In whose name it was made.
-    pub principal: Principal,
-    /// Its session.
-    pub session: SessionId,
-    /// Its run.
-    pub run: RunId,
-    /// The tool, as it was named.
-    pub tool: String,
-    /// What it would do.
-    pub digest: Digest,
-    /// Where it stands.
-    pub state: CallState,
-    /// The proposal as it was recorded; absent for one that never became a call.
-    pub record: Option<CallRecord>,
-    /// How it ended, if it has.
-    pub outcome: Option<ToolOutcome>,
-}
-
 enum Plan {
     Deny,
     Start(Authority),
@@ -395,39 +372,6 @@ fn open_as(
     )
 }
 
-/// What the projection keeps of a call.
-struct CallRow<'a> {
-    call_id: &'a CallId,
-    origin: &'a Origin,
-    tool: &'a str,
-    digest: &'a Digest,
-    key: Option<&'a IdempotencyKey>,
-    state: CallState,
-    opened: u64,
-    ended: Option<u64>,
-}
-
-fn insert(tx: &Transaction<'_>, row: &CallRow<'_>) -> Result<(), JournalError> {
-    tx.connection
-        .prepare_cached(
-            "INSERT INTO calls (call_id, principal, session, run, tool, digest, key, state, opened_seq, ended_seq)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
-        )?
-        .execute(rusqlite::params![
-            row.call_id.as_str(),
-            row.origin.principal.to_string(),
-            row.origin.session.as_str(),
-            row.origin.run.as_str(),
-            row.tool,
-            row.digest.as_bytes(),
-            row.key.map(IdempotencyKey::as_str),
-            row.state.as_str(),
-            row.opened,
-            row.ended,
-        ])?;
-    Ok(())
-}
-
 fn count_call(tx: &Transaction<'_>, principal: &str, call: &CallRecord, run_limit: u64) -> Result<bool, JournalError> {
     if run_limit == 0 {
         return Ok(false);
@@ -447,134 +391,4 @@ fn uncount_call(tx: &Transaction<'_>, principal: &str, call: &CallRecord) -> Res
         .prepare_cached("UPDATE runs SET calls = calls - 1 WHERE principal = ?1 AND run = ?2")?
         .execute((principal, call.origin.run.as_str()))?;
     Ok(())
-}
-
-/// Moves a call from one of the expected states to the next, or says where it is.
-pub(crate) fn advance(
-    tx: &Transaction<'_>,
-    call_id: &CallId,
-    from: &[CallState],
-    to: CallState,
-) -> Result<(), JournalError> {
-    for state in from {
-        let moved = tx
-            .connection
-            .prepare_cached("UPDATE calls SET state = ?3 WHERE call_id = ?1 AND state = ?2")?
-            .execute((call_id.as_str(), state.as_str(), to.as_str()))?;
-        if moved == 1 {
-            return Ok(());
-        }
-    }
-    match state_of(tx.connection, call_id)? {
-        Some(state) => Err(JournalError::CallMoved { state }),
-        None => Err(JournalError::NotFound { what: "call", id: call_id.to_string() }),
-    }
-}
-
-pub(crate) fn end(tx: &Transaction<'_>, call_id: &CallId, seq: u64) -> Result<(), JournalError> {
-    tx.connection
-        .prepare_cached("UPDATE calls SET ended_seq = ?2 WHERE call_id = ?1")?
-        .execute((call_id.as_str(), seq))?;
-    Ok(())
-}
-
-fn state_of(connection: &Connection, call_id: &CallId) -> Result<Option<CallState>, JournalError> {
-    let state: Option<String> = connection
-        .prepare_cached("SELECT state FROM calls WHERE call_id = ?1")?
-        .query_row([call_id.as_str()], |r| r.get(0))
-        .optional()?;
-    state.map(|s| CallState::parse(&s).ok_or_else(|| unreadable(&s))).transpose()
-}
-
-fn by_key(connection: &Connection, principal: &str, key: &str) -> Result<Option<(CallId, Digest)>, JournalError> {
-    let found: Option<(String, [u8; 32])> = connection
-        .prepare_cached("SELECT call_id, digest FROM calls WHERE principal = ?1 AND key = ?2")?
-        .query_row((principal, key), |r| Ok((r.get(0)?, r.get(1)?)))
-        .optional()?;
-    found.map(|(id, bytes)| Ok((parse(&id)?, digest(bytes)))).transpose()
-}
-
-fn view(connection: &Connection, call_id: &CallId) -> Result<CallView, JournalError> {
-    let row = connection
-        .prepare_cached(
-            "SELECT principal, session, run, tool, digest, state, opened_seq, ended_seq FROM calls WHERE call_id = ?1",
-        )?
-        .query_row([call_id.as_str()], columns)
-        .optional()?
-        .ok_or_else(|| JournalError::NotFound { what: "call", id: call_id.to_string() })?;
-    let outcome = match row.ended {
-        Some(seq) => {
-            let (event, at) = crate::events::event_at(connection, seq)?;
-            outcome_of(event, at)
-        }
-        None => None,
-    };
-    let record = match crate::events::event_at(connection, row.opened)?.0 {
-        JournalEvent::ToolProposed { call } => Some(*call),
-        _ => None,
-    };
-    Ok(CallView {
-        call_id: call_id.clone(),
-        principal: row.principal.parse().map_err(|_| unreadable(&row.principal))?,
-        session: row.session.parse().map_err(|_| unreadable(&row.session))?,
-        run: row.run.parse().map_err(|_| unreadable(&row.run))?,
-        tool: row.tool,
-        digest: digest(row.digest),
-        state: CallState::parse(&row.state).ok_or_else(|| unreadable(&row.state))?,
-        record,
-        outcome,
-    })
-}
-
-struct Columns {
-    principal: String,
-    session: String,
-    run: String,
-    tool: String,
-    digest: [u8; 32],
-    state: String,
-    opened: u64,
-    ended: Option<u64>,
-}
-
-fn columns(r: &Row<'_>) -> Result<Columns, rusqlite::Error> {
-    Ok(Columns {
-        principal: r.get(0)?,
-        session: r.get(1)?,
-        run: r.get(2)?,
-        tool: r.get(3)?,
-        digest: r.get(4)?,
-        state: r.get(5)?,
-        opened: r.get(6)?,
-        ended: r.get(7)?,
-    })
-}
-
-/// The outcome that an ending event states.
-fn outcome_of(event: JournalEvent, ended_at: palyra_protocol::Timestamp) -> Option<ToolOutcome> {
-    match event {
-        JournalEvent::ToolFinished { call_id, state, output, problem, attestation } => Some(ToolOutcome {
-            call_id,
-            state,
-            output: Some(output),
-            problem,
-            attestation: Some(*attestation),
-            ended_at,
-        }),
-        JournalEvent::ToolEnded { call_id, state, problem } => {
-            Some(ToolOutcome { call_id, state, output: None, problem: Some(problem), attestation: None, ended_at })
-        }
-        JournalEvent::ToolRejected { call_id, state, problem, .. } => {
-            Some(ToolOutcome { call_id, state, output: None, problem: Some(problem), attestation: None, ended_at })
-        }
-        _ => None,
-    }
-}
-
-fn parse(id: &str) -> Result<CallId, JournalError> {
-    id.parse().map_err(|_| unreadable(id))
-}
-
-pub(crate) fn unreadable(what: &str) -> JournalError {
-    JournalError::Event { reason: format!("`{what}` is not what a projection should hold") }
 }

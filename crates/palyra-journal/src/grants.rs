@@ -35,7 +35,7 @@ impl JournalStore {
                     })
                     .optional()?;
                 if let Some(id) = found {
-                    return Ok(Some(id.parse().map_err(|_| crate::calls::unreadable(&id))?));
+                    return Ok(Some(id.parse().map_err(|_| crate::call_rows::unreadable(&id))?));
                 }
             }
             Ok(None)

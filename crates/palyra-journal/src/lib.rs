@@ -7,6 +7,7 @@
 //! The journal records what it is told. It must never interpret policy, and never update or delete an event.
 
 mod approvals;
+mod call_rows;
 mod calls;
 mod error;
 mod events;
@@ -18,7 +19,8 @@ mod verify;
 mod writer;
 
 pub use approvals::{ApprovalFilter, Resolve};
-pub use calls::{CallView, OpenCall, Opened, Opening, RefusedCall};
+pub use call_rows::CallView;
+pub use calls::{OpenCall, Opened, Opening, RefusedCall};
 pub use error::JournalError;
 pub use recorded::Recorded;
 pub use schema::Head;

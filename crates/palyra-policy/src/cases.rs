@@ -85,7 +85,8 @@ pub struct Case {
     pub context: PolicyRequestContext,
     /// The answer.
     pub expect: Expectation,
-    /// The rules that must have decided how things stand; none means the default denial.
+    /// The rules that must have decided: how things stand, or for a denial what stands in the way even of an approval.
+    /// None means the default denial.
     pub rules: Vec<String>,
 }
 

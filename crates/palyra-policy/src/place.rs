@@ -136,8 +136,8 @@ mod tests {
 
     #[test]
     fn a_host_brings_its_domains() {
-        let hosts = ["Static.Crates.io:443".to_owned(), "10.0.0.1".to_owned(), "[::1]:80".to_owned()];
+        let hosts = ["Static.Packages.example:443".to_owned(), "10.0.0.1".to_owned(), "[::1]:80".to_owned()];
         let all: Vec<_> = domains(&hosts).into_iter().collect();
-        assert_eq!(all, ["10.0.0.1", "[::1]:80", "crates.io", "io", "static.crates.io"]);
+        assert_eq!(all, ["10.0.0.1", "[::1]:80", "example", "packages.example", "static.packages.example"]);
     }
 }

@@ -175,7 +175,7 @@ mod tests {
             &format!("a:{secret}"),
             "up",
             "../new-file",
-            "/root/x",
+            "/srv/x",
         ] {
             assert!(check(word).is_err(), "{word}");
         }

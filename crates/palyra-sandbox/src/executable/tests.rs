@@ -1,3 +1,5 @@
+//! What may be executed: names, copies, links, scripts, wrappers.
+
 use super::*;
 use crate::testing::policy;
 use std::os::unix::fs::symlink;

@@ -1,3 +1,5 @@
+//! The arguments that bubblewrap is started with.
+
 use super::*;
 use crate::executable::resolve_executable;
 use crate::testing::policy;

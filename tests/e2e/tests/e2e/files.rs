@@ -1,0 +1,138 @@
+//! The file tools work strictly beneath the workspace, all or nothing.
+
+use palyra_e2e::{Host, text};
+use serde_json::{Value, json};
+use std::fs;
+use std::os::unix::fs::symlink;
+
+/// Calls a tool that writes, and says yes.
+fn approved(host: &Host, tool: &str, input: &Value) -> palyra_e2e::Ran {
+    let (call, approval) = host.ask(tool, input, &[]);
+    host.decide(&approval, "allow", &[]).exits(0).done();
+    host.palyra(&["calls", "follow", &call])
+}
+
+#[test]
+fn files_are_read_listed_searched_written_and_patched() {
+    let host = Host::up();
+    host.put("notes.txt", "one\ntwo\n");
+    let read = host.call("palyra.fs.read", &json!({ "path": "notes.txt" }), &[]).good();
+    assert_eq!(text(&read, "/output/content"), "one\ntwo\n");
+    host.put("raw", b"\xff\x00\xfe");
+    let raw = host.call("palyra.fs.read", &json!({ "path": "raw" }), &[]).good();
+    assert_eq!((text(&raw, "/output/encoding"), text(&raw, "/output/content")), ("base64", "/wD+"));
+    let listed = host.call("palyra.fs.list", &json!({}), &[]).good();
+    assert_eq!(listed["output"]["entries"].as_array().unwrap().len(), 2);
+    let found = host.call("palyra.fs.search", &json!({ "pattern": "tw" }), &[]).good();
+    assert_eq!(found["output"]["matches"].as_array().unwrap().len(), 1);
+    let written =
+        approved(&host, "palyra.fs.write", &json!({ "path": "a/b.txt", "content": "x", "create_parents": true }));
+    assert_eq!(written.good()["output"]["created"], true);
+    assert_eq!(host.content("a/b.txt"), "x");
+    let patch = "--- a/notes.txt\n+++ b/notes.txt\n@@ -1,2 +1,2 @@\n one\n-two\n+three\n";
+    approved(&host, "palyra.fs.apply_patch", &json!({ "patch": patch })).exits(0).done();
+    assert_eq!(host.content("notes.txt"), "one\nthree\n");
+}
+
+#[test]
+fn no_path_leaves_the_workspace() {
+    let host = Host::up();
+    fs::write(host.path("secret"), "hunter2").unwrap();
+    fs::create_dir(host.path("outside")).unwrap();
+    fs::create_dir(host.work("a")).unwrap();
+    symlink(host.path("secret"), host.work("link")).unwrap();
+    symlink("../secret", host.work("relative")).unwrap();
+    symlink(host.path("outside"), host.work("dir")).unwrap();
+    symlink("/", host.work("root")).unwrap();
+    let secret = host.path("secret");
+    let in_root = format!("root{}", secret.display());
+    let paths = [
+        "../secret",
+        "a/../../secret",
+        "./../secret",
+        "/etc/passwd",
+        secret.to_str().unwrap(),
+        "link",
+        "relative",
+        "dir/x",
+        &in_root,
+        "root/proc/self/environ",
+    ];
+    for path in paths {
+        let reads = host.call("palyra.fs.read", &json!({ "path": path }), &[]);
+        assert!(!reads.stdout.contains("hunter2"), "{path}");
+        assert_eq!(reads.json()["state"], "denied", "{path}");
+        reads.fails(3, "path_outside_workspace");
+        host.call("palyra.fs.list", &json!({ "path": path }), &[]).fails(3, "path_outside_workspace");
+        let write = json!({ "path": path, "content": "owned" });
+        host.call("palyra.fs.write", &write, &["--detach"]).fails(3, "path_outside_workspace");
+        let run = json!({ "argv": ["ls"], "cwd": path });
+        host.call("palyra.process.run", &run, &["--detach"]).fails(3, "path_outside_workspace");
+    }
+    let patch = "--- /dev/null\n+++ b/../owned\n@@ -0,0 +1 @@\n+owned\n";
+    let refused = host.call("palyra.fs.apply_patch", &json!({ "patch": patch }), &["--detach"]).exits(3);
+    assert_eq!(refused.error()["code"], "path_outside_workspace");
+    assert_eq!(fs::read_to_string(host.path("secret")).unwrap(), "hunter2");
+    assert_eq!(fs::read_dir(host.path("outside")).unwrap().count(), 0);
+    assert_eq!(host.palyra(&["approvals", "list"]).good(), json!([]), "nobody is asked about what cannot be");
+}
+
+#[test]
+fn a_link_put_there_after_the_yes_is_not_followed() {
+    let host = Host::up();
+    fs::create_dir(host.path("outside")).unwrap();
+    fs::create_dir(host.work("dir")).unwrap();
+    let (call, approval) = host.ask("palyra.fs.write", &json!({ "path": "dir/x", "content": "owned" }), &[]);
+    fs::remove_dir(host.work("dir")).unwrap();
+    symlink(host.path("outside"), host.work("dir")).unwrap();
+    host.decide(&approval, "allow", &[]).exits(0).done();
+    let ended = host.palyra(&["calls", "follow", &call]);
+    assert_ne!(ended.code, 0, "{ended:?}");
+    assert_eq!(fs::read_dir(host.path("outside")).unwrap().count(), 0);
+}
+
+#[test]
+fn a_patch_applies_whole_or_not_at_all() {
+    let host = Host::up();
+    host.put("a", "a\n");
+    host.put("b", "b\n");
+    let both = "--- a/a\n+++ b/a\n@@ -1 +1 @@\n-a\n+A\n--- a/b\n+++ b/b\n@@ -1 +1 @@\n-b\n+B\n";
+    let (call, approval) = host.ask("palyra.fs.apply_patch", &json!({ "patch": both }), &[]);
+    assert_eq!(
+        host.palyra(&["approvals", "show", &approval]).good()["facets"]["paths_written"],
+        json!(["a", "b"]),
+        "the person sees every file"
+    );
+    // The second file changes between the question and the answer.
+    host.put("b", "other\n");
+    host.decide(&approval, "allow", &[]).exits(0).done();
+    let ended = host.palyra(&["calls", "follow", &call]);
+    assert_ne!(ended.code, 0, "{ended:?}");
+    assert_eq!((host.content("a"), host.content("b")), ("a\n".into(), "other\n".into()));
+    host.put("b", "b\n");
+    approved(&host, "palyra.fs.apply_patch", &json!({ "patch": both })).exits(0).done();
+    assert_eq!((host.content("a"), host.content("b")), ("A\n".into(), "B\n".into()));
+    let nonsense = host.call("palyra.fs.apply_patch", &json!({ "patch": "hello" }), &["--detach"]);
+    nonsense.fails(6, "patch_malformed");
+}
+
+#[test]
+fn writes_keep_the_conditions_they_were_given() {
+    let host = Host::up();
+    host.put("there", "old");
+    let write = |input: Value| approved(&host, "palyra.fs.write", &input);
+    write(json!({ "path": "there", "content": "new", "must_not_exist": true })).fails(1, "already_exists");
+    write(json!({ "path": "there", "content": "new", "expected_sha256": "0".repeat(64) })).fails(1, "content_changed");
+    assert_eq!(host.content("there"), "old");
+    write(json!({ "path": "no/such/dir", "content": "x" })).fails(1, "not_found");
+    let failed = host.call("palyra.fs.read", &json!({ "path": "nowhere" }), &[]).exits(1);
+    assert_eq!(failed.json()["problem"]["code"], "not_found");
+}
+
+#[test]
+fn what_would_later_run_as_code_is_protected() {
+    let host = Host::up();
+    fs::create_dir_all(host.work(".git/hooks")).unwrap();
+    let hook = json!({ "path": ".git/hooks/post-checkout", "content": "#!/bin/sh\n" });
+    host.call("palyra.fs.write", &hook, &["--detach"]).fails(3, "protected_path");
+}

@@ -1,0 +1,19 @@
+//! The one path, end to end, against `palyra` and `palyrad` as they are built.
+
+#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+mod approvals;
+mod attest;
+mod budget;
+mod commands;
+mod disk;
+mod display;
+mod files;
+mod grants;
+mod idempotency;
+mod input;
+mod journal;
+mod policy;
+mod process;
+mod restart;
+mod state;

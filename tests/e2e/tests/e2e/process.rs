@@ -1,0 +1,194 @@
+//! `palyra.process.run`: what comes back, what is refused, and that nothing outlives its call.
+
+use palyra_e2e::{Host, Proposal, api, text};
+use rustix::event::{PollFd, PollFlags, poll};
+use serde_json::{Value, json};
+use std::fs::{self, File};
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+/// Runs a program that somebody says yes to.
+fn run(host: &Host, input: &Value) -> palyra_e2e::Ran {
+    let (call, approval) = host.ask("palyra.process.run", input, &[]);
+    host.decide(&approval, "allow", &[]).exits(0).done();
+    host.palyra(&["calls", "follow", &call])
+}
+
+#[test]
+fn both_streams_come_back_and_what_was_enforced_is_attested() {
+    let host = Host::up();
+    host.put("there", "x");
+    let ran = run(&host, &json!({ "argv": ["ls", "there", "nowhere"] })).exits(1);
+    let call = ran.json();
+    assert_eq!(call["problem"]["code"], "nonzero_exit");
+    assert_eq!(call["output"]["exit_code"], 2);
+    assert_eq!(text(&call, "/output/stdout"), "there\n");
+    assert!(text(&call, "/output/stderr").contains("nowhere"), "{call}");
+    assert_eq!(text(&call, "/attestation/exit"), "code 2");
+    let enforcement = &call["attestation"]["sandbox_enforcement"];
+    assert_eq!((&enforcement["tier"], &enforcement["backend"]), (&json!("c"), &json!("bubblewrap")));
+    let applied = |name: &str| {
+        enforcement["layers"].as_array().unwrap().iter().any(|l| l["name"] == name && l["applied"] == true)
+    };
+    for layer in ["network_namespace", "mount_namespace", "seccomp", "no_new_privileges", "rlimits"] {
+        assert!(applied(layer), "{layer}: {enforcement}");
+    }
+}
+
+#[test]
+fn standard_input_environment_and_directory_arrive() {
+    let host = Host::up();
+    fs::create_dir(host.work("sub")).unwrap();
+    assert_eq!(run(&host, &json!({ "argv": ["cat"], "stdin": "grüße" })).good()["output"]["stdout"], "grüße");
+    let printed = run(&host, &json!({ "argv": ["printenv", "GREETING"], "env": { "GREETING": "hi" } })).good();
+    assert_eq!(printed["output"]["stdout"], "hi\n");
+    let where_at = run(&host, &json!({ "argv": ["pwd"], "cwd": "sub" })).good();
+    assert!(text(&where_at, "/output/stdout").trim_end().ends_with("/sub"), "{where_at}");
+}
+
+#[test]
+fn binary_output_is_base64_and_truncation_is_counted() {
+    let host = Host::with("[process_runner]\nmax_output_bytes = 1000\n");
+    host.put("raw", b"\xff\x00\xfe");
+    host.put("long", "x".repeat(5000));
+    let raw = run(&host, &json!({ "argv": ["cat", "raw"] })).good();
+    assert_eq!((text(&raw, "/output/stdout_encoding"), text(&raw, "/output/stdout")), ("base64", "/wD+"));
+    let long = run(&host, &json!({ "argv": ["cat", "long"] }));
+    let output = &long.json()["output"];
+    assert_eq!(output["stdout_truncated"], true, "{output}");
+    assert_eq!(output["stdout_total_bytes"], 5000, "{output}");
+    assert_eq!(text(output, "/stdout"), "x".repeat(1000));
+}
+
+#[test]
+fn shells_and_interpreters_are_refused_under_any_name() {
+    let host = Host::up();
+    fs::copy("/bin/sh", host.work("innocent")).unwrap();
+    host.put("script", "#!/bin/sh\ntouch owned\n");
+    for name in ["innocent", "script"] {
+        fs::set_permissions(host.work(name), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    symlink("/bin/sh", host.work("link")).unwrap();
+    let before = host.palyra(&["status"]).good()["pending_approvals"].clone();
+    for argv in [
+        &["bash", "-c", "touch owned"][..],
+        &["sh", "-c", "touch owned"],
+        &["/bin/sh", "-c", "touch owned"],
+        &["./innocent", "-c", "touch owned"],
+        &["./script"],
+        &["./link", "-c", "touch owned"],
+        &["python3", "-c", "open('owned','w')"],
+        &["perl", "-e", "1"],
+        &["env", "sh", "-c", "touch owned"],
+        &["env", "A=b", "bash", "-c", "touch owned"],
+        &["nice", "sh", "-c", "touch owned"],
+        &["timeout", "5", "sh", "-c", "touch owned"],
+        &["awk", "BEGIN{system(\"touch owned\")}"],
+    ] {
+        let ran = host.call("palyra.process.run", &json!({ "argv": argv }), &["--detach"]);
+        assert_eq!(ran.code, 3, "{argv:?}: {ran:#?}");
+        let code = text(&ran.error(), "/code").to_owned();
+        assert!(code == "sandbox_interpreter_denied" || code == "sandbox_wrapper_refused", "{argv:?}: {code}");
+        assert_eq!(ran.json()["state"], "denied", "{argv:?}");
+    }
+    assert!(!host.work("owned").exists());
+    assert_eq!(host.palyra(&["status"]).good()["pending_approvals"], before, "nobody is asked about it");
+}
+
+#[test]
+fn what_cannot_run_is_told_before_anybody_is_asked() {
+    let host = Host::with("[process_runner]\nallowed_executables = [\"ls\"]\n");
+    host.put("plain", "not a program");
+    let call = |argv: Value| host.call("palyra.process.run", &json!({ "argv": argv }), &["--detach"]);
+    call(json!(["no-such-program"])).fails(6, "sandbox_executable_not_found");
+    call(json!(["./plain"])).fails(6, "sandbox_not_executable");
+    call(json!(["cat", "plain"])).fails(3, "sandbox_executable_not_allowed");
+    call(json!(["ls"])).exits(0).done();
+}
+
+#[test]
+fn the_sandbox_sees_neither_the_state_nor_the_network() {
+    let host = Host::up();
+    let key = host.state().join("signing.key");
+    let ran = run(&host, &json!({ "argv": ["cat", key.to_str().unwrap()] }));
+    assert_eq!(ran.json()["state"], "failed", "{ran:?}");
+    let devices = run(&host, &json!({ "argv": ["cat", "/proc/net/dev"] })).good();
+    let devices: Vec<_> = text(&devices, "/output/stdout").lines().skip(2).collect();
+    assert!(devices.len() == 1 && devices[0].trim_start().starts_with("lo:"), "{devices:?}");
+}
+
+#[tokio::test]
+async fn a_running_process_is_cancelled_and_timed_out() {
+    let host = Host::with("[tool_call]\nexecution_timeout_ms = 300\n");
+    let owner = host.owner().await;
+    for argv in [json!(["sleep", "1000"]), json!(["tail", "-f", "/dev/null"])] {
+        let mut call = owner.propose(Proposal::new("palyra.process.run", &json!({ "argv": argv }))).await.unwrap();
+        let question = call.question().await;
+        owner.allow(question.approval_id.as_str()).await.unwrap();
+        let outcome = api::outcome(&call.end().await.unwrap());
+        assert_eq!((&outcome["state"], &outcome["problem"]["code"]), (&json!("failed"), &json!("execution_timeout")));
+        assert!(outcome["attestation"].is_object(), "it ran, so it is attested");
+    }
+    let shorter = json!({ "argv": ["sleep", "1000"], "timeout_ms": 1 });
+    let mut call = owner.propose(Proposal::new("palyra.process.run", &shorter)).await.unwrap();
+    owner.allow(call.question().await.approval_id.as_str()).await.unwrap();
+    assert_eq!(api::outcome(&call.end().await.unwrap())["problem"]["code"], "execution_timeout");
+}
+
+#[tokio::test]
+async fn cancelling_a_running_process_ends_it() {
+    let mut host = Host::up();
+    let (call, reader) = reading_a_pipe(&host).await;
+    let cancelled = host.palyra(&["calls", "cancel", &call]);
+    assert_eq!(cancelled.json()["state"], "cancelled");
+    assert!(cancelled.json()["attestation"].is_object(), "it ran, so it is attested: {cancelled:?}");
+    cancelled.exits(5).done();
+    gone(&reader);
+    host.palyra(&["calls", "cancel", &call]).fails(10, "call_moved");
+    host.kill();
+}
+
+#[tokio::test]
+async fn a_process_does_not_outlive_a_killed_daemon() {
+    let mut host = Host::up();
+    let (call, reader) = reading_a_pipe(&host).await;
+    host.kill();
+    gone(&reader);
+    host.start();
+    host.palyra(&["calls", "show", &call]).fails(9, "indeterminate");
+}
+
+#[tokio::test]
+async fn a_process_that_does_not_end_is_ended_with_the_daemon() {
+    let mut host = Host::up();
+    let (call, reader) = reading_a_pipe(&host).await;
+    assert_eq!(host.terminate().code, Some(0));
+    gone(&reader);
+    host.start();
+    let shown = host.palyra(&["calls", "show", &call]);
+    assert_eq!(shown.json()["state"], "cancelled", "its outcome was recorded before the end");
+    shown.exits(5).done();
+}
+
+/// A process in the sandbox that waits on a pipe, and our end of that pipe.
+async fn reading_a_pipe(host: &Host) -> (String, File) {
+    let made = std::process::Command::new("mkfifo").arg("-m").arg("666").arg(host.work("pipe")).status().unwrap();
+    assert!(made.success());
+    let owner = host.owner().await;
+    let mut call =
+        owner.propose(Proposal::new("palyra.process.run", &json!({ "argv": ["cat", "pipe"] }))).await.unwrap();
+    let question = call.question().await;
+    owner.allow(question.approval_id.as_str()).await.unwrap();
+    let path = host.work("pipe");
+    // Opening waits until somebody reads: from here on the process is known to run.
+    let ours = tokio::task::spawn_blocking(move || File::options().write(true).open(path).unwrap());
+    let ours = api::patiently("the reader", ours).await.unwrap();
+    (question.call_id.to_string(), ours)
+}
+
+/// Waits until nobody reads the pipe any more.
+fn gone(ours: &File) {
+    let limit = rustix::event::Timespec { tv_sec: 180, tv_nsec: 0 };
+    let mut watched = [PollFd::new(ours, PollFlags::empty())];
+    assert_eq!(poll(&mut watched, Some(&limit)).unwrap(), 1, "the process still reads");
+    assert!(watched[0].revents().contains(PollFlags::ERR));
+}

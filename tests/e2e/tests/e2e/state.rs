@@ -1,0 +1,146 @@
+//! The state directory and what the daemon refuses to start on.
+
+use palyra_e2e::cli::run;
+use palyra_e2e::host::{binary, mode};
+use palyra_e2e::{Host, text};
+use serde_json::json;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+
+#[test]
+fn nobody_else_can_look_in() {
+    let mut host = Host::idle();
+    // A directory that was open to all is closed.
+    fs::create_dir(host.state()).unwrap();
+    fs::set_permissions(host.state(), Permissions::from_mode(0o777)).unwrap();
+    host.start();
+    assert_eq!(mode(&host.state()), 0o700);
+    assert_eq!(mode(&host.socket()), 0o600);
+    assert_eq!(mode(&host.state().join("signing.key")), 0o600);
+    let fresh = Host::up();
+    assert_eq!(mode(&fresh.state()), 0o700);
+}
+
+#[test]
+fn a_second_daemon_on_the_same_state_is_refused() {
+    let host = Host::up();
+    let refused = host.refused();
+    assert_eq!(refused.code, Some(1));
+    assert!(refused.log.contains("another daemon already serves"), "{}", refused.log);
+    assert!(refused.log.contains("palyra down"), "it says what to do: {}", refused.log);
+    host.call("palyra.echo", &json!({ "text": "still here" }), &[]).exits(0).done();
+    assert_eq!(host.palyra(&["journal", "verify"]).good()["intact"], true);
+}
+
+#[test]
+fn another_user_of_the_machine_gets_nothing() {
+    let host = Host::up();
+    // A copy that everybody may run.
+    let program = host.path("palyra");
+    fs::copy(binary("palyra"), &program).unwrap();
+    for path in [host.path(""), program.clone()] {
+        fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
+    }
+    let stranger = |args: &[&str]| {
+        let mut command = std::process::Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&program);
+        command.args(["--output", "json", "--state-dir"]).arg(host.state()).args(args);
+        run(command, &[])
+    };
+    let error = stranger(&["status"]).fails(7, "daemon_unreachable");
+    assert!(text(&error, "/message").contains("Permission denied"), "{error}");
+    // Even if the file modes were wrong, the daemon asks the kernel who is there.
+    fs::set_permissions(host.state(), Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(host.socket(), Permissions::from_mode(0o666)).unwrap();
+    for args in [
+        &["status"][..],
+        &["tools", "list"],
+        &["call", "palyra.echo", "--input", r#"{"text":"x"}"#],
+        &["approvals", "list"],
+        &["approvals", "watch"],
+        &["grants", "list"],
+        &["policy", "explain", "palyra.echo", "--input", r#"{"text":"x"}"#],
+        &["journal", "tail"],
+        &["journal", "verify"],
+        &["journal", "checkpoint"],
+        &["status", "--as", "agent:demo"],
+        &["status", "--as", "user:local"],
+    ] {
+        stranger(args).fails(10, "foreign_user");
+    }
+    assert_eq!(host.palyra(&["status"]).good()["journal"]["size"], 1, "nothing was recorded for them");
+}
+
+#[test]
+fn unknown_keys_and_values_get_the_nearest() {
+    for (config, line, nearest) in [
+        ("worksapce_root = \"x\"\n", 1, "`workspace_root`"),
+        ("[tool_call]\nmax_call_per_run = 3\n", 2, "`max_calls_per_run`"),
+        ("\n[proces_runner]\n", 2, "`process_runner`"),
+        ("[process_runner]\nteir = \"c\"\n", 2, "`tier`"),
+        ("[process_runner]\negress = \"strickt\"\n", 2, "`strict`"),
+    ] {
+        let host = Host::idle();
+        host.configure(config);
+        let refused = host.refused();
+        assert_eq!(refused.code, Some(1));
+        let expected = format!("line {line}: ");
+        assert!(
+            refused.log.contains(&expected) && refused.log.contains(&format!("did you mean {nearest}?")),
+            "{}",
+            refused.log
+        );
+        let mut check = host.daemon_command();
+        check.arg("check");
+        let checked = run(check, &[]).exits(1);
+        assert!(checked.stderr.contains(nearest), "`palyrad check` says the same: {checked:?}");
+        assert!(!host.socket().exists());
+    }
+}
+
+#[test]
+fn senseless_configurations_are_refused_with_their_key() {
+    for (config, said) in [
+        ("[tool_call]\napproval_timeout_ms = 0\n", "tool_call.approval_timeout_ms"),
+        ("[process_runner]\ntier = \"b\"\n", "process_runner.egress"),
+        ("[tool_call]\nallowed_tools = [\"palyra.nonsense\"]\n", "palyra.nonsense"),
+        ("policy_dir = \"/no/such/dir\"\n", "/no/such/dir"),
+        ("[wasm_runtime]\nenabled = true\n", "wasm_runtime.enabled"),
+        ("this is not toml", "line 1"),
+    ] {
+        let host = Host::idle();
+        host.configure(config);
+        let refused = host.refused();
+        assert_eq!(refused.code, Some(1), "{config}");
+        assert!(refused.log.contains(said), "{config}: {}", refused.log);
+    }
+}
+
+#[test]
+fn a_workspace_that_holds_the_state_is_refused() {
+    let host = Host::idle();
+    let mut command = host.daemon_command();
+    command.arg("--workspace").arg(host.path(""));
+    let refused = run(command, &[]).exits(1);
+    assert!(refused.stderr.contains("overlap"), "{refused:?}");
+}
+
+#[test]
+fn a_damaged_key_is_never_silently_replaced() {
+    let mut host = Host::up();
+    host.kill();
+    fs::write(host.state().join("signing.key"), "short").unwrap();
+    let refused = host.refused();
+    assert_eq!(refused.code, Some(1));
+    assert!(refused.log.contains("signing key"), "{}", refused.log);
+    assert_eq!(fs::read(host.state().join("signing.key")).unwrap(), b"short");
+}
+
+#[test]
+fn a_state_directory_too_long_for_a_socket_is_refused() {
+    let host = Host::idle();
+    let mut command = std::process::Command::new(binary("palyrad"));
+    command.arg("--state-dir").arg(host.path(&"x".repeat(120))).arg("--workspace").arg(host.work(""));
+    let refused = run(command, &[]).exits(1);
+    assert!(refused.stderr.contains("shorter `--state-dir`"), "{refused:?}");
+}

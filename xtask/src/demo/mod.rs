@@ -1,0 +1,46 @@
+//! `cargo xtask demo`: one tool call from proposal to verified journal, with the real programs, on this machine.
+//!
+//! Nothing here is acted: every command is run as it is shown, and its exit code and its words are checked, so the demo is
+//! also the shortest end-to-end test. It lives in a directory of its own and leaves nothing behind, however it ends.
+
+mod command;
+pub mod janitor;
+mod stage;
+mod story;
+
+use crate::shell::{Result, Trying as _, cargo, metadata};
+use stage::Stage;
+use std::io::IsTerminal as _;
+use std::path::{Path, PathBuf};
+
+/// What becomes of the daemon when the demo has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// It is stopped and its directory removed.
+    Once,
+    /// On a terminal it stays, for somebody who wants to go on by hand.
+    KeepOnTerminal,
+}
+
+pub fn run(end: End) -> Result<()> {
+    let programs = build()?;
+    let stage = Stage::set(&programs)?;
+    let told = story::tell(&stage);
+    if told.is_err() {
+        stage.show_log();
+        return told;
+    }
+    match end {
+        End::KeepOnTerminal if std::io::stdout().is_terminal() => stage.keep(),
+        End::Once | End::KeepOnTerminal => stage.clear(),
+    }
+}
+
+/// Builds both programs and returns the directory that holds them.
+fn build() -> Result<PathBuf> {
+    println!("Building palyra and palyrad (the first time this takes some minutes)");
+    cargo(["build", "--locked", "--package", "palyra-cli", "--package", "palyra-daemon"]).run("the build")?;
+    let metadata = metadata()?;
+    let target = metadata["target_directory"].as_str().ok_or("no target directory").trying("cargo metadata")?;
+    Ok(Path::new(target).join("debug"))
+}

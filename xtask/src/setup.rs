@@ -1,0 +1,138 @@
+//! `cargo xtask setup`: what building, demo and tests need from the system.
+//!
+//! A machine with Rust lacks little: the sandbox of Tier C is bubblewrap, and the containment tests attack it with a few
+//! ordinary programs. When everything is there this costs a handful of file look-ups, so `demo` and `test` always
+//! begin with it.
+
+use crate::shell::{Failure, Result, on_path, program};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+/// Something that must be on this machine.
+#[derive(Debug, Clone, Copy)]
+struct Need {
+    /// How to see that it is there.
+    found_by: Probe,
+    /// Its package on Debian and Ubuntu.
+    package: &'static str,
+    why: &'static str,
+}
+
+/// How to see that something is there.
+#[derive(Debug, Clone, Copy)]
+enum Probe {
+    /// A program on the path.
+    Program(&'static str),
+    /// A file: for what a sandbox must be able to see, which is `/usr` and not a version manager in somebody's home.
+    File(&'static str),
+}
+
+impl Probe {
+    fn finds(self) -> bool {
+        match self {
+            Self::Program(name) => on_path(name),
+            Self::File(path) => Path::new(path).exists(),
+        }
+    }
+}
+
+const NEEDS: [Need; 6] = [
+    Need { found_by: Probe::Program("bwrap"), package: "bubblewrap", why: "Tier C runs programs inside it" },
+    Need { found_by: Probe::Program("cc"), package: "gcc", why: "compiles SQLite and links programs" },
+    Need { found_by: Probe::File("/usr/include/stdio.h"), package: "libc6-dev", why: "the headers that SQLite needs" },
+    Need { found_by: Probe::Program("git"), package: "git", why: "tidy asks it which files there are" },
+    Need {
+        found_by: Probe::File("/usr/bin/python3"),
+        package: "python3",
+        why: "containment tests attack the sandbox with it",
+    },
+    Need { found_by: Probe::Program("setpriv"), package: "util-linux", why: "tests become an ordinary user with it" },
+];
+
+/// Installs what is missing. Returns whether anything was.
+pub fn run() -> Result<bool> {
+    let missing = missing();
+    if missing.is_empty() {
+        return Ok(false);
+    }
+    println!("This machine lacks:");
+    for need in &missing {
+        println!("  {:<12} {}", need.package, need.why);
+    }
+    let packages: Vec<_> = missing.iter().map(|need| need.package).collect();
+    let as_root = if !on_path("apt-get") {
+        return Err(Failure(format!(
+            "this is not Debian or Ubuntu, so nothing was installed; install what these packages hold there: {}",
+            packages.join(" ")
+        )));
+    } else if is_root() {
+        &["env"][..]
+    } else if on_path("sudo") {
+        &["sudo", "env"]
+    } else {
+        return Err(Failure(format!(
+            "installing needs root and there is no sudo; as root, run: apt-get install {}",
+            packages.join(" ")
+        )));
+    };
+    apt_get(as_root, &["update", "--quiet"])?;
+    let mut install = vec!["install", "--yes", "--quiet", "--no-install-recommends"];
+    install.extend(&packages);
+    apt_get(as_root, &install)?;
+    let still: Vec<_> = self::missing().iter().map(|need| need.package).collect();
+    if still.is_empty() {
+        return Ok(true);
+    }
+    Err(Failure(format!("these packages were installed and yet what they bring is not found: {}", still.join(" "))))
+}
+
+fn missing() -> Vec<Need> {
+    NEEDS.into_iter().filter(|need| !need.found_by.finds()).collect()
+}
+
+/// The uid is that of our own entry in `/proc`; without `/proc` we are not root, and sudo says whether it works.
+fn is_root() -> bool {
+    std::fs::metadata("/proc/self").is_ok_and(|me| me.uid() == 0)
+}
+
+fn apt_get(as_root: &[&str], words: &[&str]) -> Result<()> {
+    let (first, rest) = as_root.split_first().map_or(("env", &[][..]), |(first, rest)| (*first, rest));
+    let line = [rest, &["DEBIAN_FRONTEND=noninteractive", "apt-get"], words].concat();
+    println!("$ {first} {}", line.join(" "));
+    program(first, line).with_terminal().run("installing system packages")
+}
+
+/// rustfmt and clippy, for `test`: a toolchain may have been installed without them.
+pub fn components() -> Result<()> {
+    let sysroot = program("rustc", ["--print", "sysroot"]).read("asking rustc where it lives")?;
+    let bin = Path::new(sysroot.trim()).join("bin");
+    let missing: Vec<_> = [("cargo-fmt", "rustfmt"), ("cargo-clippy", "clippy")]
+        .into_iter()
+        .filter_map(|(file, component)| (!bin.join(file).exists() && !outside_rustup(file)).then_some(component))
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    if !on_path("rustup") {
+        return Err(Failure(format!("install these parts of Rust: {}", missing.join(", "))));
+    }
+    println!("$ rustup component add {}", missing.join(" "));
+    program("rustup", ["component", "add"].iter().chain(&missing)).run("adding parts of Rust")
+}
+
+/// With rustup a program of this name is on the path whether or not its component is installed.
+fn outside_rustup(name: &str) -> bool {
+    !on_path("rustup") && on_path(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_need_is_noticed() {
+        assert!(!Probe::Program("no-such-program-anywhere").finds());
+        assert!(!Probe::File("/no/such/file").finds());
+        assert!(Probe::File("/").finds());
+    }
+}
