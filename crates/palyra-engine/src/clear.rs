@@ -118,7 +118,7 @@ impl Engine {
         approval: &ApprovalRecord,
     ) -> Result<Cleared, EngineError> {
         if let Some(problem) = void(approval, &resolved.call, self.policy_hash()) {
-            self.journal().end_call(&approval.call_id, &[CallState::Approved], CallState::Cancelled, problem).await?;
+            self.journal().end_call(&approval.call_id, CallState::Approved, CallState::Cancelled, problem).await?;
             return self.recorded_end(&approval.call_id).await;
         }
         let basis = (DecisionKind::NeedsApproval, approval.decision_id.clone());

@@ -55,7 +55,7 @@ impl Engine {
             "the daemon stopped between the intent and the outcome; nobody knows how far the call got, and it is not run again",
             "look at what it was about to change, then propose it anew if it is still wanted",
         );
-        Ok(self.journal().end_call(&call.call_id, &[CallState::Executing], CallState::Indeterminate, problem).await?)
+        Ok(self.journal().end_call(&call.call_id, CallState::Executing, CallState::Indeterminate, problem).await?)
     }
 
     async fn resume(&self, view: CallView) -> Result<(), EngineError> {
@@ -81,7 +81,7 @@ impl Engine {
                 );
                 return Ok(self
                     .journal()
-                    .end_call(&view.call_id, &[CallState::Approved], CallState::Cancelled, problem)
+                    .end_call(&view.call_id, CallState::Approved, CallState::Cancelled, problem)
                     .await?);
             }
         };

@@ -156,13 +156,12 @@ fn move_call(tx: &mut Transaction<'_>, record: &ApprovalRecord, problem: Option<
         ApprovalState::Expired => CallState::Expired,
         ApprovalState::Cancelled => CallState::Cancelled,
     };
-    advance(tx, &record.call_id, &[CallState::AwaitingApproval], state)?;
     if state == CallState::Approved {
-        return Ok(());
+        return advance(tx, &record.call_id, CallState::AwaitingApproval, state);
     }
     let problem =
         problem.unwrap_or_else(|| Problem::plain(state.as_str(), format!("the approval was {}", state.as_str())));
     let ended = JournalEvent::ToolEnded { call_id: record.call_id.clone(), state, problem };
     let seq = tx.append(&PreparedEvent::new(&ended)?)?;
-    end(tx, &record.call_id, seq)
+    end(tx, &record.call_id, CallState::AwaitingApproval, state, seq)
 }

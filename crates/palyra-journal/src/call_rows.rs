@@ -64,33 +64,45 @@ pub(crate) fn insert(tx: &Transaction<'_>, row: &CallRow<'_>) -> Result<(), Jour
     Ok(())
 }
 
-/// Moves a call from one of the expected states to the next, or says where it is.
+/// Moves a call from the state it is expected in to the next, or says where it is.
 pub(crate) fn advance(
     tx: &Transaction<'_>,
     call_id: &CallId,
-    from: &[CallState],
+    from: CallState,
     to: CallState,
 ) -> Result<(), JournalError> {
-    for state in from {
-        let moved = tx
-            .connection
-            .prepare_cached("UPDATE calls SET state = ?3 WHERE call_id = ?1 AND state = ?2")?
-            .execute((call_id.as_str(), state.as_str(), to.as_str()))?;
-        if moved == 1 {
-            return Ok(());
-        }
+    step(tx, call_id, from, to, None)
+}
+
+/// Moves a call to its end, which event `seq` states.
+pub(crate) fn end(
+    tx: &Transaction<'_>,
+    call_id: &CallId,
+    from: CallState,
+    to: CallState,
+    seq: u64,
+) -> Result<(), JournalError> {
+    step(tx, call_id, from, to, Some(seq))
+}
+
+fn step(
+    tx: &Transaction<'_>,
+    call_id: &CallId,
+    from: CallState,
+    to: CallState,
+    ended: Option<u64>,
+) -> Result<(), JournalError> {
+    let moved = tx
+        .connection
+        .prepare_cached("UPDATE calls SET state = ?3, ended_seq = ?4 WHERE call_id = ?1 AND state = ?2")?
+        .execute((call_id.as_str(), from.as_str(), to.as_str(), ended))?;
+    if moved == 1 {
+        return Ok(());
     }
     match state_of(tx.connection, call_id)? {
         Some(state) => Err(JournalError::CallMoved { state }),
         None => Err(JournalError::NotFound { what: "call", id: call_id.to_string() }),
     }
-}
-
-pub(crate) fn end(tx: &Transaction<'_>, call_id: &CallId, seq: u64) -> Result<(), JournalError> {
-    tx.connection
-        .prepare_cached("UPDATE calls SET ended_seq = ?2 WHERE call_id = ?1")?
-        .execute((call_id.as_str(), seq))?;
-    Ok(())
 }
 
 fn state_of(connection: &Connection, call_id: &CallId) -> Result<Option<CallState>, JournalError> {

@@ -153,7 +153,7 @@ impl JournalStore {
         let event = PreparedEvent::new(&JournalEvent::ToolStarted { call_id: call_id.clone(), authority })?;
         let id = call_id.clone();
         self.write(move |tx| {
-            advance(tx, &id, &[CallState::Approved], CallState::Executing)?;
+            advance(tx, &id, CallState::Approved, CallState::Executing)?;
             tx.append(&event)
         })
         .await?;
@@ -183,9 +183,8 @@ impl JournalStore {
         let id = call_id.clone();
         let ended_at = self
             .write(move |tx| {
-                advance(tx, &id, &[CallState::Executing], state)?;
                 let seq = tx.append(&prepared)?;
-                end(tx, &id, seq)?;
+                end(tx, &id, CallState::Executing, state, seq)?;
                 Ok(tx.now)
             })
             .await?;
@@ -196,20 +195,19 @@ impl JournalStore {
     /// Records the end of a call that did not run, or of which nobody knows.
     ///
     /// # Errors
-    /// The call is in none of the states it is expected in, or nothing could be recorded.
+    /// The call is not in the state it is expected in, or nothing could be recorded.
     pub async fn end_call(
         &self,
         call_id: &CallId,
-        from: &'static [CallState],
+        from: CallState,
         state: CallState,
         problem: Problem,
     ) -> Result<(), JournalError> {
         let event = PreparedEvent::new(&JournalEvent::ToolEnded { call_id: call_id.clone(), state, problem })?;
         let id = call_id.clone();
         self.write(move |tx| {
-            advance(tx, &id, from, state)?;
             let seq = tx.append(&event)?;
-            end(tx, &id, seq)
+            end(tx, &id, from, state, seq)
         })
         .await
     }

@@ -435,9 +435,7 @@ async fn a_failed_job_leaves_its_group_untouched() {
             if n % 2 == 0 {
                 store.note(&JournalEvent::DaemonStopped {}).await.map(drop)
             } else {
-                store
-                    .end_call(&CallId::mint(), &[CallState::Executing], CallState::Failed, Problem::plain("x", "x"))
-                    .await
+                store.end_call(&CallId::mint(), CallState::Executing, CallState::Failed, Problem::plain("x", "x")).await
             }
         }));
     }

@@ -40,8 +40,6 @@ impl Host {
         // Not under `TMPDIR`: the socket's path must be short.
         let dir = tempfile::Builder::new().prefix("pal").tempdir_in("/tmp").expect("a temporary directory");
         fs::create_dir(dir.path().join("w")).expect("a workspace");
-        std::os::unix::fs::chown(dir.path().join("w"), Some(65534), Some(65534)).unwrap();
-        fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         Self { dir, daemon: None }
     }
 
@@ -247,7 +245,7 @@ impl Drop for Host {
         }
         // A daemon that leaves helpers behind has a bug that a test has just found; the machine is left clean all the same.
         for pid in left_behind(&self.state()) {
-            drop(rustix::process::kill_process(pid, rustix::process::Signal::KILL));
+            let _gone_already = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
         }
         if std::thread::panicking() {
             show_log(&self.path("log"));

@@ -4,7 +4,7 @@
 //! Nothing here sleeps or polls. Tests wait for lines, for states of a call and for processes to end; [`PATIENCE`] only
 //! turns a hang into a failure and is never part of what is asserted.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a harness fails by panicking")]
+#![expect(clippy::expect_used, clippy::panic, reason = "a harness fails by panicking")]
 
 pub mod api;
 pub mod cli;

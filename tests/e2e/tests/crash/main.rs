@@ -16,11 +16,11 @@ use palyra_e2e::{Host, Proposal};
 use serde_json::json;
 
 /// How often the daemon is killed.
-const KILLS: u32 = 60;
+const KILLS: u32 = 52;
 /// Every so many starts the daemon is killed once more before its door opens.
 const EARLY: u32 = 6;
 /// The latest moment of a kill, in things seen.
-const LATEST: u64 = 300;
+const LATEST: u64 = 240;
 
 /// A small generator (SplitMix64): the plan must be repeatable, not unpredictable.
 #[derive(Debug, Clone)]
