@@ -51,7 +51,7 @@ impl Drop for Small {
         if let Some(host) = &mut self.host {
             host.kill();
         }
-        drop(Command::new("umount").arg(&self.mounted).status());
+        drop(Command::new("umount").arg("--lazy").arg(&self.mounted).status());
     }
 }
 

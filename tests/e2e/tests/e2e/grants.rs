@@ -71,7 +71,7 @@ fn a_session_grant_holds_for_this_call_this_session_and_this_principal() {
         (json!({ "argv": ["ls", "-l"], "stdin": "x" }), &["--session", "s"]),
         (same.clone(), &["--session", "other"]),
         (same.clone(), &[]),
-        (same.clone(), &["--session", "s", "--as", "agent:demo"]),
+        (same, &["--session", "s", "--as", "agent:demo"]),
     ] {
         assert!(!covered(&host, RUN, &input, options), "{input} {options:?}");
     }

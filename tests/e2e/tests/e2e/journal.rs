@@ -268,9 +268,11 @@ fn a_file_that_is_no_journal_is_refused() {
 #[test]
 fn verification_goes_on_while_calls_do() {
     let host = busy();
-    let tail = host.palyra_started(&["journal", "tail", "--follow", "-n", "0"]);
-    let call = host.palyra_started(&["call", "palyra.sleep", "--input", r#"{"duration_ms":1}"#]);
-    verify(&host).exits(0).done();
+    let tail = host.palyra_started(&["journal", "tail", "--follow", "-n", "1"]);
+    assert_eq!(tail.json()["seq"], 21);
+    let call = host.palyra_started(&["call", "palyra.sleep", "--input", r#"{"duration_ms":300}"#]);
+    let kinds: Vec<_> = (0..3).map(|_| text(&tail.json(), "/kind").to_owned()).collect();
+    assert_eq!(kinds, ["tool.proposed", "tool.decided", "tool.started"]);
+    assert_eq!(verify(&host).good()["intact"], true);
     call.end().exits(0).done();
-    assert_eq!(tail.json()["kind"], "tool.proposed");
 }

@@ -1,6 +1,6 @@
 //! The one path, end to end, against `palyra` and `palyrad` as they are built.
 
-#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
 mod approvals;
 mod attest;
