@@ -85,6 +85,7 @@ impl Engine {
         let answer = self.await_approval(&approval.approval_id);
         let opened = self.open(&resolved.call, &decision, Opening::<()>::Ask(Box::new(approval.clone()))).await?;
         if !matches!(opened.inner, Opened::Asked) {
+            self.forget_approval(&approval.approval_id);
             return opened.ended(self).await;
         }
         live.update(|now| {
@@ -251,6 +252,18 @@ impl Engine {
     }
 }
 
+/// The caller promised that two calls are one, and they are not.
+pub(crate) fn key_reused(earlier: &CallId) -> EngineError {
+    EngineError::new(
+        ErrorKind::Conflict,
+        Problem::new(
+            "idempotency_key_reused",
+            format!("this idempotency key belongs to `{earlier}`, which is another call"),
+            "use a new key for a new call",
+        ),
+    )
+}
+
 /// Why an approval no longer holds for the call that would run.
 fn void(approval: &ApprovalRecord, call: &ToolCall, policy_hash: Digest) -> Option<Problem> {
     if approval.policy_hash != policy_hash {
@@ -301,14 +314,7 @@ impl<P> Outcome<P> {
         match self.inner {
             Opened::Denied | Opened::OverBudget(_) => engine.recorded_end(&self.call_id).await,
             Opened::Duplicate { call_id, digest } if digest == self.digest => Ok(Cleared::Earlier(call_id)),
-            Opened::Duplicate { call_id, .. } => Err(EngineError::new(
-                ErrorKind::Conflict,
-                Problem::new(
-                    "idempotency_key_reused",
-                    format!("this idempotency key belongs to `{call_id}`, which is another call"),
-                    "use a new key for a new call",
-                ),
-            )),
+            Opened::Duplicate { call_id, .. } => Err(key_reused(&call_id)),
             Opened::Started(_) | Opened::Asked | Opened::GrantGone => Err(EngineError::new(
                 ErrorKind::Internal,
                 Problem::plain("internal", "a call was opened in a way that nobody asked for"),

@@ -146,6 +146,9 @@ impl Engine {
         if let Err(error) = self.journal().note(&JournalEvent::DaemonStopped {}).await {
             tracing::error!(error = &error as &dyn std::error::Error, "the end could not be recorded");
         }
+        if let Err(error) = self.journal().settle().await {
+            tracing::warn!(error = &error as &dyn std::error::Error, "the journal's log was not written back");
+        }
     }
 
     /// Every tool that can be proposed.
@@ -222,6 +225,11 @@ impl Engine {
         let (answer, wait) = oneshot::channel();
         self.inner.waiters.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone(), answer);
         wait
+    }
+
+    /// Leaves a wait that was entered for nothing.
+    pub(crate) fn forget_approval(&self, id: &ApprovalId) {
+        self.inner.waiters.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
     }
 
     /// Tells the call that waits, and everybody who watches, how an approval ended.

@@ -9,7 +9,7 @@
 //! the connection that proposed it loses neither the call nor its outcome.
 
 use crate::access::VerifiedPeer;
-use crate::clear::Cleared;
+use crate::clear::{Cleared, key_reused};
 use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
 use crate::live::{CallUpdate, LiveCall};
@@ -17,8 +17,10 @@ use crate::permit::Permit;
 use crate::resolve::Refusal;
 use palyra_journal::{Recorded, RefusedCall};
 use palyra_policy::{PolicyAction, PolicyRequestContext, PolicyResource};
+use palyra_protocol::json::canonical_text;
 use palyra_protocol::{
-    CallId, CallState, Digest, IdempotencyKey, Origin, Problem, RunId, SessionId, ToolOutcome, ToolProposal,
+    CallId, CallState, CanonicalJson, Digest, IdempotencyKey, Origin, Problem, RunId, SessionId, ToolOutcome,
+    ToolProposal,
 };
 use std::sync::Arc;
 use tokio::sync::{broadcast, oneshot};
@@ -76,6 +78,9 @@ impl Engine {
         proposal: &ToolProposal,
         live: &LiveCall,
     ) -> Result<Ending, EngineError> {
+        if let Some(earlier) = self.earlier(proposal).await? {
+            return Ok(Ending::Earlier(earlier));
+        }
         let resolved = match self.resolver().resolve(id.clone(), proposal) {
             Ok(resolved) => resolved,
             Err(refusal) => return self.record_refusal(id, proposal, refusal).await.map(Ending::own),
@@ -87,6 +92,26 @@ impl Engine {
             Cleared::Ended(outcome) => Ok(Ending::own(outcome)),
             Cleared::Earlier(call_id) => Ok(Ending::Earlier(call_id)),
         }
+    }
+
+    /// The call that this one repeats, by its idempotency key. Asked before anything is resolved: what the earlier call
+    /// was about may be gone by now, and its outcome is still the answer.
+    async fn earlier(&self, proposal: &ToolProposal) -> Result<Option<CallId>, EngineError> {
+        if self.closing().is_cancelled() {
+            let problem = Problem::new("shutting_down", "the daemon is shutting down", "try again after its restart");
+            return Err(EngineError::new(ErrorKind::Unavailable, problem));
+        }
+        let Some(key) = &proposal.idempotency_key else { return Ok(None) };
+        let found = self.journal().call_by_key(&proposal.origin.principal, key).await?;
+        let Some((call_id, _)) = found else { return Ok(None) };
+        let recorded = self.journal().call(&call_id).await?.record;
+        let same = recorded.is_some_and(|earlier| {
+            let input = CanonicalJson::parse(&proposal.input);
+            let repeated =
+                input.is_ok_and(|input| canonical_text(&earlier.input).is_ok_and(|text| text == input.as_str()));
+            earlier.tool.as_str() == proposal.tool && repeated
+        });
+        if same { Ok(Some(call_id)) } else { Err(key_reused(&call_id)) }
     }
 
     /// The second half of the path: everything after the intent is durable.

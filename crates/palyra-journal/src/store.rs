@@ -69,6 +69,15 @@ impl JournalStore {
         self.write(move |tx| tx.append(&event)).await
     }
 
+    /// Brings everything into the one database file: what a copy of it then holds is the whole journal.
+    ///
+    /// # Errors
+    /// The log could not be written back; nothing is lost, it is done at the next opening.
+    pub async fn settle(&self) -> Result<(), JournalError> {
+        self.readers.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.writer.settle().await
+    }
+
     pub(crate) async fn write<R: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Transaction<'_>) -> Result<R, JournalError> + Send + 'static,

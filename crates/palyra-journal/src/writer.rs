@@ -97,10 +97,18 @@ where
     }
 }
 
+/// What the writer is asked to do.
+enum Order {
+    /// Run this in the next group.
+    Job(Box<dyn Job>),
+    /// Bring everything into the one file.
+    Settle(oneshot::Sender<Result<(), JournalError>>),
+}
+
 /// The handle that callers hold.
 #[derive(Debug)]
 pub(crate) struct Writer {
-    jobs: Option<Sender<Box<dyn Job>>>,
+    jobs: Option<Sender<Order>>,
     thread: Option<JoinHandle<()>>,
     head: watch::Receiver<Head>,
 }
@@ -129,7 +137,17 @@ impl Writer {
         let (reply, answer) = oneshot::channel();
         let job = TypedJob { work: Some(work), result: None, reply };
         let jobs = self.jobs.as_ref().ok_or(JournalError::Closed)?;
-        jobs.send(Box::new(job)).map_err(|_| JournalError::Closed)?;
+        jobs.send(Order::Job(Box::new(job))).map_err(|_| JournalError::Closed)?;
+        answer.await.map_err(|_| JournalError::Closed)?
+    }
+}
+
+impl Writer {
+    /// Brings what is in the write-ahead log into the database, so that the one file is the whole journal.
+    pub(crate) async fn settle(&self) -> Result<(), JournalError> {
+        let (reply, answer) = oneshot::channel();
+        let jobs = self.jobs.as_ref().ok_or(JournalError::Closed)?;
+        jobs.send(Order::Settle(reply)).map_err(|_| JournalError::Closed)?;
         answer.await.map_err(|_| JournalError::Closed)?
     }
 }
@@ -152,13 +170,30 @@ struct Loop {
 }
 
 impl Loop {
-    fn run(mut self, queue: &Receiver<Box<dyn Job>>) {
+    fn run(mut self, queue: &Receiver<Order>) {
         while let Ok(first) = queue.recv() {
-            let mut group = vec![first];
-            while group.len() < MAX_GROUP {
-                let Ok(next) = queue.try_recv() else { break };
-                group.push(next);
+            let mut group = Vec::new();
+            let mut settle = None;
+            let mut next = Some(first);
+            while let Some(order) = next.take() {
+                match order {
+                    Order::Job(job) => group.push(job),
+                    Order::Settle(reply) => settle = Some(reply),
+                }
+                if group.len() < MAX_GROUP && settle.is_none() {
+                    next = queue.try_recv().ok();
+                }
             }
+            self.serve(group);
+            if let Some(reply) = settle {
+                let settled = self.connection.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)");
+                drop(reply.send(settled.map_err(Into::into)));
+            }
+        }
+    }
+
+    fn serve(&mut self, mut group: Vec<Box<dyn Job>>) {
+        if !group.is_empty() {
             let outcome = self.commit(&mut group);
             if outcome.is_err() {
                 self.recover();

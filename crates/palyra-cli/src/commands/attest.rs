@@ -73,7 +73,7 @@ pub async fn run(context: &Context, command: Attest) -> Result<(), Failure> {
         return Err(Failure::new(
             UNVERIFIED,
             "attestation_invalid",
-            fault.to_string(),
+            fault,
             Some("do not rely on this result"),
         ));
     }

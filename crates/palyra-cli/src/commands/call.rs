@@ -103,9 +103,15 @@ async fn follow(
 }
 
 async fn withdraw(connection: &Connection, call_id: &str) -> Result<(), Failure> {
-    if !call_id.is_empty() {
-        connection.calls().cancel(CancelCallRequest { call_id: call_id.to_owned() }).await?;
+    if call_id.is_empty() {
+        return Err(Failure::new(
+            CANCELLED,
+            "cancelled",
+            "interrupted before the daemon answered; the call may still be made",
+            Some("`palyra journal tail` shows whether it was"),
+        ));
     }
+    connection.calls().cancel(CancelCallRequest { call_id: call_id.to_owned() }).await?;
     Err(Failure::new(CANCELLED, "cancelled", "cancelled; the call was withdrawn", None))
 }
 

@@ -140,11 +140,12 @@ fn print_whole(context: &Context, event: &ChainedEvent) -> Result<(), Failure> {
 }
 
 async fn verify(context: &Context, against: Option<PathBuf>) -> Result<(), Failure> {
+    let compared = against.is_some();
     let checkpoint_json = match against {
-        Some(file) => std::fs::read_to_string(&file).map_err(|e| Failure::io("the checkpoint cannot be read", &e))?,
+        // Read here already, so that an empty file is no checkpoint rather than none to compare with.
+        Some(file) => serde_json::to_string(&checkpoint_file(&file)?).map_err(|e| Failure::bug(&e))?,
         None => String::new(),
     };
-    let compared = !checkpoint_json.is_empty();
     let connection = context.connect().await?;
     let mut updates = connection.journal().verify(VerifyRequest { checkpoint_json }).await?.into_inner();
     let progress = std::io::stderr().is_terminal() && !context.json();
@@ -157,6 +158,18 @@ async fn verify(context: &Context, against: Option<PathBuf>) -> Result<(), Failu
         }
     }
     Err(Failure::new(FAILED, "transport", "the daemon stopped verifying", None))
+}
+
+fn checkpoint_file(path: &Path) -> Result<Checkpoint, Failure> {
+    let text = std::fs::read_to_string(path).map_err(|e| Failure::io("the checkpoint cannot be read", &e))?;
+    serde_json::from_str(&text).map_err(|e| {
+        Failure::new(
+            crate::exit::REFUSED,
+            "malformed_request",
+            format!("`{}` is not a checkpoint: {e}", path.display()),
+            Some("make one: `palyra journal checkpoint > FILE`"),
+        )
+    })
 }
 
 fn verdict(context: &Context, update: &VerifyUpdate, compared: bool) -> Result<(), Failure> {
@@ -189,13 +202,7 @@ fn verdict(context: &Context, update: &VerifyUpdate, compared: bool) -> Result<(
 
 /// Verifies an export by itself: the chain, and a checkpoint if one is given. Needs no daemon.
 fn verify_export(context: &Context, file: &Path, against: Option<&Path>) -> Result<(), Failure> {
-    let checkpoint: Option<Checkpoint> = match against {
-        Some(path) => {
-            let text = std::fs::read_to_string(path).map_err(|e| Failure::io("the checkpoint cannot be read", &e))?;
-            Some(super::read(&text)?)
-        }
-        None => None,
-    };
+    let checkpoint = against.map(checkpoint_file).transpose()?;
     let opened = File::open(file).map_err(|e| Failure::io(&format!("`{}` cannot be read", file.display()), &e))?;
     let mut verifier = ChainVerifier::default();
     let mut at_checkpoint = None;

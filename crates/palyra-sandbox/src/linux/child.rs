@@ -275,6 +275,16 @@ pub(super) fn build_mounts(steps: &[MountStep]) -> Result<(), c_int> {
     Ok(())
 }
 
+/// Ends this process at once when its parent is gone, or was gone before this could be asked for.
+pub(super) fn die_with(parent: c_int) {
+    prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as usize);
+    // SAFETY: no arguments.
+    if unsafe { call!(libc::SYS_getppid) } != parent as isize {
+        // SAFETY: numbers only; does not return.
+        unsafe { call!(libc::SYS_exit_group, 1) };
+    }
+}
+
 /// Closes every descriptor that is not in `keep` (ascending). The supervisor must hold none of the daemon's sockets and, above
 /// all, none of the pipes of other runs, which would otherwise never see their end.
 fn close_others(keep: &[RawFd]) -> Result<(), c_int> {

@@ -201,6 +201,8 @@ fn reap(pid: c_int) {
 
 /// What a process that only holds a namespace open is given.
 struct HolderTask<'a> {
+    /// The daemon. A holder has the daemon's memory and descriptors, so it must never outlive it.
+    parent: c_int,
     steps: &'a [MountStep],
     /// Where it tells whether it succeeded.
     report: c_int,
@@ -210,7 +212,7 @@ struct HolderTask<'a> {
 pub(super) fn mount_namespace(steps: &[MountStep]) -> io::Result<OwnedFd> {
     let (answer, report) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     let stack = Stack::new();
-    let task = HolderTask { steps, report: report.as_raw_fd() };
+    let task = HolderTask { parent: own_pid(), steps, report: report.as_raw_fd() };
     let argument = std::ptr::from_ref(&task).cast_mut().cast();
     let blocked = BlockedSignals::all();
     // SAFETY: the stack and the task outlive the process, which is reaped below on every path.
@@ -234,6 +236,7 @@ pub(super) fn mount_namespace(steps: &[MountStep]) -> io::Result<OwnedFd> {
 extern "C" fn hold_mounts(argument: *mut c_void) -> c_int {
     // SAFETY: `mount_namespace` passes a pointer to a live task.
     let task = unsafe { &*argument.cast::<HolderTask<'_>>() };
+    child::die_with(task.parent);
     let errno: c_int = child::build_mounts(task.steps).err().unwrap_or(0);
     // SAFETY: a live int of four bytes.
     unsafe { raw::call!(libc::SYS_write, task.report, &raw const errno, 4) };
@@ -314,10 +317,12 @@ fn set_attributes(tree: &OwnedFd, set: u64, user_namespace: Option<&OwnedFd>) ->
 /// A user namespace whose only purpose is to be a table: `disk` on the left, `sandbox` on the right.
 pub(super) fn mapping_namespace(disk: User, sandbox: User) -> io::Result<OwnedFd> {
     let stack = Stack::new();
+    let parent = own_pid();
+    let argument = std::ptr::from_ref(&parent).cast_mut().cast();
     let blocked = BlockedSignals::all();
     // A process has to live in the namespace while its table is written: one that only waits to be killed.
-    // SAFETY: the stack outlives the process, which is reaped below; it is given nothing.
-    let (pid, pidfd) = unsafe { spawn(libc::CLONE_NEWUSER, &stack, hold_table, std::ptr::null_mut()) }?;
+    // SAFETY: the stack and the number outlive the process, which is reaped below.
+    let (pid, pidfd) = unsafe { spawn(libc::CLONE_NEWUSER, &stack, hold_table, argument) }?;
     drop(blocked);
     let namespace = write_maps(pid, disk, sandbox);
     signal(&pidfd, libc::SIGKILL);
@@ -325,8 +330,15 @@ pub(super) fn mapping_namespace(disk: User, sandbox: User) -> io::Result<OwnedFd
     namespace
 }
 
-extern "C" fn hold_table(_nothing: *mut c_void) -> c_int {
+extern "C" fn hold_table(argument: *mut c_void) -> c_int {
+    // SAFETY: `mapping_namespace` passes a pointer to a live number.
+    child::die_with(unsafe { *argument.cast::<c_int>() });
     wait_to_be_killed()
+}
+
+fn own_pid() -> c_int {
+    // SAFETY: no arguments; always succeeds.
+    unsafe { libc::getpid() }
 }
 
 fn write_maps(pid: c_int, disk: User, sandbox: User) -> io::Result<OwnedFd> {
