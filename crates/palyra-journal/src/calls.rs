@@ -8,7 +8,7 @@ use crate::store::JournalStore;
 use crate::writer::{PreparedEvent, Transaction};
 use palyra_protocol::{
     ApprovalId, ApprovalRecord, Authority, CallId, CallRecord, CallState, Digest, IdempotencyKey, JournalEvent, Origin,
-    Principal, Problem, ToolAttestation, ToolDecision, ToolOutcome,
+    Principal, Problem, RunId, ToolAttestation, ToolDecision, ToolOutcome,
 };
 
 /// A call to be opened: what was proposed, what was decided, and what follows.
@@ -67,13 +67,12 @@ struct OpeningEvents {
     proposed: PreparedEvent,
     decided: PreparedEvent,
     follow_up: PreparedEvent,
-    over_budget: PreparedEvent,
 }
 
-fn over_budget(call: &CallRecord, limit: u64) -> Problem {
+fn over_budget(run: &RunId, limit: u64) -> Problem {
     Problem::new(
         "budget_exhausted",
-        format!("run `{}` has had all of its {limit} calls", call.origin.run),
+        format!("run `{run}` has had all of its {limit} calls"),
         "start a new run (`--run NAME`), or raise `max_calls_per_run` in palyra.toml",
     )
 }
@@ -90,15 +89,13 @@ impl<P> OpenCall<P> {
             }
             Opening::Ask(approval) => JournalEvent::ApprovalRequested { approval: approval.clone() },
         };
-        let problem = over_budget(&self.call, self.run_limit);
         Ok(OpeningEvents {
             proposed: PreparedEvent::new(&JournalEvent::ToolProposed { call: Box::new(self.call.clone()) })?,
             decided: PreparedEvent::new(&JournalEvent::ToolDecided {
-                call_id: call_id.clone(),
+                call_id,
                 decision: Box::new(self.decision.clone()),
             })?,
             follow_up: PreparedEvent::new(&follow_up)?,
-            over_budget: PreparedEvent::new(&JournalEvent::ToolEnded { call_id, state: CallState::Denied, problem })?,
         })
     }
 }
@@ -121,7 +118,7 @@ impl JournalStore {
     pub async fn open_call<P: Send + 'static>(&self, open: OpenCall<P>) -> Result<Opened<P>, JournalError> {
         let events = open.events()?;
         let OpenCall { call, decision, run_limit, opening } = open;
-        let problem = over_budget(&call, run_limit);
+        let run = call.origin.run.clone();
         let plan = match &opening {
             Opening::Deny(_) => Plan::Deny,
             Opening::Start { authority, .. } => Plan::Start(authority.clone()),
@@ -133,7 +130,7 @@ impl JournalStore {
             (Effect::Started, Opening::Start { permit, .. }) => Opened::Started(Recorded::after_commit(permit)),
             (Effect::Asked, _) => Opened::Asked,
             (Effect::Duplicate(call_id, digest), _) => Opened::Duplicate { call_id, digest },
-            (Effect::OverBudget, _) => Opened::OverBudget(problem),
+            (Effect::OverBudget, _) => Opened::OverBudget(over_budget(&run, run_limit)),
             (Effect::GrantGone, _) => Opened::GrantGone,
             (Effect::Denied | Effect::Started, _) => Opened::Denied,
         })
@@ -328,7 +325,10 @@ fn apply_opening(
     // INVARIANT (budget_holds): counting and refusing happen in the transaction that opens the call, so neither
     // concurrent calls nor a restart can exceed the run's limit.
     if !count_call(tx, &principal, call, run_limit)? {
-        return open_as(tx, call, CallState::Denied, events, &events.over_budget).map(|()| Effect::OverBudget);
+        let problem = over_budget(&call.origin.run, run_limit);
+        let ended = JournalEvent::ToolEnded { call_id: call.call_id.clone(), state: CallState::Denied, problem };
+        let ended = PreparedEvent::new(&ended)?;
+        return open_as(tx, call, CallState::Denied, events, &ended).map(|()| Effect::OverBudget);
     }
     match plan {
         Plan::Start(Authority::Grant(grant)) if !grants::use_one(tx, grant, call, policy_hash)? => {

@@ -1,6 +1,6 @@
 //! The journal's events: everything that can be recorded, in one enum.
 //!
-//! An event's body is the canonical JSON of its variant. Adding a variant is cheap; changing one breaks the reading of
+//! An event's body is the JSON of its variant; the chain covers the very bytes that stand. Adding a variant is cheap; changing one breaks the reading of
 //! journals that exist, so fields are only ever added, with a default.
 
 use crate::approval::{ApprovalRecord, ApprovalResolution, ApprovalState, GrantRecord};
@@ -193,7 +193,7 @@ pub struct ChainedEvent {
     pub kind: String,
     /// The call it is about, or empty.
     pub call_id: String,
-    /// Its body: canonical JSON.
+    /// Its body: JSON, hashed as the bytes that stand here.
     pub body: String,
     /// The hash of the event before it.
     pub prev: Digest,

@@ -70,12 +70,7 @@ pub async fn run(context: &Context, command: Attest) -> Result<(), Failure> {
         if !context.json() {
             say!("{} the attestation does not hold", styled(BAD, "✘"));
         }
-        return Err(Failure::new(
-            UNVERIFIED,
-            "attestation_invalid",
-            fault,
-            Some("do not rely on this result"),
-        ));
+        return Err(Failure::new(UNVERIFIED, "attestation_invalid", fault, Some("do not rely on this result")));
     }
     if !context.json() {
         say!(
