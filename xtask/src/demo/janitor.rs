@@ -26,8 +26,8 @@ pub struct Janitor {
 impl Janitor {
     /// From here on `dir` is removed when this process ends.
     pub fn hire(palyra: &Path, dir: &Path) -> Result<Self> {
-        let ourselves = std::env::current_exe().trying("finding this program")?;
-        let mut process = Command::new(ourselves)
+        // Not by its path: a build may have put another program there meanwhile.
+        let mut process = Command::new("/proc/self/exe")
             .arg("clean-up-after-demo")
             .args([palyra, dir])
             .stdin(Stdio::piped())
