@@ -13,10 +13,6 @@ mod report;
 use std::error::Error;
 use std::process::ExitCode;
 
-/// The daemon's allocator.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 type Benchmark = (&'static str, &'static str, fn(&mut report::Report) -> Result);
 

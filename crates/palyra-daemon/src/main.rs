@@ -12,10 +12,6 @@ use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// A call makes many small, short-lived allocations on several threads at once; this allocator keeps them apart.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 /// The Palyra daemon: decides, asks, runs, attests and records what agents propose.
 ///
 /// Usually started by `palyra up`. In the foreground it logs to standard error and ends on SIGTERM or Ctrl-C.
