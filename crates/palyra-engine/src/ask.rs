@@ -4,7 +4,7 @@ use crate::access::VerifiedPeer;
 use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
 use crate::tool_flow::{Proposal, alleged};
-use palyra_journal::{Against, ApprovalFilter, Head, Verdict};
+use palyra_journal::{Against, Head, Verdict};
 use palyra_policy::{PolicyAction, PolicyResource};
 use palyra_protocol::{
     CallId, CallRecord, ChainedEvent, Checkpoint, Digest, JournalId, PublicKey, ToolDecision, ToolDefinition,
@@ -28,7 +28,7 @@ pub struct EngineStatus {
     /// How many tools there are.
     pub tools: usize,
     /// How many questions wait.
-    pub pending_approvals: usize,
+    pub pending_approvals: u64,
     /// How many calls have not ended.
     pub open_calls: usize,
     /// Where tools work.
@@ -59,7 +59,7 @@ impl Engine {
             journal_origin: self.journal().origin().clone(),
             journal_head,
             tools: self.catalog().iter().count(),
-            pending_approvals: self.journal().approvals(ApprovalFilter::Pending, u32::MAX).await?.len(),
+            pending_approvals: self.journal().pending_approvals().await?,
             open_calls: self.live().all().len(),
             workspace_root: self.workspace().root().to_owned(),
         })

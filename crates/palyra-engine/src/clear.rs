@@ -8,8 +8,8 @@ use crate::permit::Permit;
 use crate::resolve::ResolvedCall;
 use palyra_journal::{JournalError, OpenCall, Opened, Opening, Recorded, Resolve};
 use palyra_protocol::{
-    ApprovalId, ApprovalRecord, ApprovalResolution, ApprovalScope, ApprovalState, Authority, CallId, CallState,
-    DecisionKind, Digest, GrantMatcher, MatchKey, Principal, Problem, ToolCall, ToolDecision, ToolOutcome,
+    ApprovalId, ApprovalRecord, ApprovalResolution, ApprovalScope, ApprovalState, Authority, CallId, CallRecord,
+    CallState, DecisionKind, Digest, GrantMatcher, MatchKey, Principal, Problem, ToolCall, ToolDecision, ToolOutcome,
 };
 use std::sync::Arc;
 use tokio::sync::oneshot;
@@ -39,7 +39,7 @@ impl Engine {
         };
         if decision.decision == DecisionKind::Deny {
             let problem = denial(&resolved.call, &decision);
-            return self.open(&resolved.call, &decision, Opening::<()>::Deny(problem)).await?.ended(self).await;
+            return self.open(resolved.call.record(), decision, Opening::<()>::Deny(problem)).await?.ended(self).await;
         }
         match self.by_grant(resolved, &decision).await? {
             Attempt::Done(cleared) => Ok(cleared),
@@ -49,13 +49,16 @@ impl Engine {
 
     /// Starts a call that policy alone, or a grant, permits.
     async fn start(&self, permit: Permit, decision: ToolDecision) -> Result<Attempt, EngineError> {
-        let call = permit.call().clone();
+        let record = permit.call().record();
         let authority = permit.authority().clone();
-        let opened = self.open(&call, &decision, Opening::Start { permit, authority }).await?;
-        match opened {
-            Outcome { inner: Opened::Started(permit), .. } => Ok(Attempt::Done(Cleared::Permitted(permit))),
-            Outcome { inner: Opened::GrantGone, .. } => Ok(Attempt::NotCovered(self.resolve_again(&call)?)),
-            other => other.ended(self).await.map(Attempt::Done),
+        let by_grant = matches!(authority, Authority::Grant(_)).then(|| record.clone());
+        let opened = self.open(record, decision, Opening::Start { permit, authority }).await?;
+        match (opened, by_grant) {
+            (Outcome { inner: Opened::Started(permit), .. }, _) => Ok(Attempt::Done(Cleared::Permitted(permit))),
+            (Outcome { inner: Opened::GrantGone, .. }, Some(record)) => {
+                Ok(Attempt::NotCovered(self.resolve_again(record)?))
+            }
+            (other, _) => other.ended(self).await.map(Attempt::Done),
         }
     }
 
@@ -83,7 +86,8 @@ impl Engine {
     ) -> Result<Cleared, EngineError> {
         let approval = self.question(&resolved.call, &decision);
         let answer = self.await_approval(&approval.approval_id);
-        let opened = self.open(&resolved.call, &decision, Opening::<()>::Ask(Box::new(approval.clone()))).await?;
+        let opened =
+            self.open(resolved.call.record(), decision, Opening::<()>::Ask(Box::new(approval.clone()))).await?;
         if !matches!(opened.inner, Opened::Asked) {
             self.forget_approval(&approval.approval_id);
             return opened.ended(self).await;
@@ -221,18 +225,14 @@ impl Engine {
 
     async fn open<P: Send + 'static>(
         &self,
-        call: &ToolCall,
-        decision: &ToolDecision,
+        call: CallRecord,
+        decision: ToolDecision,
         opening: Opening<P>,
     ) -> Result<Outcome<P>, EngineError> {
-        let open = OpenCall {
-            call: call.record(),
-            decision: decision.clone(),
-            run_limit: self.config().max_calls_per_run,
-            opening,
-        };
+        let (call_id, digest) = (call.call_id.clone(), call.digest);
+        let open = OpenCall { call, decision, run_limit: self.config().max_calls_per_run, opening };
         let inner = self.journal().open_call(open).await?;
-        Ok(Outcome { inner, call_id: call.id().clone(), digest: call.digest() })
+        Ok(Outcome { inner, call_id, digest })
     }
 
     /// The end that the journal holds for a call.
@@ -244,11 +244,10 @@ impl Engine {
     }
 
     /// A grant vanished between finding and using it: the call is resolved afresh, because its permit was spent.
-    fn resolve_again(&self, call: &ToolCall) -> Result<ResolvedCall, EngineError> {
-        let proposal = crate::recovery::proposal_of(call.record());
-        self.resolver()
-            .resolve(call.id().clone(), &proposal)
-            .map_err(|refusal| EngineError::new(ErrorKind::Conflict, refusal.problem))
+    fn resolve_again(&self, record: CallRecord) -> Result<ResolvedCall, EngineError> {
+        let id = record.call_id.clone();
+        let proposal = crate::recovery::proposal_of(record);
+        self.resolver().resolve(id, &proposal).map_err(|refusal| EngineError::new(ErrorKind::Conflict, refusal.problem))
     }
 }
 

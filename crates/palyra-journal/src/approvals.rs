@@ -69,6 +69,18 @@ impl JournalStore {
         .await
     }
 
+    /// How many questions wait.
+    ///
+    /// # Errors
+    /// They cannot be counted.
+    pub async fn pending_approvals(&self) -> Result<u64, JournalError> {
+        self.read(|c| {
+            let mut count = c.prepare_cached("SELECT count(*) FROM approvals WHERE state = 'pending'")?;
+            Ok(count.query_row([], |r| r.get(0))?)
+        })
+        .await
+    }
+
     /// Approvals, oldest question first.
     ///
     /// # Errors

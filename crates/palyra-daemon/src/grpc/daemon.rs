@@ -26,7 +26,7 @@ impl Daemon for Door {
             journal_size: status.journal_head.size,
             journal_head: status.journal_head.hash.to_string(),
             tools: count(status.tools),
-            pending_approvals: count(status.pending_approvals),
+            pending_approvals: u32::try_from(status.pending_approvals).unwrap_or(u32::MAX),
             open_calls: count(status.open_calls),
             sandbox_json: sandbox,
             process_tier: runner.tier.to_string(),
