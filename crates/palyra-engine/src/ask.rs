@@ -10,6 +10,7 @@ use palyra_protocol::{
     CallId, CallRecord, ChainedEvent, Checkpoint, Digest, JournalId, PublicKey, ToolDecision, ToolDefinition,
 };
 use std::path::PathBuf;
+use std::sync::Arc;
 use tokio::sync::{mpsc, watch};
 
 /// How the engine is doing.
@@ -88,7 +89,11 @@ impl Engine {
     ///
     /// # Errors
     /// The proposal is no call, or the peer may not ask.
-    pub fn explain(&self, peer: &VerifiedPeer, proposal: Proposal) -> Result<(CallRecord, ToolDecision), EngineError> {
+    pub fn explain(
+        &self,
+        peer: &VerifiedPeer,
+        proposal: Proposal,
+    ) -> Result<(Arc<CallRecord>, ToolDecision), EngineError> {
         // The owner who asks about an agent's call asks in their own name.
         self.authorize_as(peer.principal(), peer, PolicyAction::PolicyExplain, PolicyResource::PolicySet, None)?;
         let resolved = self

@@ -30,7 +30,7 @@ impl Engine {
     pub(crate) async fn clear(
         &self,
         resolved: ResolvedCall,
-        decision: ToolDecision,
+        decision: Arc<ToolDecision>,
         live: &LiveCall,
     ) -> Result<Cleared, EngineError> {
         let resolved = match Permit::by_policy(resolved, &decision) {
@@ -48,21 +48,21 @@ impl Engine {
     }
 
     /// Starts a call that policy alone, or a grant, permits.
-    async fn start(&self, permit: Permit, decision: ToolDecision) -> Result<Attempt, EngineError> {
+    async fn start(&self, permit: Permit, decision: Arc<ToolDecision>) -> Result<Attempt, EngineError> {
         let record = permit.call().record();
         let authority = permit.authority().clone();
-        let by_grant = matches!(authority, Authority::Grant(_)).then(|| record.clone());
+        let by_grant = matches!(authority, Authority::Grant(_)).then(|| Arc::clone(&record));
         let opened = self.open(record, decision, Opening::Start { permit, authority }).await?;
         match (opened, by_grant) {
             (Outcome { inner: Opened::Started(permit), .. }, _) => Ok(Attempt::Done(Cleared::Permitted(permit))),
             (Outcome { inner: Opened::GrantGone, .. }, Some(record)) => {
-                Ok(Attempt::NotCovered(self.resolve_again(record)?))
+                Ok(Attempt::NotCovered(self.resolve_again(&record)?))
             }
             (other, _) => other.ended(self).await.map(Attempt::Done),
         }
     }
 
-    async fn by_grant(&self, resolved: ResolvedCall, decision: &ToolDecision) -> Result<Attempt, EngineError> {
+    async fn by_grant(&self, resolved: ResolvedCall, decision: &Arc<ToolDecision>) -> Result<Attempt, EngineError> {
         let call = &resolved.call;
         let keys = MatchKey::candidates(call.tool(), &call.digest(), call.facets());
         let origin = call.origin();
@@ -72,7 +72,7 @@ impl Engine {
         let Some(grant) = grant else { return Ok(Attempt::NotCovered(resolved)) };
         let basis = (decision.decision, decision.decision_id.clone());
         match Permit::by_human(resolved, basis, Authority::Grant(grant)) {
-            Ok(permit) => self.start(permit, decision.clone()).await,
+            Ok(permit) => self.start(permit, Arc::clone(decision)).await,
             Err(resolved) => Ok(Attempt::NotCovered(*resolved)),
         }
     }
@@ -81,7 +81,7 @@ impl Engine {
     async fn ask(
         &self,
         resolved: ResolvedCall,
-        decision: ToolDecision,
+        decision: Arc<ToolDecision>,
         live: &LiveCall,
     ) -> Result<Cleared, EngineError> {
         let approval = self.question(&resolved.call, &decision);
@@ -213,7 +213,7 @@ impl Engine {
             principal: origin.principal.clone(),
             proposed_by: origin.proposed_by.clone(),
             session: origin.session.clone(),
-            input: call.input().value().clone(),
+            input: call.input().clone(),
             facets: call.facets().clone(),
             why: decision.summary.clone(),
             requested_at: now,
@@ -225,8 +225,8 @@ impl Engine {
 
     async fn open<P: Send + 'static>(
         &self,
-        call: CallRecord,
-        decision: ToolDecision,
+        call: Arc<CallRecord>,
+        decision: Arc<ToolDecision>,
         opening: Opening<P>,
     ) -> Result<Outcome<P>, EngineError> {
         let (call_id, digest) = (call.call_id.clone(), call.digest);
@@ -244,9 +244,9 @@ impl Engine {
     }
 
     /// A grant vanished between finding and using it: the call is resolved afresh, because its permit was spent.
-    fn resolve_again(&self, record: CallRecord) -> Result<ResolvedCall, EngineError> {
+    fn resolve_again(&self, record: &CallRecord) -> Result<ResolvedCall, EngineError> {
         let id = record.call_id.clone();
-        let proposal = crate::recovery::proposal_of(record);
+        let proposal = crate::recovery::proposal_of(record.clone());
         self.resolver().resolve(id, &proposal).map_err(|refusal| EngineError::new(ErrorKind::Conflict, refusal.problem))
     }
 }

@@ -85,8 +85,8 @@ impl Engine {
             Ok(resolved) => resolved,
             Err(refusal) => return self.record_refusal(id, proposal, refusal).await.map(Ending::own),
         };
-        let decision = self.decide(&resolved.call);
-        live.update(|now| now.decision = Some(Arc::new(decision.clone())));
+        let decision = Arc::new(self.decide(&resolved.call));
+        live.update(|now| now.decision = Some(Arc::clone(&decision)));
         match self.clear(resolved, decision, live).await? {
             Cleared::Permitted(permit) => self.carry_out(permit, live).await.map(Ending::own),
             Cleared::Ended(outcome) => Ok(Ending::own(outcome)),

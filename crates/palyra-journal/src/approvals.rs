@@ -41,7 +41,7 @@ impl JournalStore {
     /// # Errors
     /// There is none, it has ended already, or nothing could be recorded.
     pub async fn resolve_approval(&self, resolve: Resolve) -> Result<ApprovalRecord, JournalError> {
-        self.write(move |tx| apply(tx, resolve)).await
+        self.write(move |tx| apply(tx, &resolve)).await
     }
 
     /// One approval.
@@ -132,7 +132,7 @@ fn find(connection: &Connection, id: &ApprovalId) -> Result<ApprovalRecord, Jour
     Ok(serde_json::from_str(&record)?)
 }
 
-fn apply(tx: &mut Transaction<'_>, resolve: Resolve) -> Result<ApprovalRecord, JournalError> {
+fn apply(tx: &mut Transaction<'_>, resolve: &Resolve) -> Result<ApprovalRecord, JournalError> {
     let mut record = find(tx.connection, &resolve.approval_id)?;
     // INVARIANT (resolved_once): compare-and-swap on the pending state, in the one writer's transaction.
     if record.state != ApprovalState::Pending {
@@ -151,12 +151,12 @@ fn apply(tx: &mut Transaction<'_>, resolve: Resolve) -> Result<ApprovalRecord, J
         approval_id: record.approval_id.clone(),
         call_id: record.call_id.clone(),
         state: record.state,
-        resolution: Box::new(resolve.resolution),
+        resolution: Box::new(resolve.resolution.clone()),
     })?)?;
     if let Some((grant, key)) = &resolve.grant {
         grants::insert(tx, grant, key)?;
     }
-    move_call(tx, &record, resolve.problem)?;
+    move_call(tx, &record, resolve.problem.clone())?;
     Ok(record)
 }
 

@@ -7,6 +7,7 @@ use palyra_protocol::{
     Timestamp, ToolOutcome,
 };
 use rusqlite::{Connection, OptionalExtension, Row};
+use std::sync::Arc;
 
 /// A call as the journal knows it.
 #[derive(Debug, Clone, PartialEq)]
@@ -43,7 +44,10 @@ pub(crate) struct CallRow<'a> {
     pub(crate) ended: Option<u64>,
 }
 
-pub(crate) fn insert(tx: &Transaction<'_>, row: &CallRow<'_>) -> Result<(), JournalError> {
+pub(crate) fn insert(tx: &mut Transaction<'_>, row: &CallRow<'_>) -> Result<(), JournalError> {
+    if row.ended.is_none() {
+        tx.open_calls.opened(tx.connection, row.call_id)?;
+    }
     tx.connection
         .prepare_cached(
             "INSERT INTO calls (call_id, principal, session, run, tool, digest, key, state, opened_seq, ended_seq)
@@ -66,7 +70,7 @@ pub(crate) fn insert(tx: &Transaction<'_>, row: &CallRow<'_>) -> Result<(), Jour
 
 /// Moves a call from the state it is expected in to the next, or says where it is.
 pub(crate) fn advance(
-    tx: &Transaction<'_>,
+    tx: &mut Transaction<'_>,
     call_id: &CallId,
     from: CallState,
     to: CallState,
@@ -76,7 +80,7 @@ pub(crate) fn advance(
 
 /// Moves a call to its end, which event `seq` states.
 pub(crate) fn end(
-    tx: &Transaction<'_>,
+    tx: &mut Transaction<'_>,
     call_id: &CallId,
     from: CallState,
     to: CallState,
@@ -86,7 +90,7 @@ pub(crate) fn end(
 }
 
 fn step(
-    tx: &Transaction<'_>,
+    tx: &mut Transaction<'_>,
     call_id: &CallId,
     from: CallState,
     to: CallState,
@@ -97,6 +101,9 @@ fn step(
         .prepare_cached("UPDATE calls SET state = ?3, ended_seq = ?4 WHERE call_id = ?1 AND state = ?2")?
         .execute((call_id.as_str(), from.as_str(), to.as_str(), ended))?;
     if moved == 1 {
+        if ended.is_some() {
+            tx.open_calls.ended(call_id);
+        }
         return Ok(());
     }
     match state_of(tx.connection, call_id)? {
@@ -141,7 +148,7 @@ pub(crate) fn view(connection: &Connection, call_id: &CallId) -> Result<CallView
         None => None,
     };
     let record = match crate::events::event_at(connection, row.opened)?.0 {
-        JournalEvent::ToolProposed { call } => Some(*call),
+        JournalEvent::ToolProposed { call } => Some(Arc::unwrap_or_clone(call)),
         _ => None,
     };
     Ok(CallView {

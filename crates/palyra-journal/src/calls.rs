@@ -1,6 +1,6 @@
 //! Calls: opening one, starting it, finishing it. Each is one transaction: events and projections together.
 
-use crate::call_rows::{CallRow, CallView, advance, by_key, end, insert, outcome_of, parse, view};
+use crate::call_rows::{CallRow, CallView, advance, by_key, end, insert, outcome_of, view};
 use crate::error::JournalError;
 use crate::grants;
 use crate::recorded::Recorded;
@@ -10,14 +10,15 @@ use palyra_protocol::{
     ApprovalId, ApprovalRecord, Authority, CallId, CallRecord, CallState, Digest, IdempotencyKey, JournalEvent, Origin,
     Principal, Problem, RunId, ToolAttestation, ToolDecision, ToolOutcome,
 };
+use std::sync::Arc;
 
 /// A call to be opened: what was proposed, what was decided, and what follows.
 #[derive(Debug)]
 pub struct OpenCall<P> {
     /// The call.
-    pub call: CallRecord,
+    pub call: Arc<CallRecord>,
     /// The decision about it.
-    pub decision: ToolDecision,
+    pub decision: Arc<ToolDecision>,
     /// How many calls its run may have.
     pub run_limit: u64,
     /// What follows from the decision.
@@ -90,11 +91,8 @@ impl<P> OpenCall<P> {
             Opening::Ask(approval) => JournalEvent::ApprovalRequested { approval: approval.clone() },
         };
         Ok(OpeningEvents {
-            proposed: PreparedEvent::new(&JournalEvent::ToolProposed { call: Box::new(self.call.clone()) })?,
-            decided: PreparedEvent::new(&JournalEvent::ToolDecided {
-                call_id,
-                decision: Box::new(self.decision.clone()),
-            })?,
+            proposed: PreparedEvent::new(&JournalEvent::ToolProposed { call: Arc::clone(&self.call) })?,
+            decided: PreparedEvent::new(&JournalEvent::ToolDecided { call_id, decision: Arc::clone(&self.decision) })?,
             follow_up: PreparedEvent::new(&follow_up)?,
         })
     }
@@ -259,13 +257,7 @@ impl JournalStore {
     /// # Errors
     /// They cannot be read.
     pub async fn open_calls(&self) -> Result<Vec<CallView>, JournalError> {
-        self.read(|c| {
-            let mut statement =
-                c.prepare_cached("SELECT call_id FROM calls WHERE ended_seq IS NULL ORDER BY opened_seq")?;
-            let ids: Vec<String> = statement.query_map([], |r| r.get(0))?.collect::<Result<_, _>>()?;
-            ids.iter().map(|id| view(c, &parse(id)?)).collect()
-        })
-        .await
+        self.read(|c| crate::open_calls::ids(c)?.iter().map(|id| view(c, id)).collect()).await
     }
 
     /// The earlier call that an idempotency key belongs to.

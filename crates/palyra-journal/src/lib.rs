@@ -12,6 +12,7 @@ mod calls;
 mod error;
 mod events;
 mod grants;
+mod open_calls;
 mod recorded;
 mod schema;
 mod store;

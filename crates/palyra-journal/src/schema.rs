@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// The format of the tables and of the chain.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 /// How many of the newest events are checked at every start.
 const TAIL: u64 = 64;
 
@@ -55,7 +55,7 @@ fn initialise(connection: &Connection) -> Result<(), JournalError> {
     if !exists {
         // One transaction: a crash in the middle leaves an empty file, not half a schema.
         let script = format!(
-            "BEGIN IMMEDIATE;\n{}\nINSERT INTO meta VALUES ('format', '{FORMAT}'), ('origin', '{}');\nCOMMIT;",
+            "BEGIN IMMEDIATE;\n{}\nINSERT INTO meta VALUES ('format', '{FORMAT}'), ('origin', '{}'), ('open_from', '');\nCOMMIT;",
             include_str!("schema.sql"),
             JournalId::mint(),
         );

@@ -46,7 +46,6 @@ CREATE TABLE calls (
 ) STRICT, WITHOUT ROWID;
 
 CREATE UNIQUE INDEX calls_by_key ON calls (principal, key) WHERE key IS NOT NULL;
-CREATE INDEX calls_open ON calls (opened_seq) WHERE ended_seq IS NULL;
 
 CREATE TABLE runs (
     principal TEXT NOT NULL,

@@ -80,7 +80,7 @@ impl JournalStore {
 
     pub(crate) async fn write<R: Send + 'static>(
         &self,
-        work: impl FnOnce(&mut Transaction<'_>) -> Result<R, JournalError> + Send + 'static,
+        work: impl FnMut(&mut Transaction<'_>) -> Result<R, JournalError> + Send + 'static,
     ) -> Result<R, JournalError> {
         self.writer.write(work).await
     }

@@ -2,12 +2,14 @@
 //!
 //! Every commit waits for the disk, so with one commit per caller the disk's latency would be the throughput. Jobs that
 //! arrive while a commit is under way are gathered and committed together; nobody is answered before the commit that
-//! holds their job. Each job runs in a savepoint of its own: one that fails leaves the others of its group untouched.
+//! holds their job. A job that fails leaves the others of its group untouched: the group is undone and run again, then
+//! each job in a savepoint of its own, which is too dear for the many groups in which nothing fails.
 
 use crate::error::JournalError;
+use crate::open_calls::OpenCalls;
 use crate::schema::{self, Head};
 use palyra_protocol::chain::Link;
-use palyra_protocol::{Clock, Digest, JournalEvent, Timestamp};
+use palyra_protocol::{CallId, Clock, Digest, JournalEvent, Timestamp};
 use rusqlite::Connection;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -21,16 +23,13 @@ const MAX_GROUP: usize = 256;
 #[derive(Debug)]
 pub(crate) struct PreparedEvent {
     kind: &'static str,
-    call_id: String,
+    call_id: Option<CallId>,
     body: String,
 }
 
 impl PreparedEvent {
     pub(crate) fn new(event: &JournalEvent) -> Result<Self, JournalError> {
-        let body =
-            palyra_protocol::json::canonical_text(event).map_err(|e| JournalError::Event { reason: e.to_string() })?;
-        let call_id = event.call_id().map_or_else(String::new, ToString::to_string);
-        Ok(Self { kind: event.kind(), call_id, body })
+        Ok(Self { kind: event.kind(), call_id: event.call_id().cloned(), body: serde_json::to_string(event)? })
     }
 }
 
@@ -38,6 +37,7 @@ impl PreparedEvent {
 pub(crate) struct Transaction<'a> {
     pub(crate) connection: &'a Connection,
     pub(crate) now: Timestamp,
+    pub(crate) open_calls: &'a mut OpenCalls,
     head: &'a mut Head,
 }
 
@@ -46,6 +46,7 @@ impl Transaction<'_> {
     pub(crate) fn append(&mut self, event: &PreparedEvent) -> Result<u64, JournalError> {
         let seq = self.head.size + 1;
         let PreparedEvent { kind, call_id, body } = event;
+        let call_id = call_id.as_ref().map_or("", CallId::as_str);
         let hash = Link { seq, at: self.now, kind, call_id, body }.hash(&self.head.hash);
         self.connection
             .prepare_cached(
@@ -58,7 +59,7 @@ impl Transaction<'_> {
 }
 
 trait Job: Send {
-    /// Runs inside the group's transaction; tells whether its savepoint is to be kept.
+    /// Runs inside the group's transaction, again if the group is undone; tells whether its writes are to be kept.
     fn run(&mut self, transaction: &mut Transaction<'_>) -> Result<(), Abort>;
     /// Answers the caller, after the commit or its failure.
     fn answer(self: Box<Self>, commit: Result<(), JournalError>);
@@ -68,20 +69,20 @@ trait Job: Send {
 struct Abort;
 
 struct TypedJob<F, R> {
-    work: Option<F>,
+    work: F,
     result: Option<Result<R, JournalError>>,
     reply: oneshot::Sender<Result<R, JournalError>>,
 }
 
 impl<F, R> Job for TypedJob<F, R>
 where
-    F: FnOnce(&mut Transaction<'_>) -> Result<R, JournalError> + Send,
+    F: FnMut(&mut Transaction<'_>) -> Result<R, JournalError> + Send,
     R: Send,
 {
     fn run(&mut self, transaction: &mut Transaction<'_>) -> Result<(), Abort> {
-        let result = self.work.take().map(|work| work(transaction));
-        let kept = matches!(result, Some(Ok(_)));
-        self.result = result;
+        let result = (self.work)(transaction);
+        let kept = result.is_ok();
+        self.result = Some(result);
         if kept { Ok(()) } else { Err(Abort) }
     }
 
@@ -115,11 +116,12 @@ pub(crate) struct Writer {
 
 impl Writer {
     pub(crate) fn start(connection: Connection, head: Head, clock: Arc<dyn Clock>) -> Result<Self, JournalError> {
+        let open_calls = OpenCalls::read(&connection)?;
         let (jobs, queue) = channel();
         let (announce, watch) = watch::channel(head);
         let thread = std::thread::Builder::new()
             .name("palyra-journal".to_owned())
-            .spawn(move || Loop { connection, head, clock, announce }.run(&queue))
+            .spawn(move || Loop { connection, head, open_calls, clock, announce }.run(&queue))
             .map_err(|e| JournalError::Event { reason: format!("the writer thread did not start: {e}") })?;
         Ok(Self { jobs: Some(jobs), thread: Some(thread), head: watch })
     }
@@ -132,10 +134,10 @@ impl Writer {
     /// Runs `work` in a transaction and answers after it is durable.
     pub(crate) async fn write<R: Send + 'static>(
         &self,
-        work: impl FnOnce(&mut Transaction<'_>) -> Result<R, JournalError> + Send + 'static,
+        work: impl FnMut(&mut Transaction<'_>) -> Result<R, JournalError> + Send + 'static,
     ) -> Result<R, JournalError> {
         let (reply, answer) = oneshot::channel();
-        let job = TypedJob { work: Some(work), result: None, reply };
+        let job = TypedJob { work, result: None, reply };
         let jobs = self.jobs.as_ref().ok_or(JournalError::Closed)?;
         jobs.send(Order::Job(Box::new(job))).map_err(|_| JournalError::Closed)?;
         answer.await.map_err(|_| JournalError::Closed)?
@@ -165,6 +167,7 @@ impl Drop for Writer {
 struct Loop {
     connection: Connection,
     head: Head,
+    open_calls: OpenCalls,
     clock: Arc<dyn Clock>,
     announce: watch::Sender<Head>,
 }
@@ -195,8 +198,9 @@ impl Loop {
     fn serve(&mut self, mut group: Vec<Box<dyn Job>>) {
         if !group.is_empty() {
             let outcome = self.commit(&mut group);
-            if outcome.is_err() {
-                self.recover();
+            match outcome {
+                Ok(()) => self.open_calls.committed(),
+                Err(_) => self.recover(),
             }
             self.announce.send_replace(self.head);
             let mut outcome = Some(outcome);
@@ -219,25 +223,60 @@ impl Loop {
     }
 
     fn commit(&mut self, group: &mut [Box<dyn Job>]) -> Result<(), JournalError> {
-        self.connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+        let before = self.head;
+        self.begin()?;
+        let now = self.clock.now();
+        for job in &mut *group {
+            if self.run_one(job.as_mut(), now)?.is_err() {
+                self.connection.prepare_cached("ROLLBACK")?.execute([])?;
+                self.head = before;
+                self.open_calls.undone();
+                return self.commit_the_rest(group);
+            }
+        }
+        self.end()
+    }
+
+    /// Commits a group of which some jobs fail: each is undone by itself.
+    fn commit_the_rest(&mut self, group: &mut [Box<dyn Job>]) -> Result<(), JournalError> {
+        if group.len() == 1 {
+            // It has failed, and there is no rest.
+            return Ok(());
+        }
+        self.begin()?;
         let now = self.clock.now();
         for job in group {
             self.connection.prepare_cached("SAVEPOINT job")?.execute([])?;
-            let before = self.head;
-            let mut transaction = Transaction { connection: &self.connection, now, head: &mut self.head };
-            let kept = job.run(&mut transaction);
-            if self.connection.is_autocommit() {
-                // SQLite has rolled the whole group back by itself: out of space, or an I/O error.
-                return Err(JournalError::DiskFull);
-            }
-            if kept.is_err() {
-                self.head = before;
+            let before = (self.head, self.open_calls.savepoint());
+            if self.run_one(job.as_mut(), now)?.is_err() {
+                self.head = before.0;
+                self.open_calls.back_to(before.1);
                 self.connection.prepare_cached("ROLLBACK TO job")?.execute([])?;
             }
             self.connection.prepare_cached("RELEASE job")?.execute([])?;
         }
+        self.end()
+    }
+
+    fn begin(&self) -> Result<(), JournalError> {
+        self.connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+        Ok(())
+    }
+
+    fn end(&mut self) -> Result<(), JournalError> {
+        self.open_calls.before_commit(&self.connection)?;
         self.connection.prepare_cached("COMMIT")?.execute([])?;
         Ok(())
+    }
+
+    fn run_one(&mut self, job: &mut dyn Job, now: Timestamp) -> Result<Result<(), Abort>, JournalError> {
+        let (head, open_calls) = (&mut self.head, &mut self.open_calls);
+        let kept = job.run(&mut Transaction { connection: &self.connection, now, open_calls, head });
+        if self.connection.is_autocommit() {
+            // SQLite has rolled the whole group back by itself: out of space, or an I/O error.
+            return Err(JournalError::DiskFull);
+        }
+        Ok(kept)
     }
 
     /// After a failed commit: undo what is left of the transaction and take the chain's end from the disk again.
@@ -245,6 +284,7 @@ impl Loop {
         if !self.connection.is_autocommit() {
             drop(self.connection.execute_batch("ROLLBACK"));
         }
+        self.open_calls.undone();
         if let Ok(head) = schema::head(&self.connection) {
             self.head = head;
         }

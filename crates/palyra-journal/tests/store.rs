@@ -84,7 +84,7 @@ fn call(text: &str, key: Option<&str>) -> CallRecord {
         origin,
         idempotency_key: key.map(|k| k.parse().unwrap()),
     };
-    ToolCall::new(parts).unwrap().record()
+    Arc::unwrap_or_clone(ToolCall::new(parts).unwrap().record())
 }
 
 fn decision() -> ToolDecision {
@@ -99,7 +99,7 @@ fn decision() -> ToolDecision {
 }
 
 fn open<P>(call: &CallRecord, run_limit: u64, opening: Opening<P>) -> OpenCall<P> {
-    OpenCall { call: call.clone(), decision: decision(), run_limit, opening }
+    OpenCall { call: Arc::new(call.clone()), decision: Arc::new(decision()), run_limit, opening }
 }
 
 fn start(authority: Authority) -> Opening<&'static str> {

@@ -9,6 +9,7 @@ use crate::principal::Principal;
 use crate::tool::ToolName;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::sync::Arc;
 
 /// Where a proposal comes from: established by the door, not alleged by the caller.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,16 +47,7 @@ pub struct ToolProposal {
 /// INVARIANT (digest_covers_call): `digest` is computed from the other fields, here and nowhere else; two calls that
 /// would do different things never share one.
 #[derive(Debug, Clone)]
-pub struct ToolCall {
-    id: CallId,
-    tool: ToolName,
-    input: CanonicalJson,
-    workspace_root: String,
-    facets: Facets,
-    origin: Origin,
-    idempotency_key: Option<IdempotencyKey>,
-    digest: Digest,
-}
+pub struct ToolCall(Arc<CallRecord>);
 
 /// The parts of a [`ToolCall`] before its digest is taken.
 #[derive(Debug, Clone)]
@@ -102,64 +94,57 @@ impl ToolCall {
     pub fn new(parts: ToolCallParts) -> Result<Self, JsonRejection> {
         let ToolCallParts { id, tool, input, workspace_root, facets, origin, idempotency_key } = parts;
         let digest = call_digest(&tool, &input, &workspace_root, &facets)?;
-        Ok(Self { id, tool, input, workspace_root, facets, origin, idempotency_key, digest })
+        let input = input.into_value();
+        let record = CallRecord { call_id: id, tool, input, workspace_root, facets, origin, idempotency_key, digest };
+        Ok(Self(Arc::new(record)))
     }
 
     /// The call's id.
     #[must_use]
     pub fn id(&self) -> &CallId {
-        &self.id
+        &self.0.call_id
     }
 
     /// The tool.
     #[must_use]
     pub fn tool(&self) -> &ToolName {
-        &self.tool
+        &self.0.tool
     }
 
     /// The validated input.
     #[must_use]
-    pub fn input(&self) -> &CanonicalJson {
-        &self.input
+    pub fn input(&self) -> &Value {
+        &self.0.input
     }
 
     /// What it would touch.
     #[must_use]
     pub fn facets(&self) -> &Facets {
-        &self.facets
+        &self.0.facets
     }
 
     /// Who asks, from where.
     #[must_use]
     pub fn origin(&self) -> &Origin {
-        &self.origin
+        &self.0.origin
     }
 
     /// The digest of what it would do.
     #[must_use]
     pub fn digest(&self) -> Digest {
-        self.digest
+        self.0.digest
     }
 
     /// The name approvals know its subject by.
     #[must_use]
     pub fn subject_id(&self) -> String {
-        format!("tool:{}", self.tool)
+        format!("tool:{}", self.0.tool)
     }
 
     /// What the journal keeps of it.
     #[must_use]
-    pub fn record(&self) -> CallRecord {
-        CallRecord {
-            call_id: self.id.clone(),
-            tool: self.tool.clone(),
-            input: self.input.value().clone(),
-            workspace_root: self.workspace_root.clone(),
-            facets: self.facets.clone(),
-            origin: self.origin.clone(),
-            idempotency_key: self.idempotency_key.clone(),
-            digest: self.digest,
-        }
+    pub fn record(&self) -> Arc<CallRecord> {
+        Arc::clone(&self.0)
     }
 }
 

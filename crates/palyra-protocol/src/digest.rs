@@ -4,14 +4,14 @@
 //! big-endian bytes. Joining fields with a separator would let two different lists share a hash; lengths do not. The
 //! domain is the first field, so a hash made for one purpose never fits another.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use sha2::{Digest as _, Sha256};
 use std::fmt;
 use std::str::FromStr;
 
 /// A SHA-256 digest, written as 64 lower-case hexadecimal digits.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[serde(try_from = "String")]
 pub struct Digest([u8; 32]);
 
 /// A text that is not 64 lower-case hexadecimal digits.
@@ -50,7 +50,15 @@ impl Digest {
 
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&hex::encode(self.0))
+        f.write_str(hexadecimal(&self.0, &mut [0; 64]))
+    }
+}
+
+/// Bytes as lower-case digits, in a buffer of twice their length.
+pub(crate) fn hexadecimal<'a>(bytes: &[u8], buffer: &'a mut [u8]) -> &'a str {
+    match hex::encode_to_slice(bytes, buffer) {
+        Ok(()) => std::str::from_utf8(buffer).unwrap_or_default(),
+        Err(_) => "",
     }
 }
 
@@ -79,9 +87,9 @@ impl TryFrom<String> for Digest {
     }
 }
 
-impl From<Digest> for String {
-    fn from(digest: Digest) -> Self {
-        digest.to_string()
+impl Serialize for Digest {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(hexadecimal(&self.0, &mut [0; 64]))
     }
 }
 

@@ -13,6 +13,7 @@ use crate::id::{ApprovalId, CallId, GrantId};
 use crate::principal::Principal;
 use crate::signing::PublicKey;
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 /// Something that happened.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -51,7 +52,7 @@ pub enum JournalEvent {
     #[serde(rename = "tool.proposed")]
     ToolProposed {
         /// The call.
-        call: Box<CallRecord>,
+        call: Arc<CallRecord>,
     },
     /// Policy decided about a call.
     #[serde(rename = "tool.decided")]
@@ -59,7 +60,7 @@ pub enum JournalEvent {
         /// The call.
         call_id: CallId,
         /// The decision.
-        decision: Box<ToolDecision>,
+        decision: Arc<ToolDecision>,
     },
     /// A human was asked.
     #[serde(rename = "approval.requested")]

@@ -4,9 +4,10 @@
 //! at its right edge and inserting stays cheap however long the history is. Names that callers choose (sessions, runs,
 //! idempotency keys) are separate types with their own limits: they are untrusted text, opaque to us.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 /// Why a text is not an identifier.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -32,31 +33,47 @@ pub(crate) fn excerpt(text: &str) -> String {
 macro_rules! minted_id {
     ($(#[$doc:meta])* $name:ident, $prefix:literal, $kind:literal) => {
         $(#[$doc])*
-        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        #[serde(try_from = "String", into = "String")]
-        pub struct $name(String);
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+        #[serde(try_from = "String")]
+        pub struct $name([u8; Self::PREFIX.len() + ulid::ULID_LEN]);
 
         impl $name {
+            const PREFIX: &str = concat!($prefix, "_");
+
             /// Mints a new id.
             #[must_use]
             pub fn mint() -> Self {
-                Self(format!(concat!($prefix, "_{}"), ulid::Ulid::generate()))
+                let mut text = [0; Self::PREFIX.len() + ulid::ULID_LEN];
+                let (prefix, body) = text.split_at_mut(Self::PREFIX.len());
+                prefix.copy_from_slice(Self::PREFIX.as_bytes());
+                let mut ulid = [0; ulid::ULID_LEN];
+                ulid::Ulid::generate().array_to_str(&mut ulid);
+                body.copy_from_slice(&ulid);
+                Self(text)
             }
 
             /// The id as text.
             #[must_use]
             pub fn as_str(&self) -> &str {
-                &self.0
+                // Both constructors put ASCII in.
+                std::str::from_utf8(&self.0).unwrap_or_default()
             }
         }
 
         impl FromStr for $name {
             type Err = IdError;
             fn from_str(text: &str) -> Result<Self, IdError> {
-                text.strip_prefix(concat!($prefix, "_"))
-                    .filter(|body| body.len() == 26 && ulid::Ulid::from_string(body).is_ok())
-                    .map(|_| Self(text.to_owned()))
+                text.strip_prefix(Self::PREFIX)
+                    .filter(|body| ulid::Ulid::from_string(body).is_ok())
+                    .and_then(|_| text.as_bytes().try_into().ok())
+                    .map(Self)
                     .ok_or_else(|| IdError::Malformed { kind: $kind, prefix: $prefix, given: excerpt(text) })
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_tuple(stringify!($name)).field(&self.as_str()).finish()
             }
         }
 
@@ -67,15 +84,15 @@ macro_rules! minted_id {
             }
         }
 
-        impl From<$name> for String {
-            fn from(id: $name) -> Self {
-                id.0
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(self.as_str())
             }
         }
 
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(&self.0)
+                f.write_str(self.as_str())
             }
         }
     };
@@ -109,9 +126,9 @@ minted_id!(
 macro_rules! caller_name {
     ($(#[$doc:meta])* $name:ident, $max:literal, $kind:literal) => {
         $(#[$doc])*
-        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        #[serde(try_from = "String", into = "String")]
-        pub struct $name(String);
+        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+        #[serde(try_from = "String")]
+        pub struct $name(Arc<str>);
 
         impl $name {
             /// The name as text.
@@ -126,7 +143,7 @@ macro_rules! caller_name {
             fn from_str(text: &str) -> Result<Self, IdError> {
                 let fits = (1..=$max).contains(&text.len())
                     && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._:/@-".contains(&b));
-                if fits { Ok(Self(text.to_owned())) } else { Err(IdError::Name { kind: $kind, max: $max }) }
+                if fits { Ok(Self(text.into())) } else { Err(IdError::Name { kind: $kind, max: $max }) }
             }
         }
 
@@ -137,9 +154,9 @@ macro_rules! caller_name {
             }
         }
 
-        impl From<$name> for String {
-            fn from(name: $name) -> Self {
-                name.0
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(&self.0)
             }
         }
 
@@ -176,13 +193,13 @@ impl SessionId {
     /// A fresh session for a caller that named none.
     #[must_use]
     pub fn mint() -> Self {
-        Self(format!("sess_{}", ulid::Ulid::generate()))
+        Self(format!("sess_{}", ulid::Ulid::generate()).into())
     }
 
     /// The session's own run: what a caller that names no run belongs to.
     #[must_use]
     pub fn default_run(&self) -> RunId {
-        RunId(self.0.clone())
+        RunId(Arc::clone(&self.0))
     }
 }
 

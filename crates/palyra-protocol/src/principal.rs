@@ -4,9 +4,10 @@
 //! the type's value and never inferred from the spelling of a name.
 
 use crate::id::excerpt;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 /// What sort of actor a principal is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -39,11 +40,11 @@ impl PrincipalKind {
 }
 
 /// An actor: `user:local`, `agent:demo`.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[serde(try_from = "String")]
 pub struct Principal {
     kind: PrincipalKind,
-    name: String,
+    name: Arc<str>,
 }
 
 /// Why a text is not a principal.
@@ -65,7 +66,7 @@ impl Principal {
         let fits = (1..=Self::MAX_NAME).contains(&name.len())
             && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._-".contains(&b));
         if fits {
-            Ok(Self { kind, name: name.to_owned() })
+            Ok(Self { kind, name: name.into() })
         } else {
             Err(PrincipalError { given: excerpt(&format!("{}:{name}", kind.as_str())) })
         }
@@ -74,13 +75,13 @@ impl Principal {
     /// The person who runs the daemon on this machine.
     #[must_use]
     pub fn local_owner() -> Self {
-        Self { kind: PrincipalKind::User, name: "local".to_owned() }
+        Self { kind: PrincipalKind::User, name: "local".into() }
     }
 
     /// The daemon itself: the author of what it journals on its own account.
     #[must_use]
     pub fn daemon() -> Self {
-        Self { kind: PrincipalKind::System, name: "palyrad".to_owned() }
+        Self { kind: PrincipalKind::System, name: "palyrad".into() }
     }
 
     /// Person, program, device or daemon.
@@ -98,7 +99,9 @@ impl Principal {
 
 impl fmt::Display for Principal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.kind.as_str(), self.name)
+        f.write_str(self.kind.as_str())?;
+        f.write_str(":")?;
+        f.write_str(&self.name)
     }
 }
 
@@ -119,9 +122,9 @@ impl TryFrom<String> for Principal {
     }
 }
 
-impl From<Principal> for String {
-    fn from(principal: Principal) -> Self {
-        principal.to_string()
+impl Serialize for Principal {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
 }
 

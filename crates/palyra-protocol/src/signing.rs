@@ -4,10 +4,10 @@
 //! or non-canonical encoding, and verification is always the strict one. What is signed is always a domain-separated
 //! [`Digest`], never bytes that somebody else chose.
 
-use crate::digest::Digest;
+use crate::digest::{Digest, hexadecimal};
 use crate::secret::Secret;
 use ed25519_dalek::{Signature as DalekSignature, Signer, SigningKey, VerifyingKey};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
 
@@ -77,8 +77,8 @@ impl fmt::Debug for DaemonKey {
 }
 
 /// A public key that is safe to verify with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
 pub struct PublicKey([u8; 32]);
 
 impl PublicKey {
@@ -108,7 +108,7 @@ impl FromStr for PublicKey {
 
 impl fmt::Display for PublicKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&hex::encode(self.0))
+        f.write_str(hexadecimal(&self.0, &mut [0; 64]))
     }
 }
 
@@ -119,20 +119,20 @@ impl TryFrom<String> for PublicKey {
     }
 }
 
-impl From<PublicKey> for String {
-    fn from(key: PublicKey) -> Self {
-        key.to_string()
+impl Serialize for PublicKey {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(hexadecimal(&self.0, &mut [0; 64]))
     }
 }
 
 /// An Ed25519 signature.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
 pub struct Signature(DalekSignature);
 
 impl fmt::Display for Signature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&hex::encode(self.0.to_bytes()))
+        f.write_str(hexadecimal(&self.0.to_bytes(), &mut [0; 128]))
     }
 }
 
@@ -152,9 +152,9 @@ impl TryFrom<String> for Signature {
     }
 }
 
-impl From<Signature> for String {
-    fn from(signature: Signature) -> Self {
-        signature.to_string()
+impl Serialize for Signature {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(hexadecimal(&self.0.to_bytes(), &mut [0; 128]))
     }
 }
 

@@ -5,16 +5,17 @@
 
 use crate::capability::{RiskLevel, ToolCapability};
 use crate::id::excerpt;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 /// A tool's canonical name: lower-case words joined by dots, `palyra.fs.read`.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct ToolName(String);
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[serde(try_from = "String")]
+pub struct ToolName(Arc<str>);
 
 /// A text that is no tool name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -42,7 +43,7 @@ impl FromStr for ToolName {
                 && w.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
         };
         if text.len() <= Self::MAX && text.split('.').all(word) {
-            Ok(Self(text.to_owned()))
+            Ok(Self(text.into()))
         } else {
             Err(ToolNameError { given: excerpt(text) })
         }
@@ -56,9 +57,9 @@ impl TryFrom<String> for ToolName {
     }
 }
 
-impl From<ToolName> for String {
-    fn from(name: ToolName) -> Self {
-        name.0
+impl Serialize for ToolName {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
     }
 }
 
