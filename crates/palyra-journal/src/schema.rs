@@ -18,6 +18,8 @@ pub(crate) fn open_writer(path: &Path) -> Result<Connection, JournalError> {
     connection.pragma_update(None, "journal_mode", "WAL")?;
     // FULL makes every commit wait for the disk: acknowledged means durable.
     connection.pragma_update(None, "synchronous", "FULL")?;
+    // The writer does it itself, after it has answered.
+    connection.pragma_update(None, "wal_autocheckpoint", 0)?;
     connection.pragma_update(None, "trusted_schema", "OFF")?;
     connection.pragma_update(None, "cell_size_check", "ON")?;
     connection.busy_timeout(Duration::from_secs(5))?;

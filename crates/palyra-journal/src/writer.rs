@@ -19,6 +19,9 @@ use tokio::sync::{oneshot, watch};
 /// The most jobs in one commit: bounds how long the first of them waits for the last.
 const MAX_GROUP: usize = 256;
 
+/// How many jobs are committed before the log is brought into the database: some thousand pages.
+const JOBS_PER_CHECKPOINT: usize = 256;
+
 /// An event in the form the table takes, made by the caller's thread so that the writer only hashes and inserts.
 #[derive(Debug)]
 pub(crate) struct PreparedEvent {
@@ -121,7 +124,7 @@ impl Writer {
         let (announce, watch) = watch::channel(head);
         let thread = std::thread::Builder::new()
             .name("palyra-journal".to_owned())
-            .spawn(move || Loop { connection, head, open_calls, clock, announce }.run(&queue))
+            .spawn(move || Loop { connection, head, open_calls, since_checkpoint: 0, clock, announce }.run(&queue))
             .map_err(|e| JournalError::Event { reason: format!("the writer thread did not start: {e}") })?;
         Ok(Self { jobs: Some(jobs), thread: Some(thread), head: watch })
     }
@@ -168,6 +171,7 @@ struct Loop {
     connection: Connection,
     head: Head,
     open_calls: OpenCalls,
+    since_checkpoint: usize,
     clock: Arc<dyn Clock>,
     announce: watch::Sender<Head>,
 }
@@ -187,7 +191,13 @@ impl Loop {
                     next = queue.try_recv().ok();
                 }
             }
+            self.since_checkpoint += group.len();
             self.serve(group);
+            if self.since_checkpoint >= JOBS_PER_CHECKPOINT {
+                // After the answers, so that nobody waits for it. What it does not get done, the next one does.
+                self.since_checkpoint = 0;
+                drop(self.connection.execute_batch("PRAGMA wal_checkpoint(PASSIVE)"));
+            }
             if let Some(reply) = settle {
                 let settled = self.connection.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)");
                 drop(reply.send(settled.map_err(Into::into)));

@@ -8,42 +8,44 @@ use crate::call::{Authority, CallState};
 use crate::clock::Timestamp;
 use crate::digest::{Digest, DigestBuilder};
 use crate::id::{AttestationId, CallId, DecisionId};
-use crate::json::{JsonRejection, canonical_text};
+use crate::json::{JsonRejection, canonical_text, canonical_value, is_plain};
 use crate::signing::{DaemonKey, PublicKey, Signature, SignatureError};
 use crate::tool::ToolName;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// What is stated about an execution.
+///
+/// The fields are in the order of their names, as the canonical form has them; a test holds them to it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ExecutionStatement {
     /// The attestation's id.
     pub attestation_id: AttestationId,
-    /// The call.
-    pub call_id: CallId,
-    /// The tool.
-    pub tool: ToolName,
-    /// The digest of what was approved and executed.
-    pub call_digest: Digest,
-    /// The decision that allowed it.
-    pub decision_id: DecisionId,
     /// What allowed it besides policy.
     pub authority: Authority,
+    /// The digest of what was approved and executed.
+    pub call_digest: Digest,
+    /// The call.
+    pub call_id: CallId,
+    /// The decision that allowed it.
+    pub decision_id: DecisionId,
     /// What carried it out.
     pub executor: String,
+    /// The process's exit, where there was a process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit: Option<String>,
+    /// When it finished.
+    pub finished_at: Timestamp,
+    /// SHA-256 of the output's canonical JSON.
+    pub output_sha256: Digest,
     /// The enforcement that really applied, layer by layer.
     pub sandbox_enforcement: Value,
     /// When it started.
     pub started_at: Timestamp,
-    /// When it finished.
-    pub finished_at: Timestamp,
     /// How it ended: `succeeded`, `failed` or `cancelled`.
     pub state: CallState,
-    /// The process's exit, where there was a process.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub exit: Option<String>,
-    /// SHA-256 of the output's canonical JSON.
-    pub output_sha256: Digest,
+    /// The tool.
+    pub tool: ToolName,
 }
 
 /// A statement, its digest, and the daemon's signature.
@@ -100,7 +102,7 @@ pub enum AttestationError {
 /// # Errors
 /// The output has no canonical form.
 pub fn output_sha256(output: &Value) -> Result<Digest, JsonRejection> {
-    Ok(Digest::of(canonical_text(output)?.as_bytes()))
+    Ok(Digest::of(canonical_value(output)?.as_bytes()))
 }
 
 impl ExecutionStatement {
@@ -109,7 +111,12 @@ impl ExecutionStatement {
     /// # Errors
     /// A statement has no canonical form.
     pub fn sha256(&self) -> Result<Digest, JsonRejection> {
-        Ok(DigestBuilder::new("palyra.execution.v1").field(canonical_text(self)?.as_bytes()).finish())
+        let text = if is_plain(&self.sandbox_enforcement) {
+            serde_json::to_string(self).map_err(|e| JsonRejection::Malformed { reason: e.to_string() })?
+        } else {
+            canonical_text(self)?
+        };
+        Ok(DigestBuilder::new("palyra.execution.v1").field(text.as_bytes()).finish())
     }
 
     /// Signs the statement.
@@ -201,6 +208,20 @@ mod tests {
             };
             let forged: ToolAttestation = serde_json::from_value(forged).unwrap();
             assert!(forged.verify(&output, Some(&key.public())).is_err(), "{field} was changed unnoticed");
+        }
+    }
+
+    #[test]
+    fn a_statement_is_written_in_canonical_order() {
+        let key = DaemonKey::generate().unwrap();
+        let mut statement = attested(&json!(null), &key).statement;
+        for (authority, exit) in [
+            (Authority::Policy, None),
+            (Authority::Approval(crate::id::ApprovalId::mint()), Some("code 1 \u{7f}\n\"é".to_owned())),
+        ] {
+            statement.authority = authority;
+            statement.exit = exit;
+            assert_eq!(serde_json::to_string(&statement).unwrap(), canonical_text(&statement).unwrap());
         }
     }
 
