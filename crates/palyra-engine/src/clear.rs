@@ -20,7 +20,7 @@ pub(crate) enum Cleared {
     /// It may be carried out; the intent is durable.
     Permitted(Recorded<Permit>),
     /// It has ended without running.
-    Ended(ToolOutcome),
+    Ended(Box<ToolOutcome>),
     /// It is an earlier call, by its idempotency key.
     Earlier(CallId),
 }
@@ -240,7 +240,7 @@ impl Engine {
         let outcome = self.journal().call(call_id).await?.outcome.ok_or_else(|| {
             EngineError::new(ErrorKind::Internal, Problem::plain("internal", "a call ended without an outcome"))
         })?;
-        Ok(Cleared::Ended(outcome))
+        Ok(Cleared::Ended(Box::new(outcome)))
     }
 
     /// A grant vanished between finding and using it: the call is resolved afresh, because its permit was spent.

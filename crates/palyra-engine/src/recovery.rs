@@ -108,7 +108,7 @@ impl Engine {
             };
             let ending = match cleared {
                 Ok(Cleared::Permitted(permit)) => engine.carry_out(permit, &live).await.map(Ending::own),
-                Ok(Cleared::Ended(outcome)) => Ok(Ending::own(outcome)),
+                Ok(Cleared::Ended(outcome)) => Ok(Ending::Own(outcome)),
                 Ok(Cleared::Earlier(call_id)) => Ok(Ending::Earlier(call_id)),
                 Err(error) => Err(error),
             };

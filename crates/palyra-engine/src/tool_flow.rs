@@ -89,7 +89,7 @@ impl Engine {
         live.update(|now| now.decision = Some(Arc::clone(&decision)));
         match self.clear(resolved, decision, live).await? {
             Cleared::Permitted(permit) => self.carry_out(permit, live).await.map(Ending::own),
-            Cleared::Ended(outcome) => Ok(Ending::own(outcome)),
+            Cleared::Ended(outcome) => Ok(Ending::Own(outcome)),
             Cleared::Earlier(call_id) => Ok(Ending::Earlier(call_id)),
         }
     }
