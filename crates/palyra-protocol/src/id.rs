@@ -84,6 +84,12 @@ macro_rules! minted_id {
             }
         }
 
+        impl From<$name> for String {
+            fn from(id: $name) -> Self {
+                id.as_str().to_owned()
+            }
+        }
+
         impl Serialize for $name {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 serializer.serialize_str(self.as_str())
@@ -151,6 +157,12 @@ macro_rules! caller_name {
             type Error = IdError;
             fn try_from(text: String) -> Result<Self, IdError> {
                 text.parse()
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(id: $name) -> Self {
+                id.as_str().to_owned()
             }
         }
 
