@@ -6,6 +6,7 @@ pub mod call;
 pub mod doctor;
 pub mod grants;
 pub mod journal;
+pub mod live;
 pub mod policy;
 pub mod status;
 pub mod tools;

@@ -13,6 +13,7 @@ mod grants;
 mod idempotency;
 mod input;
 mod journal;
+mod live;
 mod policy;
 mod process;
 mod restart;
