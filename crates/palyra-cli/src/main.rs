@@ -52,6 +52,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Policy(command) => commands::policy::run(&context, command).await,
         Command::Journal(command) => commands::journal::run(&context, command).await,
         Command::Attest(command) => commands::attest::run(&context, command).await,
+        Command::Sandbox(_) => commands::sandbox::hand_over(&context),
         Command::Completions { shell } => {
             commands::completions(shell);
             Ok(())

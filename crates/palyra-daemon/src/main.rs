@@ -4,6 +4,7 @@
 
 mod config;
 mod grpc;
+mod sandbox;
 mod serve;
 mod state;
 mod verify;
@@ -44,6 +45,7 @@ enum Command {
     },
     /// Check the configuration and the policies, without serving
     Check,
+    Sandbox(palyra_api::command_line::Sandbox),
 }
 
 fn main() -> ExitCode {
@@ -59,6 +61,7 @@ fn main() -> ExitCode {
             None => serve::run(setup, started),
             Some(Command::Verify { against }) => verify::run(&setup, against.as_deref()),
             Some(Command::Check) => serve::check(&setup),
+            Some(Command::Sandbox(command)) => Ok(sandbox::command(&setup, command)),
         },
         Err(error) => Err(error),
     };

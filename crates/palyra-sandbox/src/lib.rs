@@ -14,6 +14,7 @@ mod detect;
 mod environment;
 mod error;
 mod executable;
+mod explain;
 mod layout;
 #[cfg(target_os = "linux")]
 mod linux;
@@ -27,6 +28,9 @@ pub use cancel::{CancelHandle, CancelSignal};
 pub use detect::{Capability, HostCapabilities, detect};
 pub use error::{Fault, SandboxError};
 pub use executable::{FileIdentity, ResolvedExecutable, resolve_executable};
+pub use explain::{
+    ArgumentView, Explanation, FileAccess, FileView, Limits, NamedFile, ProgramStep, ProgramView, Refusal, explain,
+};
 pub use outcome::{
     CapturedStream, Enforcement, Layer, LimitHit, OutputSink, OutputStream, ProcessExit, ProcessOutcome, SeccompRule,
 };

@@ -5,6 +5,7 @@
 
 use crate::policy::{EgressEnforcementMode, SandboxTier};
 use serde::Serialize;
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 /// One of the two output streams.
@@ -21,6 +22,12 @@ pub enum OutputStream {
 pub trait OutputSink {
     /// Takes the next bytes of `stream`.
     fn chunk(&mut self, stream: OutputStream, bytes: &[u8]);
+
+    /// Where further input comes from when the request's own is used up; asked once, at the start. Read as the process
+    /// reads, so that it may be endless.
+    fn input(&mut self) -> Option<OwnedFd> {
+        None
+    }
 }
 
 /// Nobody is watching.

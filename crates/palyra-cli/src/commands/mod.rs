@@ -8,6 +8,7 @@ pub mod grants;
 pub mod journal;
 pub mod live;
 pub mod policy;
+pub mod sandbox;
 pub mod status;
 pub mod tools;
 pub mod up;

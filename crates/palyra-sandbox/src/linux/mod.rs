@@ -3,12 +3,14 @@
 mod bwrap;
 mod cgroup;
 mod child;
+mod container;
 mod grants;
 mod host;
 mod identity;
 mod landlock;
 mod limits;
 mod plan;
+mod preview;
 mod profile;
 mod pump;
 mod raw;
@@ -24,5 +26,6 @@ mod workplace;
 
 pub(crate) use grants::Access;
 pub(crate) use host::detect;
+pub(crate) use preview::explain;
 pub(crate) use profile::describe as seccomp_profile;
 pub(crate) use run::run;

@@ -73,7 +73,8 @@ pub(crate) fn run(
     }
 }
 
-fn check<'a>(
+/// Everything that can be said about a run before it is prepared.
+pub(super) fn check<'a>(
     policy: &'a SandboxProcessRunnerPolicy,
     executable: &'a ResolvedExecutable,
     request: &'a ProcessRequest,

@@ -17,4 +17,5 @@ mod live;
 mod policy;
 mod process;
 mod restart;
+mod sandbox;
 mod state;
