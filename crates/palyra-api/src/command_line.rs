@@ -12,7 +12,8 @@ use std::time::Duration;
 pub const REFUSED: u8 = 125;
 
 const RUN_EXIT_CODES: &str = "Exit codes:
-  the command's own, or 128 + n when signal n ended it (137: a limit did, 130: Ctrl-C)
+  the command's own, or 128 + n when signal n ended it: 137 mostly means a limit, 130 Ctrl-C, 141 that the
+  reader of its output went away
   2    this command line was not understood
   125  refused: by the policy, or because this host cannot enforce it; nothing ran";
 

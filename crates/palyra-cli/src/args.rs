@@ -78,7 +78,7 @@ pub enum Command {
     /// Check attestations
     #[command(subcommand)]
     Attest(Attest),
-    Sandbox(Sandbox),
+    Sandbox(Box<Sandbox>),
     /// Print a completion script for a shell
     Completions {
         /// The shell

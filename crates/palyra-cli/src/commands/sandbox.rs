@@ -7,19 +7,22 @@ use crate::args::Cli;
 use crate::context::Context;
 use crate::exit::Failure;
 use clap::{Arg, ArgMatches, CommandFactory as _};
+use palyra_api::command_line::REFUSED;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
 /// Becomes `palyrad sandbox` with the words that were typed after `sandbox`. They were parsed already, so they are well formed.
 pub fn hand_over(context: &Context) -> Result<(), Failure> {
-    let binary = daemon_binary()?;
+    // Not to be taken for the code of a command that never ran.
+    let refused = |failure| Failure { exit: REFUSED, ..failure };
+    let binary = daemon_binary().map_err(refused)?;
     let mut command = Command::new(&binary);
     command.arg("--state-dir").arg(&context.state_dir).arg("sandbox");
     command.args(["--output", if context.json() { "json" } else { "text" }]);
     command.args(words(std::env::args_os()));
     let error = command.exec();
-    Err(Failure::io(&format!("`{}` cannot be started", binary.display()), &error))
+    Err(refused(Failure::io(&format!("`{}` cannot be started", binary.display()), &error)))
 }
 
 /// The words after `sandbox`, told by the same parser that read the options before it.

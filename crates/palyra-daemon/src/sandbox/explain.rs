@@ -78,8 +78,13 @@ fn arguments(explanation: &Explanation) {
     say("\narguments that name files");
     for argument in &explanation.arguments {
         for NamedFile { path, under, access: granted } in &argument.files {
-            let (granted, under) = (access(*granted), shown(under));
-            say(&format!("  ✔ {}  ->  {} ({granted}, under {under})", safe(&argument.argument), shown(path)));
+            let (argument, path, under) = (safe(&argument.argument), shown(path), shown(under));
+            say(&match granted {
+                FileAccess::Private => {
+                    format!("  – {argument}  ->  {path} (not the host's: {under} is the command's own)")
+                }
+                granted => format!("  ✔ {argument}  ->  {path} ({}, under {under})", access(*granted)),
+            });
         }
         if let Some(refusal) = &argument.refusal {
             say(&format!("  ✘ {}  ->  {}", safe(&argument.argument), safe(&refusal.message)));

@@ -88,8 +88,7 @@ fn explain_predicts_what_a_run_reports() {
     let host = Host::idle();
     for tier in ["b", "c"] {
         let explained = explain(&host, &["--tier", tier], &["env"]).exits(0).json();
-        let mut ran = command(&host, "run", &["-o", "json", "--tier", tier], &["env"]);
-        let ran = cli::run(ran.env_remove("TZ"), &[]).exits(0);
+        let ran = run(&host, &["-o", "json", "--tier", tier], &["env"]).exits(0);
         let report: Value = serde_json::from_str(ran.stderr.lines().last().unwrap()).unwrap();
         let mut real = walls(&report["enforcement"]["layers"]);
         // Tier b has a mount namespace of its own only where a root has to be shown with another owner.
@@ -127,12 +126,12 @@ fn explain_shows_programs_arguments_and_files_and_runs_nothing() {
     let roles: Vec<_> = allowed["program"]["chain"].as_array().unwrap().iter().map(|s| text(s, "/role")).collect();
     assert_eq!(roles, ["script", "interpreter sh"]);
 
-    let outside = explain(&host, &[], &["cat", "inside", "link", "/etc/shadow"]).exits(REFUSED).json();
+    let outside = explain(&host, &["--tier", "b"], &["cat", "inside", "link", "/etc/shadow"]).exits(REFUSED).json();
     assert_eq!(outside["refusal"]["code"], "sandbox_argument_outside");
     let refused = outside["arguments"].as_array().unwrap().iter().filter(|a| a["refusal"].is_object()).count();
     assert_eq!(refused, 2, "each argument by itself: {outside}");
     let root = host.path("outside").to_str().unwrap().to_owned();
-    explain(&host, &["--read", &root], &["cat", "link"]).exits(0).done();
+    explain(&host, &["--tier", "b", "--read", &root], &["cat", "link"]).exits(0).done();
 
     let shown = cli::run(command(&host, "explain", &["--read-only"], &["ls", "a\u{1b}[2Kb"]), &[]).exits(0);
     assert!(shown.stdout.contains("would run in tier c") && shown.stdout.contains("\\u{1b}[2K"), "{shown:?}");
@@ -279,7 +278,8 @@ fn limits_hold_and_are_told() {
     let memory = run(&host, &options, &["python3", "-c", "x = bytearray(1 << 30)"]);
     assert_ne!(memory.code, 0, "{memory:?}");
     let options = ["--cpu", "1s", "--allow-interpreter", "bash"];
-    let cpu = run(&host, &options, &["bash", "-c", "while :; do :; done"]).exits(137);
+    let cpu = run(&host, &options, &["bash", "-c", "while :; do :; done"]);
+    assert!([137, 152].contains(&cpu.code), "SIGXCPU, or SIGKILL where it is ignored: {cpu:?}");
     assert!(cpu.stderr.contains("of CPU time"), "{cpu:?}");
 }
 
@@ -299,7 +299,8 @@ fn the_options_make_the_policy() {
         assert!(!host.work("made").exists());
         with(&[], &["touch", "made"]).exits(0).done();
         fs::remove_file(host.work("made")).unwrap();
-        with(&[], &["cat", &file]).exits(REFUSED).done();
+        // Tier b refuses; in tier c, whose /tmp is its own, the file is not there.
+        assert_ne!(with(&[], &["cat", &file]).code, 0);
         assert_eq!(with(&["--read", &more], &["cat", &file]).exits(0).stdout, "more\n");
         assert_ne!(with(&["--read", &more], &["touch", &new]).code, 0);
         with(&["--write", &more], &["touch", &new]).exits(0).done();
@@ -358,7 +359,6 @@ fn refusals_have_a_code_of_their_own_and_go_to_standard_error() {
     let json = |options: &[&str], argv: &[&str]| run(&host, &[&["-o", "json"], options].concat(), argv);
     json(&[], &["no-such-program"]).fails(REFUSED, "sandbox_executable_not_found");
     json(&[], &["cat", "/etc/shadow"]).fails(REFUSED, "sandbox_argument_outside");
-    json(&["--workspace", "/nowhere"], &["true"]).exits(2).done();
     json(&["--read", "/nowhere"], &["true"]).fails(REFUSED, "sandbox_workspace_unavailable");
     json(&["--report=/nowhere/x"], &["true"]).fails(REFUSED, "io");
     json(&["--tier", "b", "--allow-host", "example.org"], &["true"]).fails(REFUSED, "sandbox_egress_needs_tier_c");
