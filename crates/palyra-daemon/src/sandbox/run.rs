@@ -28,7 +28,7 @@ pub(super) fn run(setup: &Setup, run: Run, format: Format) -> Result<ExitCode, R
     runtime.shutdown_background();
     let ended = ended?;
     notes(&policy, &ended.outcome, format);
-    report.write(&policy, &ended.outcome)?;
+    report.write(&ended.outcome)?;
     Ok(ExitCode::from(ended.code()))
 }
 
@@ -162,13 +162,13 @@ impl Report {
         Ok(Self { file, wanted: path.is_some() || format == Format::Json, format })
     }
 
-    fn write(self, policy: &SandboxProcessRunnerPolicy, outcome: &ProcessOutcome) -> Result<(), Refused> {
+    fn write(self, outcome: &ProcessOutcome) -> Result<(), Refused> {
         if !self.wanted {
             return Ok(());
         }
         let text = match self.format {
             Format::Json => document(outcome).to_string(),
-            Format::Text => summary(policy, outcome),
+            Format::Text => summary(outcome),
         };
         match self.file {
             None => tell(&text),
@@ -194,7 +194,7 @@ fn document(outcome: &ProcessOutcome) -> Value {
     })
 }
 
-fn summary(policy: &SandboxProcessRunnerPolicy, outcome: &ProcessOutcome) -> String {
+fn summary(outcome: &ProcessOutcome) -> String {
     let exit = match outcome.exit {
         ProcessExit::Code(code) => format!("code {code}"),
         ProcessExit::Signal(signal) => format!("signal {signal}"),
@@ -209,7 +209,7 @@ fn summary(policy: &SandboxProcessRunnerPolicy, outcome: &ProcessOutcome) -> Str
         enforcement.backend,
         enforcement.uid,
     );
-    if policy.egress != EgressEnforcementMode::Strict {
+    if enforcement.egress != EgressEnforcementMode::Strict {
         text.push_str("\n  THE HOST'S NETWORK WAS SHARED: nothing held the command back from it");
     }
     for layer in &enforcement.layers {
