@@ -69,7 +69,7 @@ pub enum SandboxCommand {
 #[derive(Debug, Args)]
 pub struct Detect {
     /// The tier that must be there [default: that of the configuration]
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, ignore_case = true)]
     pub tier: Option<Tier>,
 }
 
@@ -105,7 +105,7 @@ pub enum Tier {
 #[derive(Debug, Args)]
 pub struct Attempt {
     /// How strong the walls are; never weakened by what this host lacks
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, ignore_case = true)]
     pub tier: Option<Tier>,
     /// The directory that the command works in [default: `workspace_root` of the configuration, or this directory]
     #[arg(long, value_name = "DIR")]
