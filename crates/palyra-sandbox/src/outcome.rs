@@ -5,7 +5,7 @@
 
 use crate::policy::{EgressEnforcementMode, SandboxTier};
 use serde::Serialize;
-use std::os::fd::OwnedFd;
+use std::io::PipeReader;
 use std::time::Duration;
 
 /// One of the two output streams.
@@ -25,7 +25,7 @@ pub trait OutputSink {
 
     /// Where further input comes from when the request's own is used up; asked once, at the start. Read as the process
     /// reads, so that it may be endless.
-    fn input(&mut self) -> Option<OwnedFd> {
+    fn input(&mut self) -> Option<PipeReader> {
         None
     }
 }

@@ -6,8 +6,7 @@
 
 use palyra_protocol::display::Sanitizer;
 use palyra_sandbox::{CancelHandle, OutputSink, OutputStream};
-use std::io::{self, IsTerminal as _, Write};
-use std::os::fd::OwnedFd;
+use std::io::{self, IsTerminal as _, PipeReader, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
@@ -47,7 +46,7 @@ impl Desk {
 #[derive(Debug)]
 pub(super) struct Streams {
     desk: Arc<Desk>,
-    input: Option<OwnedFd>,
+    input: Option<PipeReader>,
 }
 
 impl OutputSink for Streams {
@@ -60,7 +59,7 @@ impl OutputSink for Streams {
         self.desk.changed.notify_one();
     }
 
-    fn input(&mut self) -> Option<OwnedFd> {
+    fn input(&mut self) -> Option<PipeReader> {
         self.input.take()
     }
 }
@@ -119,7 +118,7 @@ fn put(mut to: impl Write, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Our standard input, unless it is a terminal: who types there does not type for the command.
-fn input() -> io::Result<Option<OwnedFd>> {
+fn input() -> io::Result<Option<PipeReader>> {
     if io::stdin().is_terminal() {
         return Ok(None);
     }
@@ -128,5 +127,5 @@ fn input() -> io::Result<Option<OwnedFd>> {
         // Ends with the input, or when the command reads no more.
         drop(io::copy(&mut io::stdin().lock(), &mut writer));
     })?;
-    Ok(Some(reader.into()))
+    Ok(Some(reader))
 }

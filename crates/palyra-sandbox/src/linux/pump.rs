@@ -12,6 +12,7 @@ use crate::error::SandboxError;
 use crate::outcome::{CapturedStream, LimitHit, OutputSink, OutputStream};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use std::io::PipeReader;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -261,7 +262,7 @@ impl Pump<'_, '_> {
 #[derive(Debug, Default)]
 struct Input<'a> {
     own: &'a [u8],
-    source: Option<OwnedFd>,
+    source: Option<PipeReader>,
     more: Vec<u8>,
     taken: usize,
 }
