@@ -11,6 +11,7 @@
 mod arguments;
 mod cancel;
 mod detect;
+pub mod egress;
 mod environment;
 mod error;
 mod executable;
