@@ -111,6 +111,13 @@ impl EgressRules {
         ports.and_then(|ports| ports.get(&Some(port))).is_some_and(|scope| scope.whole.is_some())
     }
 
+    /// Whether some rule speaks of this host, at this port if one is given, for whatever purpose.
+    #[must_use]
+    pub fn speaks_of(&self, host: &Host, port: Option<u16>) -> bool {
+        let at = |ports: &PortRules| port.is_none() || ports.contains_key(&port) || ports.contains_key(&None);
+        self.candidates(host).any(at)
+    }
+
     /// The patterns that this host fits, the exact one first.
     fn candidates<'a>(&'a self, host: &'a Host) -> impl Iterator<Item = &'a PortRules> {
         let name = match host {
@@ -121,6 +128,15 @@ impl EgressRules {
         self.exact.get(host).into_iter().chain(parents.filter_map(|parent| self.below.get(parent)))
     }
 }
+
+/// The index follows from the rules.
+impl PartialEq for EgressRules {
+    fn eq(&self, other: &Self) -> bool {
+        self.rules == other.rules
+    }
+}
+
+impl Eq for EgressRules {}
 
 impl Scope {
     /// The first of several equal rules counts.
