@@ -31,6 +31,8 @@ pub struct Explanation {
     pub egress: EgressEnforcementMode,
     /// The same, for people.
     pub network: String,
+    /// The rules of the filtering proxy.
+    pub allowed_hosts: Vec<String>,
     /// Its environment.
     pub environment: BTreeMap<String, String>,
     /// Its limits.
@@ -182,6 +184,7 @@ pub fn explain(policy: &SandboxProcessRunnerPolicy, request: &ProcessRequest) ->
             files: Vec::new(),
             egress: policy.egress,
             network: error.to_string(),
+            allowed_hosts: Vec::new(),
             environment: BTreeMap::new(),
             limits: Limits::of(policy),
             layers: Vec::new(),

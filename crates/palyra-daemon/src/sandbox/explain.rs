@@ -42,6 +42,9 @@ fn print(explanation: &Explanation, argv: &[String]) {
         say(&format!("  {:<8} {:<32} {}", access(file.access), shown(&file.path), file.why));
     }
     say(&format!("\nnetwork\n  {}", explanation.network));
+    for rule in &explanation.allowed_hosts {
+        say(&format!("  ✔ {}", safe(rule)));
+    }
     say("\nenvironment");
     for (name, value) in &explanation.environment {
         say(&format!("  {}={}", safe(name), safe(value)));

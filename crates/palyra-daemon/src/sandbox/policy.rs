@@ -1,10 +1,12 @@
 //! The policy of an attempt: the configuration's, changed by the options that were typed.
 
-use super::Refused;
+use super::{Refused, with_causes};
 use crate::serve::Setup;
 use palyra_api::command_line::{Attempt, Tier};
+use palyra_sandbox::egress::{EgressRules, RuleError};
 use palyra_sandbox::{EgressEnforcementMode, ProcessRequest, SandboxProcessRunnerPolicy, SandboxTier, WorkspaceAccess};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 pub(super) fn tier(tier: Tier) -> SandboxTier {
@@ -56,12 +58,15 @@ fn allow_hosts(policy: &mut SandboxProcessRunnerPolicy, rules: &[String]) -> Res
     if policy.tier == SandboxTier::B {
         return Err(palyra_sandbox::SandboxError::EgressNeedsTierC.into());
     }
+    let mut all = policy.egress_rules.rules().to_vec();
+    for rule in rules {
+        all.push(rule.parse().map_err(|e: RuleError| {
+            Refused::new("egress_rule_malformed", with_causes(&e), Some("write `example.org`, `*.example.org:443`, …"))
+        })?);
+    }
+    policy.egress_rules = Arc::new(EgressRules::new(all));
     policy.egress = EgressEnforcementMode::Strict;
-    Err(Refused::new(
-        "egress_rules_unsupported",
-        "this version has no filtering proxy, so no host can be allowed; the network would stay closed",
-        Some("leave `--allow-host` out: tier c then has no network; tier b has the host's"),
-    ))
+    Ok(())
 }
 
 fn absolute(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Refused> {

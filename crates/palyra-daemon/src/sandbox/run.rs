@@ -5,6 +5,7 @@ use super::{Refused, policy, tell};
 use crate::serve::Setup;
 use palyra_api::command_line::{Format, Run};
 use palyra_protocol::display::safe;
+use palyra_sandbox::egress::{EgressRecord, EgressVerdict};
 use palyra_sandbox::{
     CancelSignal, CapturedStream, EgressEnforcementMode, LimitHit, ProcessExit, ProcessOutcome, ProcessRequest,
     SandboxProcessRunnerPolicy, resolve_executable, run_constrained_process,
@@ -14,6 +15,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::PoisonError;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 const SIGPIPE: u8 = 13;
@@ -28,7 +30,7 @@ pub(super) fn run(setup: &Setup, run: Run, format: Format) -> Result<ExitCode, R
     runtime.shutdown_background();
     let ended = ended?;
     notes(&policy, &ended.outcome, format);
-    report.write(&ended.outcome)?;
+    report.write(&ended)?;
     Ok(ExitCode::from(ended.code()))
 }
 
@@ -37,6 +39,7 @@ struct Ended {
     outcome: ProcessOutcome,
     written: Written,
     signal: Option<u8>,
+    connections: Vec<EgressRecord>,
 }
 
 impl Ended {
@@ -59,6 +62,7 @@ async fn attempt(policy: SandboxProcessRunnerPolicy, request: ProcessRequest) ->
     let (handle, cancelled) = CancelSignal::new()?;
     let mut signals = Signals::new().map_err(|e| Refused::io("signal handling", &e))?;
     let (mut streams, writer) = streams::tie(handle.clone()).map_err(|e| Refused::io("the output", &e))?;
+    let connections = streams.connections();
     let mut running = tokio::task::spawn_blocking(move || {
         run_constrained_process(&policy, &executable, &request, &cancelled, &mut streams)
     });
@@ -80,7 +84,8 @@ async fn attempt(policy: SandboxProcessRunnerPolicy, request: ProcessRequest) ->
         number = signals.next() => std::process::exit(i32::from(128 + number)),
     };
     let written = written.ok().and_then(Result::ok).unwrap_or(Written::ReaderGone);
-    Ok(Ended { outcome: outcome?, written, signal })
+    let connections = std::mem::take(&mut *connections.lock().unwrap_or_else(PoisonError::into_inner));
+    Ok(Ended { outcome: outcome?, written, signal, connections })
 }
 
 /// The signals by which people and programs ask for an end.
@@ -162,13 +167,13 @@ impl Report {
         Ok(Self { file, wanted: path.is_some() || format == Format::Json, format })
     }
 
-    fn write(self, outcome: &ProcessOutcome) -> Result<(), Refused> {
+    fn write(self, ended: &Ended) -> Result<(), Refused> {
         if !self.wanted {
             return Ok(());
         }
         let text = match self.format {
-            Format::Json => document(outcome).to_string(),
-            Format::Text => summary(outcome),
+            Format::Json => document(ended).to_string(),
+            Format::Text => summary(ended),
         };
         match self.file {
             None => tell(&text),
@@ -180,7 +185,8 @@ impl Report {
     }
 }
 
-fn document(outcome: &ProcessOutcome) -> Value {
+fn document(ended: &Ended) -> Value {
+    let outcome = &ended.outcome;
     let (code, signal) = match outcome.exit {
         ProcessExit::Code(code) => (Some(code), None),
         ProcessExit::Signal(signal) => (None, Some(signal)),
@@ -191,10 +197,12 @@ fn document(outcome: &ProcessOutcome) -> Value {
         "stdout": stream(&outcome.stdout), "stderr": stream(&outcome.stderr),
         "duration_ms": outcome.duration.as_millis(), "cpu_time_ms": outcome.cpu_time.as_millis(),
         "peak_memory_bytes": outcome.peak_memory_bytes, "enforcement": outcome.enforcement,
+        "egress": outcome.egress, "connections": ended.connections,
     })
 }
 
-fn summary(outcome: &ProcessOutcome) -> String {
+fn summary(ended: &Ended) -> String {
+    let outcome = &ended.outcome;
     let exit = match outcome.exit {
         ProcessExit::Code(code) => format!("code {code}"),
         ProcessExit::Signal(signal) => format!("signal {signal}"),
@@ -216,6 +224,13 @@ fn summary(outcome: &ProcessOutcome) -> String {
         let mark = if layer.applied { '✔' } else { '–' };
         // Writing to a string cannot fail.
         let _infallible = write!(text, "\n  {mark} {:<18} {}", layer.name, safe(&layer.detail));
+    }
+    for connection in &ended.connections {
+        let mark = if connection.verdict == EgressVerdict::Allowed { '✔' } else { '✘' };
+        let host = connection.host.as_deref().unwrap_or("?");
+        let port = connection.port.map_or_else(String::new, |port| format!(":{port}"));
+        let why = connection.rule.as_deref().or(connection.code.as_deref()).unwrap_or("");
+        let _infallible = write!(text, "\n  {mark} connection to {}{port} ({})", safe(host), safe(why));
     }
     text
 }

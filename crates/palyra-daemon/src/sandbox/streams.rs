@@ -5,10 +5,14 @@
 //! pipe, because a read from a descriptor that we share with others could block.
 
 use palyra_protocol::display::Sanitizer;
+use palyra_sandbox::egress::EgressRecord;
 use palyra_sandbox::{CancelHandle, OutputSink, OutputStream};
 use std::io::{self, IsTerminal as _, PipeReader, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+
+/// How many connections a report lists; the outcome counts them all.
+const MOST_CONNECTIONS: usize = 1000;
 
 /// What waits to be written.
 #[derive(Debug, Default)]
@@ -47,6 +51,14 @@ impl Desk {
 pub(super) struct Streams {
     desk: Arc<Desk>,
     input: Option<PipeReader>,
+    connections: Arc<Mutex<Vec<EgressRecord>>>,
+}
+
+impl Streams {
+    /// The connections that the command makes, as they end.
+    pub(super) fn connections(&self) -> Arc<Mutex<Vec<EgressRecord>>> {
+        Arc::clone(&self.connections)
+    }
 }
 
 impl OutputSink for Streams {
@@ -61,6 +73,13 @@ impl OutputSink for Streams {
 
     fn input(&mut self) -> Option<PipeReader> {
         self.input.take()
+    }
+
+    fn egress(&mut self, record: &EgressRecord) {
+        let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        if connections.len() < MOST_CONNECTIONS {
+            connections.push(record.clone());
+        }
     }
 }
 
@@ -85,7 +104,7 @@ pub(super) fn tie(cancel: CancelHandle) -> io::Result<(Streams, JoinHandle<Writt
     let desk = Arc::new(Desk::default());
     let from = Arc::clone(&desk);
     let writer = std::thread::Builder::new().name("output".into()).spawn(move || write_all(&from, &cancel))?;
-    Ok((Streams { desk, input: input()? }, writer))
+    Ok((Streams { desk, input: input()?, connections: Arc::default() }, writer))
 }
 
 fn write_all(desk: &Desk, cancel: &CancelHandle) -> Written {

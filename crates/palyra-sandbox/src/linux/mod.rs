@@ -4,7 +4,10 @@ mod bwrap;
 mod cgroup;
 mod child;
 mod container;
+mod doorway;
+mod gate;
 mod grants;
+mod guards;
 mod host;
 mod identity;
 mod landlock;
@@ -22,6 +25,7 @@ mod seccomp;
 mod sys;
 mod tier_b;
 mod tier_c;
+mod way_out;
 mod workplace;
 
 pub(crate) use grants::Access;

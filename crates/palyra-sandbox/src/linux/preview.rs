@@ -1,9 +1,12 @@
 //! The Linux side of `explain`: what a run would be given, from the same parts that a run is made of.
 
-use super::bwrap::{self, Guard};
+use super::bwrap;
 use super::cgroup::Location;
+use super::doorway;
 use super::grants::{self, Access, Roots};
+use super::guards::{self, Hold};
 use super::run;
+use super::tier_c::has_way_out;
 use super::{host, landlock};
 use crate::arguments::check_arguments;
 use crate::environment;
@@ -42,6 +45,7 @@ pub(crate) fn explain(policy: &SandboxProcessRunnerPolicy, request: &ProcessRequ
         files,
         egress: policy.egress,
         network: network(policy).to_owned(),
+        allowed_hosts: policy.egress_rules.rules().iter().map(ToString::to_string).collect(),
         environment,
         limits: Limits::of(policy),
         layers,
@@ -83,7 +87,8 @@ fn environment(
         SandboxTier::B => Path::new("/tmp/palyra-run-…"),
         SandboxTier::C => Path::new("/tmp"),
     };
-    match environment::compose(policy, &request.env, temporary) {
+    let proxy = (policy.tier == SandboxTier::C && has_way_out(policy)).then_some(doorway::PORT);
+    match environment::compose(policy, &request.env, temporary, proxy) {
         Ok(composed) => {
             let text = |value: std::ffi::OsString| value.to_string_lossy().into_owned();
             (composed.into_iter().map(|(name, value)| (text(name), text(value))).collect(), None)
@@ -153,10 +158,8 @@ fn files(policy: &SandboxProcessRunnerPolicy, roots: &Roots) -> Vec<FileView> {
     roots.read.iter().for_each(|root| add(root, FileAccess::ReadExecute, "read root"));
     roots.write.iter().for_each(|root| add(root, FileAccess::ReadWrite, "write root"));
     if policy.tier == SandboxTier::C {
-        for guard in bwrap::guards(roots) {
-            if let Guard::ReadOnly(path) = guard {
-                add(&path, FileAccess::ReadExecute, "guarded: a change here would run as code later, outside");
-            }
+        for guard in guards::guards(roots).iter().filter(|guard| guard.hold == Hold::ReadOnly) {
+            add(&guard.path, FileAccess::ReadExecute, "guarded: a change here would run as code later, outside");
         }
     }
     for protected in &roots.protected {
@@ -169,6 +172,9 @@ fn network(policy: &SandboxProcessRunnerPolicy) -> &'static str {
     match policy.egress {
         EgressEnforcementMode::None => "THE HOST'S NETWORK, with nothing to hold it back",
         EgressEnforcementMode::Preflight => "THE HOST'S NETWORK: hosts are compared beforehand, nothing is enforced",
+        EgressEnforcementMode::Strict if has_way_out(policy) => {
+            "a network of its own, and the filtering proxy, which lets through what a rule allows"
+        }
         EgressEnforcementMode::Strict => "none: a network of its own with nothing but a loopback device",
     }
 }
@@ -216,6 +222,9 @@ fn layers(policy: &SandboxProcessRunnerPolicy) -> Vec<Layer> {
             .map(|name| layer(name, built, &why("bubblewrap")))
             .collect();
             built.push(layer("network_namespace", strict, network(policy)));
+            if has_way_out(policy) {
+                built.push(layer("egress_proxy", true, "names are resolved outside, by the proxy alone"));
+            }
             let group = Location::find();
             built.push(match group {
                 Ok(location) => Layer::applied("cgroup", location.describe()),

@@ -1,11 +1,12 @@
 //! Moves bytes between the daemon and a running command, and watches the clock and the cancel signal.
 //!
-//! One `poll` over everything that can happen: output, room in the input pipe, the supervisor's end, a cancellation, the
-//! deadline. Nothing sleeps and nothing looks at regular intervals. No stream may block another: all
+//! One `poll` over everything that can happen: output, room in the input pipe, the supervisor's end, a cancellation,
+//! something that the backend watches, the deadline. Nothing sleeps and nothing looks at regular intervals. No stream may block another: all
 //! descriptors are non-blocking, and output beyond the limit is read, counted and dropped, so that a flood can neither fill
 //! memory nor stop the clock.
 
 use super::plan::{Record, TAG_ENDED, TAG_FAILED};
+use super::run::Backend;
 use super::sys::{self, Supervisor};
 use crate::cancel::CancelSignal;
 use crate::error::SandboxError;
@@ -73,6 +74,7 @@ pub(super) fn pump(
     input: &[u8],
     bounds: Bounds,
     cancel: &CancelSignal,
+    backend: &mut dyn Backend,
     sink: &mut dyn OutputSink,
 ) -> Result<Pumped, SandboxError> {
     let stream = |which, fd| Stream { which, fd: Some(fd), captured: CapturedStream::default() };
@@ -93,7 +95,7 @@ pub(super) fn pump(
         buffer: Vec::with_capacity(READ_BYTES),
     };
     pump.feed();
-    pump.run(cancel, sink)?;
+    pump.run(cancel, backend, sink)?;
     let [stdout, stderr] = pump.streams;
     pump.result.stdout = stdout.captured;
     pump.result.stderr = stderr.captured;
@@ -108,14 +110,23 @@ struct Ready {
     source: bool,
     gone: bool,
     cancelled: bool,
+    backend: bool,
     late: bool,
 }
 
 impl Pump<'_, '_> {
-    fn run(&mut self, cancel: &CancelSignal, sink: &mut dyn OutputSink) -> Result<(), SandboxError> {
+    fn run(
+        &mut self,
+        cancel: &CancelSignal,
+        backend: &mut dyn Backend,
+        sink: &mut dyn OutputSink,
+    ) -> Result<(), SandboxError> {
         let mut deadline = self.bounds.started + self.bounds.wall_clock;
         loop {
-            let ready = self.wait(cancel, deadline)?;
+            let ready = self.wait(cancel, backend.watched(), deadline)?;
+            if ready.backend {
+                backend.attend(sink)?;
+            }
             for at in 0..2 {
                 if ready.streams[at] {
                     self.read(at, sink);
@@ -165,8 +176,13 @@ impl Pump<'_, '_> {
         }
     }
 
-    fn wait(&self, cancel: &CancelSignal, deadline: Instant) -> Result<Ready, SandboxError> {
-        let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(7);
+    fn wait(
+        &self,
+        cancel: &CancelSignal,
+        watched: Option<(BorrowedFd<'_>, PollFlags)>,
+        deadline: Instant,
+    ) -> Result<Ready, SandboxError> {
+        let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(8);
         let gone = add(&mut fds, Some(self.supervisor.pidfd().as_fd()), PollFlags::IN);
         let streams = [0, 1].map(|at| add(&mut fds, self.streams[at].fd.as_ref().map(AsFd::as_fd), PollFlags::IN));
         // With nothing to write, only that nobody reads any more is of interest.
@@ -176,6 +192,7 @@ impl Pump<'_, '_> {
         let source = add(&mut fds, source.map(AsFd::as_fd), PollFlags::IN);
         // Once it is being stopped, a cancellation has nothing to add, and would be found again and again.
         let cancelled = add(&mut fds, self.result.stopped_by.is_none().then(|| cancel.fd()), PollFlags::IN);
+        let watched = watched.and_then(|(fd, flags)| add(&mut fds, Some(fd), flags));
         let left = deadline.saturating_duration_since(Instant::now());
         let timeout =
             Timespec { tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX), tv_nsec: left.subsec_nanos().into() };
@@ -191,6 +208,7 @@ impl Pump<'_, '_> {
             source: is(source),
             gone: is(gone),
             cancelled: is(cancelled),
+            backend: is(watched),
             late: count == 0 || Instant::now() >= deadline,
         };
         Ok(ready)

@@ -336,8 +336,10 @@ fn the_report_tells_what_held() {
     assert_eq!(
         fields(&report),
         [
+            "connections",
             "cpu_time_ms",
             "duration_ms",
+            "egress",
             "ended_by",
             "enforcement",
             "exit_code",
@@ -351,6 +353,37 @@ fn the_report_tells_what_held() {
 }
 
 #[test]
+fn an_allowed_host_is_reached_and_no_other() {
+    let host = Host::idle();
+    let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = server.local_addr().unwrap().port();
+    let answer = std::thread::spawn(move || {
+        let (mut client, _) = server.accept().unwrap();
+        let mut request = [0; 4];
+        client.read_exact(&mut request).unwrap();
+        client.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\nConnection: close\r\n\r\nhello\n").unwrap();
+        request
+    });
+    let rule = format!("localhost:{port}");
+    let explained = explain(&host, &["--allow-host", &rule], &["true"]).exits(0).json();
+    assert_eq!(explained["allowed_hosts"], json!([rule]));
+    let url = format!("http://localhost:{port}/");
+    let other = "http://localhost:1/";
+    let options = ["-o", "json", "--allow-host", &rule];
+    let ran = run(&host, &options, &["curl", "--silent", "--fail", &url, "--next", "--silent", "--fail", other]);
+    assert_eq!(ran.stdout, "hello\n", "{ran:?}");
+    assert_eq!(&answer.join().unwrap(), b"GET ");
+    assert_ne!(ran.code, 0, "the other was not reached: {ran:?}");
+    let report: Value = serde_json::from_str(ran.stderr.lines().last().unwrap()).unwrap();
+    assert_eq!(report["egress"], json!({ "allowed": 1, "denied": 1 }));
+    let mut real = walls(&report["enforcement"]["layers"]);
+    real.sort();
+    assert_eq!(walls(&explained["layers"]), real);
+    let verdicts: Vec<_> = report["connections"].as_array().unwrap().iter().map(|c| text(c, "/verdict")).collect();
+    assert_eq!(verdicts, ["allowed", "denied"]);
+}
+
+#[test]
 fn refusals_have_a_code_of_their_own_and_go_to_standard_error() {
     let host = Host::idle();
     let refused = run(&host, &[], &["bash", "-c", "touch made"]).exits(REFUSED);
@@ -361,6 +394,7 @@ fn refusals_have_a_code_of_their_own_and_go_to_standard_error() {
     json(&[], &["cat", "/etc/shadow"]).fails(REFUSED, "sandbox_argument_outside");
     json(&["--read", "/nowhere"], &["true"]).fails(REFUSED, "sandbox_workspace_unavailable");
     json(&["--report=/nowhere/x"], &["true"]).fails(REFUSED, "io");
+    json(&["--allow-host", "https://example.org"], &["true"]).fails(REFUSED, "egress_rule_malformed");
     json(&["--tier", "b", "--allow-host", "example.org"], &["true"]).fails(REFUSED, "sandbox_egress_needs_tier_c");
     host.configure("[process_runner]\ntier = \"z\"\n");
     let mut broken = command(&host, "run", &["-o", "json"], &["true"]);
