@@ -1,8 +1,10 @@
-//! The daemon's wire: generated types, the client that speaks them over the UNIX socket, and errors with stable codes.
+//! What the client and the daemon agree on: the wire (generated types, the client that speaks them over the UNIX socket,
+//! errors with stable codes), and the command line that both parse.
 //!
 //! This crate knows the shape of messages and nothing of what the daemon does with them.
 
 pub mod client;
+pub mod command_line;
 pub mod error;
 
 /// The generated messages and services.

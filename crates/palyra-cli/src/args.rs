@@ -1,6 +1,8 @@
 //! What can be typed.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+pub use palyra_api::command_line::Format;
+use palyra_api::command_line::{Sandbox, duration};
 use palyra_protocol::{ApprovalId, CallId, GrantId, IdempotencyKey, Principal, PublicKey, RunId, SessionId};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -43,13 +45,6 @@ pub struct Cli {
     pub command: Command,
 }
 
-/// How to print.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    Text,
-    Json,
-}
-
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Start the daemon in the background, if it is not running
@@ -83,6 +78,7 @@ pub enum Command {
     /// Check attestations
     #[command(subcommand)]
     Attest(Attest),
+    Sandbox(Box<Sandbox>),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -288,18 +284,6 @@ pub enum Attest {
     },
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
-    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
-    let number: u64 = number.parse().map_err(|_| "write a number and a unit, like `30m`".to_owned())?;
-    let seconds = match unit {
-        "s" => 1,
-        "m" => 60,
-        "h" => 3600,
-        _ => return Err("the unit is `s`, `m` or `h`, like `30m`".to_owned()),
-    };
-    number.checked_mul(seconds).map(Duration::from_secs).ok_or_else(|| "that is too long".to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -308,13 +292,5 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn durations_have_a_unit() {
-        assert_eq!(duration("30m"), Ok(Duration::from_secs(1800)));
-        for bad in ["", "30", "m", "1d", "-1s", "99999999999999999999s"] {
-            assert!(duration(bad).is_err(), "{bad}");
-        }
     }
 }

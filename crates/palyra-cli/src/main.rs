@@ -20,7 +20,12 @@ fn main() -> ExitCode {
     let format = cli.output;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let result = match runtime {
-        Ok(runtime) => runtime.block_on(run(cli)),
+        Ok(runtime) => {
+            let result = runtime.block_on(run(cli));
+            // A write that nobody reads must not hold the end up.
+            runtime.shutdown_background();
+            result
+        }
         Err(error) => Err(Failure::io("the runtime did not start", &error)),
     };
     match result {
@@ -47,6 +52,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Policy(command) => commands::policy::run(&context, command).await,
         Command::Journal(command) => commands::journal::run(&context, command).await,
         Command::Attest(command) => commands::attest::run(&context, command).await,
+        Command::Sandbox(_) => commands::sandbox::hand_over(&context),
         Command::Completions { shell } => {
             commands::completions(shell);
             Ok(())

@@ -160,6 +160,24 @@ impl RawConfig {
         })
     }
 
+    /// Checks what processes depend on, and nothing else.
+    ///
+    /// # Errors
+    /// The first value that makes no sense.
+    pub fn process_runner(
+        self,
+        workspace: Option<PathBuf>,
+        state_dir: &Path,
+    ) -> Result<SandboxProcessRunnerPolicy, ConfigError> {
+        let workspace_root = workspace_root(workspace.or(self.workspace_root), state_dir)?;
+        self.process_runner.validate(&workspace_root, state_dir)
+    }
+
+    /// The tier that processes run in.
+    pub fn tier(&self) -> SandboxTier {
+        self.process_runner.tier
+    }
+
     /// Checks everything, once.
     ///
     /// # Errors
@@ -227,6 +245,7 @@ impl RawProcessRunner {
             allowed_executables: self.allowed_executables,
             allow_interpreters: self.allow_interpreters,
             egress: self.egress,
+            egress_rules: std::sync::Arc::default(),
             cpu_time_limit_ms: self.cpu_time_limit_ms,
             wall_clock_limit_ms: self.wall_clock_limit_ms,
             memory_limit_bytes: self.memory_limit_bytes,

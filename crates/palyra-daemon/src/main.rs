@@ -4,11 +4,13 @@
 
 mod config;
 mod grpc;
+mod sandbox;
 mod serve;
 mod state;
 mod verify;
 
 use clap::{Parser, Subcommand};
+use palyra_api::command_line::{REFUSED, Sandbox};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -44,6 +46,7 @@ enum Command {
     },
     /// Check the configuration and the policies, without serving
     Check,
+    Sandbox(Box<Sandbox>),
 }
 
 fn main() -> ExitCode {
@@ -54,11 +57,13 @@ fn main() -> ExitCode {
         .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
         .with_env_filter(tracing_subscriber::EnvFilter::try_from_env("PALYRA_LOG").unwrap_or_else(|_| "info".into()))
         .init();
+    let tries_a_command = matches!(args.command, Some(Command::Sandbox(_)));
     let result = match serve::Setup::new(args.state_dir, args.config, args.workspace) {
         Ok(setup) => match args.command {
             None => serve::run(setup, started),
             Some(Command::Verify { against }) => verify::run(&setup, against.as_deref()),
             Some(Command::Check) => serve::check(&setup),
+            Some(Command::Sandbox(command)) => Ok(sandbox::command(&setup, *command)),
         },
         Err(error) => Err(error),
     };
@@ -66,7 +71,8 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             report(&error);
-            ExitCode::FAILURE
+            // Not to be taken for the code of a command that never ran.
+            if tries_a_command { ExitCode::from(REFUSED) } else { ExitCode::FAILURE }
         }
     }
 }

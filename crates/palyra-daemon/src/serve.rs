@@ -8,6 +8,7 @@ use palyra_engine::{Engine, EngineParts};
 use palyra_journal::JournalStore;
 use palyra_policy::{PolicyEngine, PolicySource};
 use palyra_protocol::SystemClock;
+use palyra_sandbox::{SandboxProcessRunnerPolicy, SandboxTier};
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -106,6 +107,23 @@ impl Setup {
             None => in_home("XDG_CONFIG_HOME", ".config")?.join("palyra/palyra.toml"),
         };
         Ok(Self { state_dir, config_path, config_required, workspace })
+    }
+
+    /// How processes are confined under this configuration, in this workspace or the configured one.
+    ///
+    /// # Errors
+    /// What is wrong with the configuration.
+    pub fn process_runner(&self, workspace: Option<PathBuf>) -> Result<SandboxProcessRunnerPolicy, DaemonError> {
+        let raw = RawConfig::read(&self.config_path, self.config_required)?;
+        Ok(raw.process_runner(workspace, &self.state_dir)?)
+    }
+
+    /// The tier that processes run in under this configuration.
+    ///
+    /// # Errors
+    /// The configuration cannot be read.
+    pub fn configured_tier(&self) -> Result<SandboxTier, DaemonError> {
+        Ok(RawConfig::read(&self.config_path, self.config_required)?.tier())
     }
 
     fn config(&self, state_dir: &Path) -> Result<Config, DaemonError> {

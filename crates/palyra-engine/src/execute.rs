@@ -4,6 +4,7 @@
 //! approved or not recorded cannot be expressed.
 
 use crate::engine::Engine;
+use crate::live::LiveCall;
 use crate::permit::Permit;
 use crate::process;
 use crate::resolve::file_problem;
@@ -54,7 +55,8 @@ impl Executed {
 
 impl Engine {
     /// Carries a recorded permit out.
-    pub(crate) async fn execute(&self, permit: Recorded<Permit>, cancel: &CancellationToken) -> Execution {
+    pub(crate) async fn execute(&self, permit: Recorded<Permit>, live: &LiveCall) -> Execution {
+        let cancel = live.cancel();
         let (call, decision_id, authority, work) = permit.into_inner().spend();
         let started_at = self.clock().now();
         let limit = self.config().execution_timeout;
@@ -69,7 +71,7 @@ impl Engine {
             }
             Work::Run(run) => {
                 let policy = self.config().process_runner.clone();
-                (ExecutorKind::Process, process::run(policy, *run, limit, cancel).await)
+                (ExecutorKind::Process, process::run(policy, *run, limit, live).await)
             }
         };
         let finished_at = self.clock().now();

@@ -3,6 +3,7 @@
 //! What is here is only news. The truth is in the journal: a follower that comes late, or after a restart, finds
 //! everything there.
 
+use crate::output::LiveOutput;
 use palyra_protocol::{ApprovalRecord, CallId, CallState, Origin, RunId, SessionId, ToolDecision, ToolOutcome};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -41,12 +42,18 @@ pub(crate) struct LiveCall {
     cancel: CancellationToken,
     news: broadcast::Sender<CallUpdate>,
     latest: Mutex<CallUpdate>,
+    output: LiveOutput,
 }
 
 impl LiveCall {
     /// The token that ends it.
     pub(crate) fn cancel(&self) -> &CancellationToken {
         &self.cancel
+    }
+
+    /// Where its process writes to.
+    pub(crate) fn output(&self) -> &LiveOutput {
+        &self.output
     }
 
     /// Changes what is known and tells the followers.
@@ -88,6 +95,7 @@ impl LiveCalls {
             cancel: CancellationToken::new(),
             news: broadcast::Sender::new(BACKLOG),
             latest: Mutex::new(update),
+            output: LiveOutput::default(),
         });
         lock(&self.calls).insert(call_id.clone(), Arc::clone(&live));
         live

@@ -1,6 +1,7 @@
 //! `palyra.process.run`: a native program in Tier B or Tier C.
 
 use crate::execute::{Executed, printable, timed_out};
+use crate::live::LiveCall;
 use crate::resolve::sandbox_problem;
 use crate::work::RunWork;
 use palyra_protocol::{CallState, Problem};
@@ -10,14 +11,13 @@ use palyra_sandbox::{
 };
 use serde_json::{Value, json};
 use std::time::Duration;
-use tokio_util::sync::CancellationToken;
 
-/// Runs a program on a thread of its own and tells what really happened.
+/// Runs a program on a thread of its own and tells what really happened. Whoever watches sees its output meanwhile.
 pub(crate) async fn run(
     mut policy: SandboxProcessRunnerPolicy,
     work: RunWork,
     limit: Duration,
-    cancel: &CancellationToken,
+    live: &LiveCall,
 ) -> Executed {
     let limit = work.timeout.map_or(limit, |wanted| wanted.min(limit));
     let limit_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
@@ -27,12 +27,13 @@ pub(crate) async fn run(
         Ok(pair) => pair,
         Err(error) => return refused(&error),
     };
+    let mut output = live.output().clone();
     let mut task = tokio::task::spawn_blocking(move || {
-        run_constrained_process(&policy, &work.executable, &work.request, &signal, &mut ())
+        run_constrained_process(&policy, &work.executable, &work.request, &signal, &mut output)
     });
     let joined = tokio::select! {
         joined = &mut task => joined,
-        () = cancel.cancelled() => {
+        () = live.cancel().cancelled() => {
             handle.cancel();
             task.await
         }
@@ -86,7 +87,7 @@ fn told(outcome: ProcessOutcome, wall_clock: Duration) -> Executed {
         "stderr": stderr, "stderr_encoding": stderr_encoding,
         "stderr_total_bytes": outcome.stderr.total_bytes, "stderr_truncated": outcome.stderr.truncated,
         "duration_ms": ms(outcome.duration), "cpu_time_ms": ms(outcome.cpu_time),
-        "peak_memory_bytes": outcome.peak_memory_bytes,
+        "peak_memory_bytes": outcome.peak_memory_bytes, "egress": outcome.egress,
     });
     Executed { state, output, problem, exit: Some(exit), enforcement }
 }

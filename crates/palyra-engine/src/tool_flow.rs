@@ -13,6 +13,7 @@ use crate::clear::{Cleared, key_reused};
 use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
 use crate::live::{CallUpdate, LiveCall};
+use crate::output::OutputWatcher;
 use crate::permit::Permit;
 use crate::resolve::Refusal;
 use palyra_journal::{Recorded, RefusedCall};
@@ -47,6 +48,8 @@ pub struct CallInProgress {
     pub call_id: CallId,
     /// Its states.
     pub updates: broadcast::Receiver<CallUpdate>,
+    /// What its process writes.
+    pub output: OutputWatcher,
     /// Its end. An error means that nothing was carried out that is not recorded.
     pub end: oneshot::Receiver<Result<CallUpdate, EngineError>>,
 }
@@ -59,6 +62,7 @@ impl Engine {
         let call_id = CallId::mint();
         let live = self.live().enter(&call_id, &proposal.tool, &proposal.origin, CallState::Proposed);
         let (_, updates) = live.follow();
+        let output = live.output().watch();
         let (ended, end) = oneshot::channel();
         let engine = self.clone();
         let id = call_id.clone();
@@ -68,7 +72,7 @@ impl Engine {
             // Whoever proposed may have gone; the journal keeps the outcome.
             drop(ended.send(result));
         });
-        CallInProgress { call_id, updates, end }
+        CallInProgress { call_id, updates, output, end }
     }
 
     /// The path itself: this is the diagram above as code.
@@ -121,7 +125,7 @@ impl Engine {
         live: &LiveCall,
     ) -> Result<ToolOutcome, EngineError> {
         live.update(|now| now.state = CallState::Executing);
-        let execution = self.execute(permit, live.cancel()).await;
+        let execution = self.execute(permit, live).await;
         let attestation = self
             .attest(&execution)
             .map_err(|e| EngineError::new(ErrorKind::Internal, Problem::plain("attestation_failed", e.to_string())))?;
@@ -216,6 +220,19 @@ impl Engine {
     pub async fn follow(&self, peer: &VerifiedPeer, call_id: &CallId) -> Result<CallUpdate, EngineError> {
         self.authorize_call(peer, PolicyAction::CallRead, call_id).await?;
         self.end_of(call_id).await
+    }
+
+    /// What a call's process writes, from the oldest part that is still buffered; nothing for a call that is not under way.
+    ///
+    /// # Errors
+    /// There is none, or the peer may not see it.
+    pub async fn watch_output(
+        &self,
+        peer: &VerifiedPeer,
+        call_id: &CallId,
+    ) -> Result<Option<OutputWatcher>, EngineError> {
+        self.authorize_call(peer, PolicyAction::CallRead, call_id).await?;
+        Ok(self.live().get(call_id).map(|live| live.output().watch()))
     }
 
     /// Withdraws a call that waits, or ends one that runs; returns its end.

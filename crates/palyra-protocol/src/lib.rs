@@ -12,6 +12,7 @@ pub mod chain;
 pub mod clock;
 pub mod decision;
 pub mod digest;
+pub mod display;
 pub mod event;
 pub mod facets;
 pub mod id;

@@ -3,6 +3,7 @@
 //! Every entry is the answer of the kernel or of a real attempt, never of a version number alone. Meant for people
 //! (`palyra sandbox detect`) and for refusals; a run does not consult it, it tries and reports.
 
+use crate::policy::SandboxTier;
 use serde::Serialize;
 
 /// One thing a host may have.
@@ -14,6 +15,8 @@ pub struct Capability {
     pub available: bool,
     /// What was found.
     pub detail: String,
+    /// The tiers that do not exist without it. None: a run without it says so in its enforcement.
+    pub needed_by: &'static [SandboxTier],
     /// How to get it, where it is missing and that is possible.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fix: Option<String>,
@@ -24,9 +27,9 @@ pub struct Capability {
 pub struct HostCapabilities {
     /// The operating system and kernel.
     pub platform: String,
-    /// The tiers that work here.
+    /// Whether tier B works here.
     pub tier_b: bool,
-    /// The tiers that work here.
+    /// Whether tier C works here.
     pub tier_c: bool,
     /// Whether the daemon is root: then processes run as another user.
     pub root: bool,
@@ -37,6 +40,15 @@ pub struct HostCapabilities {
 }
 
 impl HostCapabilities {
+    /// Whether a tier works here.
+    #[must_use]
+    pub fn has(&self, tier: SandboxTier) -> bool {
+        match tier {
+            SandboxTier::B => self.tier_b,
+            SandboxTier::C => self.tier_c,
+        }
+    }
+
     /// The capability of this name.
     #[must_use]
     pub fn capability(&self, name: &str) -> Option<&Capability> {
@@ -46,11 +58,16 @@ impl HostCapabilities {
 
 impl Capability {
     pub(crate) fn there(name: &'static str, detail: impl Into<String>) -> Self {
-        Self { name, available: true, detail: detail.into(), fix: None }
+        Self { name, available: true, detail: detail.into(), needed_by: &[], fix: None }
     }
 
     pub(crate) fn missing(name: &'static str, detail: impl Into<String>, fix: Option<&str>) -> Self {
-        Self { name, available: false, detail: detail.into(), fix: fix.map(str::to_owned) }
+        Self { name, available: false, detail: detail.into(), needed_by: &[], fix: fix.map(str::to_owned) }
+    }
+
+    pub(crate) fn needed_by(mut self, tiers: &'static [SandboxTier]) -> Self {
+        self.needed_by = tiers;
+        self
     }
 }
 

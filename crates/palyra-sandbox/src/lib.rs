@@ -6,14 +6,17 @@
 //! can decide, and the runner then executes that and nothing else. What a host cannot enforce is refused by name;
 //! a run never falls back to a weaker tier, and [`Enforcement`] tells what held, not what was configured.
 //!
-//! Unsafe code lives in `linux/{raw,child,sys,workplace}.rs` and nowhere else.
+//! Unsafe code lives in `linux/{raw,child,sys,doorway,workplace}.rs` and nowhere else.
 
 mod arguments;
 mod cancel;
 mod detect;
+pub mod egress;
 mod environment;
 mod error;
 mod executable;
+mod explain;
+mod hosts;
 mod layout;
 #[cfg(target_os = "linux")]
 mod linux;
@@ -27,8 +30,13 @@ pub use cancel::{CancelHandle, CancelSignal};
 pub use detect::{Capability, HostCapabilities, detect};
 pub use error::{Fault, SandboxError};
 pub use executable::{FileIdentity, ResolvedExecutable, resolve_executable};
+pub use explain::{
+    ArgumentView, Explanation, FileAccess, FileView, Limits, NamedFile, ProgramStep, ProgramView, Refusal, explain,
+};
+pub use hosts::{NamedHost, check_hosts, hosts_in_arguments};
 pub use outcome::{
-    CapturedStream, Enforcement, Layer, LimitHit, OutputSink, OutputStream, ProcessExit, ProcessOutcome, SeccompRule,
+    CapturedStream, EgressCount, Enforcement, Layer, LimitHit, OutputSink, OutputStream, ProcessExit, ProcessOutcome,
+    SeccompRule,
 };
 pub use policy::{EgressEnforcementMode, ProcessRequest, SandboxProcessRunnerPolicy, SandboxTier, WorkspaceAccess};
 

@@ -2,7 +2,7 @@
 
 use crate::{Host, PATIENCE};
 use palyra_api::v1::{
-    CallUpdate, DecideRequest, GetCallRequest, Matcher, ProposeRequest, Scope, WatchApprovalsRequest,
+    CallUpdate, DecideRequest, FollowCallRequest, GetCallRequest, Matcher, ProposeRequest, Scope, WatchApprovalsRequest,
 };
 use palyra_api::{ApiError, Connection};
 use palyra_protocol::{ApprovalRecord, Principal};
@@ -102,7 +102,7 @@ impl Caller {
     /// # Errors
     /// The daemon refused, or is gone.
     pub async fn follow(&self, call_id: &str) -> Result<CallUpdate, ApiError> {
-        let request = GetCallRequest { call_id: call_id.to_owned() };
+        let request = FollowCallRequest { call_id: call_id.to_owned(), live_output: false };
         let updates = patiently("an answer", self.0.calls().follow(request)).await?.into_inner();
         Underway { updates }.end().await
     }

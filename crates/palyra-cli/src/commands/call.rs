@@ -1,13 +1,14 @@
 //! `palyra call` and `palyra calls`: proposing, following, cancelling.
 
+use super::live::{self, Live};
 use super::{read, read_optional};
 use crate::args::{Call, Calls, Proposed};
 use crate::context::Context;
 use crate::exit::{CANCELLED, FAILED, Failure};
-use crate::output::{self, BOLD, DIM, GOOD, WARN, note, say, styled};
-use crate::text::{pretty, safe, safe_lines};
+use crate::output::{self, DIM, GOOD, WARN, note, say, styled};
+use crate::text::{pretty, safe};
 use palyra_api::Connection;
-use palyra_api::v1::{CallUpdate, CancelCallRequest, GetCallRequest, ProposeRequest};
+use palyra_api::v1::{CallUpdate, CancelCallRequest, FollowCallRequest, GetCallRequest, ProposeRequest};
 use palyra_protocol::{ApprovalRecord, ApprovalState, CallState, ToolOutcome};
 use serde_json::{Value, json};
 use std::io::Read as _;
@@ -17,7 +18,8 @@ use tonic::Streaming;
 const MAX_READ: u64 = 8 << 20;
 
 pub async fn call(context: &Context, call: Call) -> Result<(), Failure> {
-    let request = request(&call.proposed, call.idempotency_key.map(String::from))?;
+    let mut request = request(&call.proposed, call.idempotency_key.map(String::from))?;
+    request.live_output = !context.json() && !call.detach;
     let connection = context.connect().await?;
     let updates = connection.calls().propose(request).await?.into_inner();
     follow(context, &connection, updates, call.detach).await
@@ -28,15 +30,16 @@ pub async fn calls(context: &Context, command: Calls) -> Result<(), Failure> {
     match command {
         Calls::Show { call } => {
             let update = connection.calls().get(GetCallRequest { call_id: call.into() }).await?.into_inner();
-            show(context, &update)
+            show(context, &update, Live::new()).await
         }
         Calls::Follow { call } => {
-            let updates = connection.calls().follow(GetCallRequest { call_id: call.into() }).await?.into_inner();
+            let request = FollowCallRequest { call_id: call.into(), live_output: !context.json() };
+            let updates = connection.calls().follow(request).await?.into_inner();
             follow(context, &connection, updates, false).await
         }
         Calls::Cancel { call } => {
             let update = connection.calls().cancel(CancelCallRequest { call_id: call.into() }).await?.into_inner();
-            show(context, &update)
+            show(context, &update, Live::new()).await
         }
     }
 }
@@ -49,6 +52,7 @@ pub fn request(proposed: &Proposed, key: Option<String>) -> Result<ProposeReques
         session: proposed.session.clone().map_or_else(String::new, String::from),
         run: proposed.run.clone().map_or_else(String::new, String::from),
         idempotency_key: key.unwrap_or_default(),
+        live_output: false,
     })
 }
 
@@ -65,7 +69,7 @@ fn input(given: &str) -> Result<Vec<u8>, Failure> {
     Ok(bytes)
 }
 
-/// Follows a call to its end. Ctrl-C withdraws it.
+/// Follows a call to its end, showing what its process writes. Ctrl-C withdraws it.
 async fn follow(
     context: &Context,
     connection: &Connection,
@@ -74,9 +78,17 @@ async fn follow(
 ) -> Result<(), Failure> {
     let mut call_id = String::new();
     let mut asked = false;
+    let mut live = Live::new();
     loop {
+        let next = async {
+            let update = updates.message().await?;
+            if let Some(piece) = update.as_ref().and_then(|update| update.output.as_ref()) {
+                live.show(piece).await;
+            }
+            Ok::<_, Failure>(update)
+        };
         let update = tokio::select! {
-            update = updates.message() => update?,
+            update = next => update?,
             _ = tokio::signal::ctrl_c() => return withdraw(connection, &call_id).await,
         };
         let Some(update) = update else {
@@ -90,7 +102,10 @@ async fn follow(
         call_id.clone_from(&update.call_id);
         let recorded = !update.approval_json.is_empty() || update.state == CallState::Executing.as_str();
         if !update.outcome_json.is_empty() || (detach && recorded) {
-            return show(context, &update);
+            return tokio::select! {
+                shown = show(context, &update, live) => shown,
+                _ = tokio::signal::ctrl_c() => Err(Failure::new(CANCELLED, "interrupted", "interrupted; the call has ended", None)),
+            };
         }
         if let Some(approval) = read_optional::<ApprovalRecord>(&update.approval_json)?
             && !std::mem::replace(&mut asked, true)
@@ -144,12 +159,12 @@ fn document(update: &CallUpdate, outcome: Option<&ToolOutcome>) -> Result<Value,
 }
 
 /// Prints a call, and fails as it failed.
-fn show(context: &Context, update: &CallUpdate) -> Result<(), Failure> {
+async fn show(context: &Context, update: &CallUpdate, live: Live) -> Result<(), Failure> {
     let outcome: Option<ToolOutcome> = read_optional(&update.outcome_json)?;
     if context.json() {
         output::json(&document(update, outcome.as_ref())?)?;
     } else {
-        print(update, outcome.as_ref())?;
+        print(update, outcome.as_ref(), live).await?;
     }
     match outcome {
         Some(outcome) if outcome.state != CallState::Succeeded => {
@@ -159,7 +174,7 @@ fn show(context: &Context, update: &CallUpdate) -> Result<(), Failure> {
     }
 }
 
-fn print(update: &CallUpdate, outcome: Option<&ToolOutcome>) -> Result<(), Failure> {
+async fn print(update: &CallUpdate, outcome: Option<&ToolOutcome>, live: Live) -> Result<(), Failure> {
     let Some(outcome) = outcome else {
         say!("{}  {}  {}", update.call_id, safe(&update.tool), styled(WARN, &update.state));
         if let Some(approval) = read_optional::<ApprovalRecord>(&update.approval_json)? {
@@ -168,8 +183,11 @@ fn print(update: &CallUpdate, outcome: Option<&ToolOutcome>) -> Result<(), Failu
         note!("{}", styled(DIM, format!("follow it: palyra calls follow {}", update.call_id)));
         return Ok(());
     };
-    if let Some(output) = &outcome.output {
-        print_output(output);
+    // A process's streams as they are, everything else as JSON.
+    match &outcome.output {
+        None | Some(Value::Null) => live.finish(&Value::Null, &update.call_id).await?,
+        Some(output) if live::is_process(output) => live.finish(output, &update.call_id).await?,
+        Some(output) => say!("{}", pretty(output)),
     }
     let mut facts = vec![outcome.state.as_str().to_owned(), update.call_id.clone()];
     if update.replayed {
@@ -183,35 +201,6 @@ fn print(update: &CallUpdate, outcome: Option<&ToolOutcome>) -> Result<(), Failu
     let mark = if outcome.state == CallState::Succeeded { styled(GOOD, "✔") } else { styled(WARN, "✘") };
     note!("{mark} {}", styled(DIM, facts.join(" · ")));
     Ok(())
-}
-
-/// What a tool returned: a process's streams as they are, everything else as JSON.
-fn print_output(output: &Value) {
-    if output.is_null() {
-        return;
-    }
-    let stream = |name: &str| {
-        let text = output.get(name)?.as_str()?;
-        (output.get(format!("{name}_encoding"))?.as_str()? == "utf-8").then_some(text)
-    };
-    let (Some(stdout), Some(stderr)) = (stream("stdout"), stream("stderr")) else {
-        say!("{}", pretty(output));
-        return;
-    };
-    if !stdout.is_empty() {
-        say!("{}", safe_lines(stdout.trim_end_matches('\n')));
-    }
-    if !stderr.is_empty() {
-        note!("{}", safe_lines(stderr.trim_end_matches('\n')));
-    }
-    for name in ["stdout", "stderr"] {
-        if output[format!("{name}_truncated")] == json!(true) {
-            note!(
-                "{}",
-                styled(BOLD, format!("({name} was cut: {} bytes in all)", output[format!("{name}_total_bytes")]))
-            );
-        }
-    }
 }
 
 /// A decision document, for `policy explain`.

@@ -2,9 +2,12 @@
 
 use super::{Door, Reply, Streamed, document, optional, parsed, refused};
 use palyra_api::v1::calls_server::Calls;
-use palyra_api::v1::{CallUpdate as Wire, CancelCallRequest, GetCallRequest, ProposeRequest};
-use palyra_engine::{CallInProgress, CallUpdate, Proposal};
-use palyra_protocol::CallId;
+use palyra_api::v1::{
+    CallUpdate as Wire, CancelCallRequest, FollowCallRequest, GetCallRequest, OutputPiece as WirePiece,
+    OutputStream as WireStream, ProposeRequest,
+};
+use palyra_engine::{CallInProgress, CallUpdate, OutputPiece, OutputStream, OutputWatcher, Proposal};
+use palyra_protocol::{CallId, CallState};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
@@ -16,9 +19,10 @@ impl Calls for Door {
 
     async fn propose(&self, request: Request<ProposeRequest>) -> Reply<Self::ProposeStream> {
         let peer = self.peer(&request)?;
+        let live_output = request.get_ref().live_output;
         let call = self.engine.propose(&peer, proposal(request.into_inner())?);
-        let (sender, receiver) = mpsc::channel(16);
-        tokio::spawn(forward(call, sender));
+        let (sender, receiver) = mpsc::channel(BACKLOG);
+        tokio::spawn(forward(call, live_output, sender));
         Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
     }
 
@@ -29,19 +33,32 @@ impl Calls for Door {
         Ok(Response::new(told(&update)?))
     }
 
-    async fn follow(&self, request: Request<GetCallRequest>) -> Reply<Self::FollowStream> {
+    async fn follow(&self, request: Request<FollowCallRequest>) -> Reply<Self::FollowStream> {
         let peer = self.peer(&request)?;
         let id: CallId = parsed(&request.get_ref().call_id)?;
+        // Watching begins before the call is looked at, so that nothing is written in between.
+        let output = if request.get_ref().live_output {
+            self.engine.watch_output(&peer, &id).await.map_err(refused)?
+        } else {
+            None
+        };
         let now = self.engine.call(&peer, &id).await.map_err(refused)?;
-        let (sender, receiver) = mpsc::channel(16);
+        let (sender, receiver) = mpsc::channel(BACKLOG);
         let engine = self.engine.clone();
         tokio::spawn(async move {
             let ended = now.state.is_terminal();
-            if sender.send(told(&now)).await.is_ok() && !ended {
-                let end = engine.follow(&peer, &id).await.map_err(refused).and_then(|update| told(&update));
-                // The follower may have gone.
-                drop(sender.send(end).await);
+            if sender.send(told(&now)).await.is_err() || ended {
+                return;
             }
+            let mut passing = Passing { call_id: id.clone(), output, sender };
+            let mut end = std::pin::pin!(engine.follow(&peer, &id));
+            let end = loop {
+                tokio::select! {
+                    passed = passing.one() => if passed.is_err() { return },
+                    end = &mut end => break end,
+                }
+            };
+            passing.last(end.map_err(refused).and_then(|update| told(&update))).await;
         });
         Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
     }
@@ -54,21 +71,76 @@ impl Calls for Door {
     }
 }
 
+/// How many updates wait for a slow client. Each holds at most one small piece of output.
+const BACKLOG: usize = 16;
+
+/// Passes on what a call's process writes. One that reads slowly holds up this and nothing else: the process writes on, and
+/// the oldest output is dropped.
+struct Passing {
+    call_id: CallId,
+    /// Nothing: nobody asked, or no more can come.
+    output: Option<OutputWatcher>,
+    sender: mpsc::Sender<Result<Wire, Status>>,
+}
+
+/// The client has gone.
+struct Gone;
+
+impl Passing {
+    /// Waits for a piece and passes it on. Cancelling loses nothing: a piece is taken only when there is room to send it.
+    async fn one(&mut self) -> Result<(), Gone> {
+        let Some(output) = &mut self.output else { return std::future::pending().await };
+        let room = self.sender.reserve().await.map_err(|_| Gone)?;
+        match output.next().await {
+            Some(piece) => room.send(Ok(piece_told(&self.call_id, piece))),
+            None => self.output = None,
+        }
+        Ok(())
+    }
+
+    /// Passes on what is left of the output, then the end.
+    async fn last(mut self, end: Result<Wire, Status>) {
+        while let Some(piece) = self.output.as_mut().and_then(OutputWatcher::ready) {
+            if self.sender.send(Ok(piece_told(&self.call_id, piece))).await.is_err() {
+                return;
+            }
+        }
+        // The client may have gone.
+        drop(self.sender.send(end).await);
+    }
+}
+
+fn piece_told(call_id: &CallId, piece: OutputPiece) -> Wire {
+    let stream = match piece.stream {
+        OutputStream::Stdout => WireStream::Stdout,
+        OutputStream::Stderr => WireStream::Stderr,
+    };
+    Wire {
+        call_id: call_id.to_string(),
+        state: CallState::Executing.as_str().to_owned(),
+        output: Some(WirePiece { stream: stream.into(), offset: piece.offset, bytes: piece.bytes }),
+        ..Wire::default()
+    }
+}
+
 /// Passes a call's states on until it ends. The proposer's going away stops the passing on, not the call.
-async fn forward(mut call: CallInProgress, sender: mpsc::Sender<Result<Wire, Status>>) {
+async fn forward(call: CallInProgress, live_output: bool, sender: mpsc::Sender<Result<Wire, Status>>) {
+    let CallInProgress { call_id, mut updates, output, mut end } = call;
+    let mut passing = Passing { call_id, output: live_output.then_some(output), sender };
     let end = loop {
         tokio::select! {
             biased;
-            update = call.updates.recv() => match update {
+            update = updates.recv() => match update {
                 Ok(update) if update.outcome.is_none() => {
-                    if sender.send(told(&update)).await.is_err() {
+                    if passing.sender.send(told(&update)).await.is_err() {
                         return;
                     }
                 }
                 // The end comes by its own way, with its error if it has one.
-                _ => break (&mut call.end).await,
+                _ => break (&mut end).await,
             },
-            end = &mut call.end => break end,
+            passed = passing.one() => if passed.is_err() { return },
+            end = &mut end => break end,
         }
     };
     let last = match end {
@@ -76,7 +148,7 @@ async fn forward(mut call: CallInProgress, sender: mpsc::Sender<Result<Wire, Sta
         Ok(Err(error)) => Err(refused(error)),
         Err(_) => Err(Status::internal("the call ended without a word")),
     };
-    drop(sender.send(last).await);
+    passing.last(last).await;
 }
 
 pub(super) fn proposal(request: ProposeRequest) -> Result<Proposal, Status> {
@@ -103,5 +175,6 @@ fn told(update: &CallUpdate) -> Result<Wire, Status> {
         approval_json: optional(update.approval.as_deref())?,
         outcome_json: optional(update.outcome.as_deref())?,
         replayed: update.replayed,
+        output: None,
     })
 }

@@ -13,6 +13,7 @@ mod names;
 mod wrappers;
 
 use crate::error::SandboxError;
+use crate::explain::ProgramStep;
 use crate::policy::SandboxProcessRunnerPolicy;
 use content::Content;
 use names::Kind;
@@ -79,6 +80,20 @@ impl ResolvedExecutable {
     #[must_use]
     pub fn programs(&self) -> &[PathBuf] {
         &self.programs
+    }
+
+    /// The same files, each with what it is.
+    #[must_use]
+    pub fn chain(&self) -> Vec<ProgramStep> {
+        let role = |(at, path): (usize, &PathBuf)| match names::kind_of(base_name(path)) {
+            _ if at == 0 && self.script => "script".to_owned(),
+            Some(Kind::Interpreter(family)) => format!("interpreter {family}"),
+            Some(Kind::Wrapper) if crate::layout::is_system_path(path) => "wrapper".to_owned(),
+            Some(Kind::Launcher) if crate::layout::is_system_path(path) => "launcher".to_owned(),
+            _ => "program".to_owned(),
+        };
+        let steps = self.programs.iter().enumerate();
+        steps.map(|(at, path)| ProgramStep { path: path.clone(), role: role((at, path)) }).collect()
     }
 
     /// Whether the kernel would hand it to an interpreter.

@@ -5,6 +5,7 @@
 //! because an older bubblewrap does not know it: that is a refusal.
 
 use super::grants::{Access, Roots};
+use super::guards::{Guard, Hold};
 use crate::error::SandboxError;
 use crate::executable::{FileIdentity, ResolvedExecutable};
 use crate::layout;
@@ -25,6 +26,9 @@ const CANDIDATES: &[&str] =
 const TEMPORARY_BYTES: u64 = 512 << 20;
 /// A file of `/etc` larger than this is left out.
 const MOST_COPIED_BYTES: u64 = 1 << 20;
+
+/// The file that is written last.
+pub(super) const GATE_FILE: &str = "/etc/group";
 
 /// An installed bubblewrap.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,6 +96,8 @@ fn parse_version(text: &str) -> Option<(u32, u32)> {
 pub(super) struct Descriptors<'a> {
     pub(super) seccomp: RawFd,
     pub(super) status: RawFd,
+    /// The file that it waits for when everything is built.
+    pub(super) gate: Option<RawFd>,
     /// Small files that are copied in, and where to.
     pub(super) files: &'a [(RawFd, &'static str)],
     /// The program's content as it was checked, where others may write the file.
@@ -140,6 +146,10 @@ pub(super) fn arguments(blueprint: &Blueprint<'_>, guarded: &[Guard]) -> Vec<OsS
     system(&mut words, blueprint.roots);
     own_file_systems(&mut words, blueprint);
     workspace(&mut words, blueprint, guarded);
+    // After every mount: it reads the file to its end, which comes when the daemon has seen that all is well.
+    if let Some(gate) = blueprint.descriptors.gate {
+        words.flags(&format!("--perms 0444 --file {gate} {GATE_FILE}"));
+    }
     // Last: the root of the new tree was writable so far.
     words.flags("--remount-ro /");
     words.add(["--chdir".as_ref(), blueprint.working_directory.as_ref()]);
@@ -214,20 +224,19 @@ fn workspace(words: &mut Words, blueprint: &Blueprint<'_>, guarded: &[Guard]) {
         words.bind(option, root, root);
     }
     for guard in guarded {
-        match guard {
-            Guard::Pinned(path) => words.bind("--bind", path, path),
-            Guard::ReadOnly(path) => words.bind("--ro-bind", path, path),
-        }
+        let option = match guard.hold {
+            Hold::Pinned => "--bind",
+            Hold::ReadOnly => "--ro-bind",
+        };
+        words.bind(option, &guard.path, &guard.path);
     }
     // A program that lies where others may write is replaced by what was checked: nobody can change that copy.
     let executable = blueprint.executable.path();
     if roots.writable().any(|root| executable.starts_with(root)) {
-        match blueprint.descriptors.program {
-            Some(content) => {
-                words.flags(&format!("--perms 0555 --ro-bind-data {content}"));
-                words.add([executable.as_ref()]);
-            }
-            None => words.bind("--ro-bind", executable, executable),
+        // One that is too large to be copied is among the guards.
+        if let Some(content) = blueprint.descriptors.program {
+            words.flags(&format!("--perms 0555 --ro-bind-data {content}"));
+            words.add([executable.as_ref()]);
         }
     }
     let shown = |path: &Path| roots.contain(path) || layout::is_system_path(path);
@@ -240,47 +249,6 @@ fn workspace(words: &mut Words, blueprint: &Blueprint<'_>, guarded: &[Guard]) {
             words.bind("--ro-bind", Path::new("/dev/null"), protected);
         }
     }
-}
-
-/// A path inside the workspace that must not be changed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Guard {
-    /// Bound onto itself, so that it can be written but not moved away with what it holds.
-    Pinned(PathBuf),
-    /// Bound read-only.
-    ReadOnly(PathBuf),
-}
-
-/// The paths of the layout that exist in the writable roots. Those that do not exist are left alone: a mount point would have to
-/// be created for them, in the user's own directory.
-pub(super) fn guards(roots: &Roots) -> Vec<Guard> {
-    let mut guards = Vec::new();
-    for root in roots.writable() {
-        let git = root.join(".git");
-        // A worktree's `.git` is a file that says where the repository is.
-        if is_plain(&git, fs::Metadata::is_file) {
-            guards.push(Guard::ReadOnly(git));
-        }
-        for relative in layout::GUARDED_IN_WORKSPACE {
-            let path = root.join(relative);
-            if !is_plain(&path, |m| m.is_dir() || m.is_file()) {
-                continue;
-            }
-            for parent in path.ancestors().skip(1).take_while(|parent| *parent != root.as_path()) {
-                let pin = Guard::Pinned(parent.to_owned());
-                if !guards.contains(&pin) {
-                    guards.push(pin);
-                }
-            }
-            guards.push(Guard::ReadOnly(path));
-        }
-    }
-    guards
-}
-
-/// Whether a path is of this kind itself, not through a symlink.
-fn is_plain(path: &Path, kind: impl Fn(&fs::Metadata) -> bool) -> bool {
-    fs::symlink_metadata(path).is_ok_and(|metadata| kind(&metadata))
 }
 
 /// A user table with one line, so that programs that ask who they are get an answer and learn no other name.

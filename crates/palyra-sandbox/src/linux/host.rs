@@ -1,31 +1,38 @@
 //! The Linux side of `detect`: asks the kernel, and tries bubblewrap once.
 
 use super::bwrap;
+use super::container;
+use super::identity::NOBODY;
 use super::landlock;
 use crate::detect::{Capability, HostCapabilities};
+use crate::policy::SandboxTier;
 use std::fs;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// Looks at this host.
 pub(crate) fn detect() -> HostCapabilities {
     let root = rustix::process::geteuid().is_root();
-    let bubblewrap = bubblewrap();
+    let bubblewrap = bubblewrap(root);
     let landlock = landlock_files();
     let seccomp = seccomp();
     let tier_c = bubblewrap.available && seccomp.available;
     let tier_b = (landlock.available || root) && seccomp.available;
+    // A root daemon's processes are another user's, so the daemon's own files are closed to them even without Landlock.
+    let landlock = if root { landlock } else { landlock.needed_by(&[SandboxTier::B]) };
+    let works = bubblewrap.available;
     let capabilities = vec![
         landlock,
         landlock_scope(),
-        seccomp,
-        bubblewrap,
-        user_namespaces(),
-        apparmor(),
+        seccomp.needed_by(&[SandboxTier::B, SandboxTier::C]),
+        bubblewrap.needed_by(&[SandboxTier::C]),
+        user_namespaces().needed_by(&[SandboxTier::C]),
+        apparmor(works).needed_by(&[SandboxTier::C]),
         control_groups(),
         mapped_mounts(root),
     ];
-    HostCapabilities { platform: platform(), tier_b, tier_c, root, container: container(), capabilities }
+    HostCapabilities { platform: platform(), tier_b, tier_c, root, container: container::detect(), capabilities }
 }
 
 fn read(path: &str) -> Option<String> {
@@ -65,8 +72,8 @@ fn seccomp() -> Capability {
     }
 }
 
-/// Present, new enough, and able to build the sandbox that Tier C needs.
-fn bubblewrap() -> Capability {
+/// Present, new enough, and able to build the sandbox that Tier C needs, as the user that runs it.
+fn bubblewrap(root: bool) -> Capability {
     let found = match bwrap::find() {
         Ok(found) => found,
         Err(error) => {
@@ -76,10 +83,15 @@ fn bubblewrap() -> Capability {
     };
     let (major, minor) = found.version;
     let described = format!("{} {major}.{minor}", found.path.display());
-    let attempt = Command::new(&found.path)
+    let mut command = Command::new(&found.path);
+    if root {
+        command.uid(NOBODY.uid).gid(NOBODY.gid);
+    }
+    let attempt = command
         .args(["--unshare-user", "--unshare-all", "--disable-userns", "--cap-drop", "ALL", "--ro-bind", "/", "/"])
         .args(["--proc", "/proc", "--dev", "/dev", "--", "/bin/true"])
         .env_clear()
+        .current_dir("/")
         .stdin(Stdio::null())
         .output();
     match attempt {
@@ -92,43 +104,81 @@ fn bubblewrap() -> Capability {
     }
 }
 
-/// What usually keeps bubblewrap from working.
-pub(super) fn namespace_fix() -> &'static str {
-    if restricted_by_apparmor() {
-        "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0   (or give bwrap an AppArmor profile that allows `userns`)"
-    } else if read("/proc/sys/kernel/unprivileged_userns_clone").is_some_and(|value| value == "0") {
-        "sysctl -w kernel.unprivileged_userns_clone=1"
-    } else if read("/proc/sys/user/max_user_namespaces").is_some_and(|value| value == "0") {
-        "sysctl -w user.max_user_namespaces=10000"
-    } else if container().is_some() {
-        "in a container: run it with `--security-opt seccomp=unconfined --security-opt systempaths=unconfined`, or use tier b"
-    } else {
-        "run `palyra sandbox detect` to see what this host lacks"
+/// What keeps user namespaces, and with them bubblewrap, from working.
+#[derive(Debug, Default)]
+struct Obstacles {
+    apparmor: bool,
+    clone_off: bool,
+    none_allowed: bool,
+    container: Option<String>,
+}
+
+impl Obstacles {
+    fn find() -> Self {
+        let is = |path: &str, value: &str| read(path).is_some_and(|found| found == value);
+        Self {
+            apparmor: is("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1"),
+            clone_off: is("/proc/sys/kernel/unprivileged_userns_clone", "0"),
+            none_allowed: is("/proc/sys/user/max_user_namespaces", "0"),
+            container: container::detect(),
+        }
+    }
+
+    /// The command that helps: the host's own switches first, what surrounds us last.
+    fn fix(&self) -> &'static str {
+        if self.clone_off {
+            return "sudo sysctl -w kernel.unprivileged_userns_clone=1";
+        }
+        if self.none_allowed {
+            return "sudo sysctl -w user.max_user_namespaces=10000";
+        }
+        if self.apparmor {
+            return APPARMOR_PROFILE;
+        }
+        match self.container.as_deref() {
+            Some("kubernetes") => {
+                "in the pod's securityContext: seccompProfile.type Unconfined, procMount Unmasked; or use tier b"
+            }
+            Some("lxc") => "lxc config set NAME security.nesting=true, or use tier b",
+            Some(_) => {
+                "start the container with `--security-opt seccomp=unconfined --security-opt systempaths=unconfined`, or use tier b"
+            }
+            None => "run `bwrap --unshare-user --ro-bind / / true` to see what the kernel refuses",
+        }
     }
 }
 
-fn restricted_by_apparmor() -> bool {
-    read("/proc/sys/kernel/apparmor_restrict_unprivileged_userns").is_some_and(|value| value == "1")
+/// Lets bubblewrap, and nothing else, create user namespaces. Switching the rule off for everybody would be
+/// `sysctl -w kernel.apparmor_restrict_unprivileged_userns=0`.
+const APPARMOR_PROFILE: &str = "printf 'abi <abi/4.0>,\\nprofile bwrap /usr/bin/bwrap flags=(unconfined) {\\n  userns,\\n}\\n' | \
+     sudo tee /etc/apparmor.d/bwrap && sudo apparmor_parser -r /etc/apparmor.d/bwrap";
+
+/// What usually helps when bubblewrap does not work.
+pub(super) fn namespace_fix() -> &'static str {
+    Obstacles::find().fix()
 }
 
 fn user_namespaces() -> Capability {
-    let switched_off = read("/proc/sys/kernel/unprivileged_userns_clone").is_some_and(|value| value == "0");
-    let most: u64 = read("/proc/sys/user/max_user_namespaces").and_then(|value| value.parse().ok()).unwrap_or(0);
-    if switched_off || most == 0 || !Path::new("/proc/self/ns/user").exists() {
-        return Capability::missing("user_namespaces", "switched off for ordinary users", Some(namespace_fix()));
+    let obstacles = Obstacles::find();
+    if obstacles.clone_off || obstacles.none_allowed || !Path::new("/proc/self/ns/user").exists() {
+        return Capability::missing("user_namespaces", "switched off for ordinary users", Some(obstacles.fix()));
     }
+    let most = read("/proc/sys/user/max_user_namespaces").unwrap_or_else(|| "unknown".into());
     Capability::there("user_namespaces", format!("at most {most}"))
 }
 
-fn apparmor() -> Capability {
-    if restricted_by_apparmor() {
-        return Capability::missing(
+fn apparmor(works: bool) -> Capability {
+    match (Obstacles::find().apparmor, works) {
+        (false, _) => Capability::there("apparmor", "does not restrict user namespaces"),
+        (true, true) => {
+            Capability::there("apparmor", "lets only named programs create user namespaces; bubblewrap is one")
+        }
+        (true, false) => Capability::missing(
             "apparmor",
-            "AppArmor lets only named programs create user namespaces",
-            Some(namespace_fix()),
-        );
+            "kernel.apparmor_restrict_unprivileged_userns is 1: only programs with a profile create user namespaces",
+            Some(APPARMOR_PROFILE),
+        ),
     }
-    Capability::there("apparmor", "does not restrict user namespaces")
 }
 
 fn control_groups() -> Capability {
@@ -155,17 +205,23 @@ fn mapped_mounts(root: bool) -> Capability {
     }
 }
 
-/// The container we are in, by the usual marks.
-fn container() -> Option<String> {
-    if let Some(name) = read("/run/systemd/container") {
-        return Some(name);
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fix_names_what_stands_in_the_way() {
+        let none = Obstacles::default;
+        for (obstacles, expect) in [
+            (Obstacles { apparmor: true, ..none() }, "apparmor_parser"),
+            (Obstacles { clone_off: true, apparmor: true, ..none() }, "unprivileged_userns_clone=1"),
+            (Obstacles { none_allowed: true, ..none() }, "max_user_namespaces="),
+            (Obstacles { container: Some("docker".into()), ..none() }, "--security-opt"),
+            (Obstacles { container: Some("kubernetes".into()), ..none() }, "securityContext"),
+            (Obstacles { container: Some("lxc".into()), ..none() }, "security.nesting"),
+            (none(), "bwrap --unshare-user"),
+        ] {
+            assert!(obstacles.fix().contains(expect), "{obstacles:?}: {}", obstacles.fix());
+        }
     }
-    if Path::new("/run/.containerenv").exists() {
-        return Some("podman".into());
-    }
-    if Path::new("/.dockerenv").exists() {
-        return Some("docker".into());
-    }
-    let groups = read("/proc/1/cgroup").unwrap_or_default();
-    ["docker", "kubepods", "lxc", "containerd"].into_iter().find(|mark| groups.contains(mark)).map(str::to_owned)
 }

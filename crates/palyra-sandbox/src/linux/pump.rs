@@ -1,17 +1,19 @@
 //! Moves bytes between the daemon and a running command, and watches the clock and the cancel signal.
 //!
-//! One `poll` over everything that can happen: output, room in the input pipe, the supervisor's end, a cancellation, the
-//! deadline. Nothing sleeps and nothing looks at regular intervals. No stream may block another: all
+//! One `poll` over everything that can happen: output, room in the input pipe, the supervisor's end, a cancellation,
+//! something that the backend watches, the deadline. Nothing sleeps and nothing looks at regular intervals. No stream may block another: all
 //! descriptors are non-blocking, and output beyond the limit is read, counted and dropped, so that a flood can neither fill
 //! memory nor stop the clock.
 
 use super::plan::{Record, TAG_ENDED, TAG_FAILED};
+use super::run::Backend;
 use super::sys::{self, Supervisor};
 use crate::cancel::CancelSignal;
 use crate::error::SandboxError;
 use crate::outcome::{CapturedStream, LimitHit, OutputSink, OutputStream};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use std::io::PipeReader;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -58,7 +60,7 @@ struct Pump<'a, 'plan> {
     supervisor: &'a mut Supervisor<'plan>,
     streams: [Stream; 2],
     stdin: Option<OwnedFd>,
-    input: &'a [u8],
+    input: Input<'a>,
     report: OwnedFd,
     result: Pumped,
     bounds: Bounds,
@@ -72,6 +74,7 @@ pub(super) fn pump(
     input: &[u8],
     bounds: Bounds,
     cancel: &CancelSignal,
+    backend: &mut dyn Backend,
     sink: &mut dyn OutputSink,
 ) -> Result<Pumped, SandboxError> {
     let stream = |which, fd| Stream { which, fd: Some(fd), captured: CapturedStream::default() };
@@ -79,7 +82,7 @@ pub(super) fn pump(
         supervisor,
         streams: [stream(OutputStream::Stdout, pipes.stdout), stream(OutputStream::Stderr, pipes.stderr)],
         stdin: Some(pipes.stdin),
-        input,
+        input: Input { own: input, source: sink.input(), more: Vec::new(), taken: 0 },
         report: pipes.report,
         result: Pumped {
             stdout: CapturedStream::default(),
@@ -92,7 +95,7 @@ pub(super) fn pump(
         buffer: Vec::with_capacity(READ_BYTES),
     };
     pump.feed();
-    pump.run(cancel, sink)?;
+    pump.run(cancel, backend, sink)?;
     let [stdout, stderr] = pump.streams;
     pump.result.stdout = stdout.captured;
     pump.result.stderr = stderr.captured;
@@ -104,22 +107,35 @@ pub(super) fn pump(
 struct Ready {
     streams: [bool; 2],
     stdin: bool,
+    source: bool,
     gone: bool,
     cancelled: bool,
+    backend: bool,
     late: bool,
 }
 
 impl Pump<'_, '_> {
-    fn run(&mut self, cancel: &CancelSignal, sink: &mut dyn OutputSink) -> Result<(), SandboxError> {
+    fn run(
+        &mut self,
+        cancel: &CancelSignal,
+        backend: &mut dyn Backend,
+        sink: &mut dyn OutputSink,
+    ) -> Result<(), SandboxError> {
         let mut deadline = self.bounds.started + self.bounds.wall_clock;
         loop {
-            let ready = self.wait(cancel, deadline)?;
+            let ready = self.wait(cancel, backend.watched(), deadline)?;
+            if ready.backend {
+                backend.attend(sink)?;
+            }
             for at in 0..2 {
                 if ready.streams[at] {
                     self.read(at, sink);
                 }
             }
-            if ready.stdin {
+            if ready.source {
+                self.input.refill();
+            }
+            if ready.stdin || ready.source {
                 self.feed();
             }
             if ready.gone {
@@ -160,13 +176,23 @@ impl Pump<'_, '_> {
         }
     }
 
-    fn wait(&self, cancel: &CancelSignal, deadline: Instant) -> Result<Ready, SandboxError> {
-        let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(6);
+    fn wait(
+        &self,
+        cancel: &CancelSignal,
+        watched: Option<(BorrowedFd<'_>, PollFlags)>,
+        deadline: Instant,
+    ) -> Result<Ready, SandboxError> {
+        let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(8);
         let gone = add(&mut fds, Some(self.supervisor.pidfd().as_fd()), PollFlags::IN);
         let streams = [0, 1].map(|at| add(&mut fds, self.streams[at].fd.as_ref().map(AsFd::as_fd), PollFlags::IN));
-        let stdin = add(&mut fds, self.stdin.as_ref().map(AsFd::as_fd), PollFlags::OUT);
+        // With nothing to write, only that nobody reads any more is of interest.
+        let wanted = if self.input.pending().is_empty() { PollFlags::empty() } else { PollFlags::OUT };
+        let stdin = add(&mut fds, self.stdin.as_ref().map(AsFd::as_fd), wanted);
+        let source = self.input.source.as_ref().filter(|_| self.stdin.is_some() && self.input.pending().is_empty());
+        let source = add(&mut fds, source.map(AsFd::as_fd), PollFlags::IN);
         // Once it is being stopped, a cancellation has nothing to add, and would be found again and again.
         let cancelled = add(&mut fds, self.result.stopped_by.is_none().then(|| cancel.fd()), PollFlags::IN);
+        let watched = watched.and_then(|(fd, flags)| add(&mut fds, Some(fd), flags));
         let left = deadline.saturating_duration_since(Instant::now());
         let timeout =
             Timespec { tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX), tv_nsec: left.subsec_nanos().into() };
@@ -179,8 +205,10 @@ impl Pump<'_, '_> {
         let ready = Ready {
             streams: streams.map(is),
             stdin: is(stdin),
+            source: is(source),
             gone: is(gone),
             cancelled: is(cancelled),
+            backend: is(watched),
             late: count == 0 || Instant::now() >= deadline,
         };
         Ok(ready)
@@ -214,16 +242,18 @@ impl Pump<'_, '_> {
     /// Writes as much input as fits; closes the pipe at the end of it, or when nobody reads.
     fn feed(&mut self) {
         let Some(fd) = &self.stdin else { return };
-        while !self.input.is_empty() {
-            match sys::write_quietly(fd, self.input) {
-                Ok(written) => self.input = &self.input[written..],
+        while !self.input.pending().is_empty() {
+            match sys::write_quietly(fd, self.input.pending()) {
+                Ok(written) => self.input.advance(written),
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return,
                 // Closed by the command; what it did not want to read is not an error.
-                Err(_) => break,
+                Err(_) => self.input = Input::default(),
             }
         }
-        self.stdin = None;
+        if self.input.source.is_none() || is_deaf(fd) {
+            self.stdin = None;
+        }
     }
 
     /// Reads the one record that the supervisor leaves behind.
@@ -244,6 +274,49 @@ impl Pump<'_, '_> {
             _ => {}
         }
     }
+}
+
+/// What the command is given to read: the request's own input, then whatever comes from a source.
+#[derive(Debug, Default)]
+struct Input<'a> {
+    own: &'a [u8],
+    source: Option<PipeReader>,
+    more: Vec<u8>,
+    taken: usize,
+}
+
+impl Input<'_> {
+    /// What is to be written next; empty: nothing is there yet.
+    fn pending(&self) -> &[u8] {
+        if self.own.is_empty() { &self.more[self.taken..] } else { self.own }
+    }
+
+    fn advance(&mut self, written: usize) {
+        if self.own.is_empty() {
+            self.taken += written;
+        } else {
+            self.own = &self.own[written..];
+        }
+    }
+
+    /// Reads once from the source, which has something or has ended.
+    fn refill(&mut self) {
+        let Some(source) = &self.source else { return };
+        self.more.clear();
+        self.taken = 0;
+        self.more.reserve(READ_BYTES);
+        match rustix::io::read(source, rustix::buffer::spare_capacity(&mut self.more)) {
+            Ok(1..) | Err(Errno::INTR | Errno::AGAIN) => {}
+            Ok(0) | Err(_) => self.source = None,
+        }
+    }
+}
+
+/// Whether nobody reads from a pipe any more.
+fn is_deaf(fd: &OwnedFd) -> bool {
+    let mut watched = [PollFd::new(fd, PollFlags::empty())];
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut watched, Some(&at_once)).is_ok() && watched[0].revents().contains(PollFlags::ERR)
 }
 
 /// Adds a descriptor to poll, and tells where it went.

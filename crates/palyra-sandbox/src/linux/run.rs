@@ -12,13 +12,15 @@ use super::{tier_b, tier_c};
 use crate::cancel::CancelSignal;
 use crate::error::SandboxError;
 use crate::executable::{FileIdentity, ResolvedExecutable};
-use crate::outcome::{Enforcement, OutputSink, ProcessExit, ProcessOutcome};
+use crate::hosts::check_hosts;
+use crate::outcome::{EgressCount, Enforcement, OutputSink, ProcessExit, ProcessOutcome};
 use crate::policy::{EgressEnforcementMode, ProcessRequest, SandboxProcessRunnerPolicy, SandboxTier};
+use rustix::event::PollFlags;
 use rustix::fs::{Mode, OFlags};
 use std::ffi::OsString;
 use std::fs;
 use std::io::Read;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -43,6 +45,20 @@ pub(super) struct Prepared {
 
 /// What a tier makes of a job: a plan for the child, and how to read the end of it.
 pub(super) trait Backend {
+    /// Something of its own to look after while the process runs, and what on it means that [`Backend::attend`] has work.
+    fn watched(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
+        None
+    }
+    /// Looks after it. An error ends the run.
+    fn attend(&mut self, sink: &mut dyn OutputSink) -> Result<(), SandboxError> {
+        let _nothing_to_tell = sink;
+        Ok(())
+    }
+    /// Ends it, when every process is gone, and counts the connections that were made.
+    fn settle(&mut self, sink: &mut dyn OutputSink) -> EgressCount {
+        let _nothing_to_tell = sink;
+        EgressCount::default()
+    }
     /// Judges a run that ended: its exit, or that the backend itself failed.
     fn exit(&mut self, status: i32, pumped: &Pumped) -> Result<ProcessExit, SandboxError>;
     /// What a control group saw.
@@ -73,7 +89,8 @@ pub(crate) fn run(
     }
 }
 
-fn check<'a>(
+/// Everything that can be said about a run before it is prepared.
+pub(super) fn check<'a>(
     policy: &'a SandboxProcessRunnerPolicy,
     executable: &'a ResolvedExecutable,
     request: &'a ProcessRequest,
@@ -84,6 +101,7 @@ fn check<'a>(
     if policy.tier == SandboxTier::B && policy.egress == EgressEnforcementMode::Strict {
         return Err(SandboxError::EgressNeedsTierC);
     }
+    check_hosts(policy, &request.argv, &request.requested_egress_hosts)?;
     let roots = Roots::resolve(policy)?;
     let wanted = &request.working_directory;
     let working_directory = if *wanted == roots.workspace {
@@ -219,7 +237,8 @@ fn finish(
         wall_clock: Duration::from_millis(policy.wall_clock_limit_ms),
         max_output: policy.max_output_bytes,
     };
-    let pumped = pump::pump(&mut supervisor, pipes, &request.stdin, bounds, watch.cancel, watch.sink)?;
+    let pumped = pump::pump(&mut supervisor, pipes, &request.stdin, bounds, watch.cancel, backend, watch.sink)?;
+    let egress = backend.settle(watch.sink);
     if let Some(failed) = &pumped.failed {
         return Err(report::start_error(failed, &program, &request.working_directory));
     }
@@ -237,6 +256,7 @@ fn finish(
     Ok(ProcessOutcome {
         exit,
         ended_by,
+        egress,
         enforcement: backend.enforcement(&ended),
         stdout: pumped.stdout,
         stderr: pumped.stderr,

@@ -109,8 +109,12 @@ fn what_cannot_run_is_told_before_anybody_is_asked() {
 fn the_sandbox_sees_neither_the_state_nor_the_network() {
     let host = Host::up();
     let key = host.state().join("signing.key");
-    let ran = run(&host, &json!({ "argv": ["cat", key.to_str().unwrap()] }));
+    let named = json!({ "argv": ["cat", key.to_str().unwrap()] });
+    host.call("palyra.process.run", &named, &["--detach"]).fails(3, "sandbox_argument_outside");
+    // Named where no check beforehand sees it, it is not there.
+    let ran = run(&host, &json!({ "argv": ["xargs", "cat"], "stdin": key.to_str().unwrap() }));
     assert_eq!(ran.json()["state"], "failed", "{ran:?}");
+    assert!(text(&ran.json(), "/output/stderr").contains("No such file"), "{ran:?}");
     let devices = run(&host, &json!({ "argv": ["cat", "/proc/net/dev"] })).good();
     let devices: Vec<_> = text(&devices, "/output/stdout").lines().skip(2).collect();
     assert!(devices.len() == 1 && devices[0].trim_start().starts_with("lo:"), "{devices:?}");
