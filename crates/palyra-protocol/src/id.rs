@@ -48,6 +48,12 @@ macro_rules! minted_id {
             pub fn as_str(&self) -> &str {
                 &self.0
             }
+
+            /// The id without its prefix.
+            #[must_use]
+            pub fn body(&self) -> &str {
+                &self.0[concat!($prefix, "_").len()..]
+            }
         }
 
         impl FromStr for $name {
@@ -104,6 +110,14 @@ minted_id!(
 minted_id!(
     /// One journal: distinguishes its checkpoints from those of every other.
     JournalId, "jrn", "journal"
+);
+minted_id!(
+    /// One token that opens a door.
+    TokenId, "tok", "token"
+);
+minted_id!(
+    /// One workspace that the daemon has served.
+    WorkspaceId, "ws", "workspace"
 );
 
 macro_rules! caller_name {
