@@ -182,7 +182,7 @@ impl PolicyEngine {
         if context.allow_sensitive_tools {
             return Verdict::Deny(now.explanation);
         }
-        let approved = self.evaluate(request, context, Approval::Given);
+        let approved = self.evaluate(request, context, Approval::GivenBy(1));
         match approved.decision {
             PolicyDecision::Allow => Verdict::NeedsApproval { now: now.explanation, approved: approved.explanation },
             // What stands in the way even then is the reason worth telling: asking a person would not help.

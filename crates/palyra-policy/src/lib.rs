@@ -40,7 +40,7 @@ pub use engine::{Evaluation, PolicyDecision, PolicyEngine, RawParts, Verdict, Ve
 pub use error::{Flaw, FlawKind, PolicyError};
 pub use explain::{Detail, ExplanationRecord, Fact, PolicyExplanation, RuleRecord};
 pub use membership::{Membership, MembershipError};
-pub use request::{PolicyRequest, PolicyRequestContext};
+pub use request::{PolicyRequest, PolicyRequestContext, PolicyRole, SkillTrust};
 pub use resource::{PolicyResource, ResourceError};
 pub use rule::{Effect, Rule};
 pub use source::{DEFAULT_POLICY_SRC, PolicySource, Position, SCHEMA_SRC};

@@ -3,6 +3,7 @@
 //! Rules say `principal in Group::"tool_callers"`; the configuration says that `agent:ci-*` are such. Patterns are a kind and a name,
 //! the name exact or with a final `*`. There is no pattern for "any kind": whoever lets programs in must write `agent:`.
 
+use crate::request::PolicyRole;
 use palyra_protocol::{ChannelId, DigestBuilder, Principal, PrincipalKind};
 use std::collections::BTreeMap;
 
@@ -230,7 +231,7 @@ impl Membership {
     /// Whether rules may speak of this role.
     #[must_use]
     pub fn has_role(&self, role: &str) -> bool {
-        role == OWNER || self.roles.contains_key(role)
+        PolicyRole::ALL.iter().any(|known| known.as_str() == role)
     }
 
     /// Adds everything that memberships depend on to a digest.
