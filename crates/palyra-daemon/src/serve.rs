@@ -4,9 +4,9 @@ use crate::config::{Config, ConfigError, RawConfig};
 use crate::grpc;
 use crate::state::{StateDir, StateError};
 use palyra_engine::workspace::Workspace;
-use palyra_engine::{Engine, EngineParts};
+use palyra_engine::{AccessControl, AccessError, Engine, EngineParts};
 use palyra_journal::JournalStore;
-use palyra_policy::{PolicyEngine, PolicySource};
+use palyra_policy::{Membership, PolicyEngine, PolicySource};
 use palyra_protocol::SystemClock;
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -38,6 +38,9 @@ pub enum DaemonError {
     /// The journal is not usable.
     #[error("{0}; run `palyrad verify` for the whole picture, and restore a backup if it is damaged")]
     Journal(#[from] palyra_journal::JournalError),
+    /// The access registry is not usable.
+    #[error("{0}")]
+    Access(#[from] AccessError),
     /// The workspace is not usable.
     #[error("{0}")]
     Workspace(#[from] palyra_engine::workspace::FileError),
@@ -114,10 +117,10 @@ impl Setup {
     }
 }
 
-fn policies(config: &Config) -> Result<PolicyEngine, DaemonError> {
+fn policies(config: &Config, membership: &Membership) -> Result<PolicyEngine, DaemonError> {
     let mut sources = vec![PolicySource::defaults()];
     sources.extend(config.policies.iter().cloned());
-    Ok(PolicyEngine::load(&sources, &config.membership)?)
+    Ok(PolicyEngine::load(&sources, membership)?)
 }
 
 /// Checks configuration and policies without taking the state.
@@ -127,7 +130,8 @@ fn policies(config: &Config) -> Result<PolicyEngine, DaemonError> {
 #[expect(clippy::print_stdout, reason = "the command's answer")]
 pub fn check(setup: &Setup) -> Result<ExitCode, DaemonError> {
     let config = setup.config(&setup.state_dir)?;
-    let policy = policies(&config)?;
+    let membership = palyra_engine::peek_registry(&setup.state_dir, &config.workspace_root, &config.membership)?;
+    let policy = policies(&config, &membership)?;
     println!(
         "configuration  {}",
         if setup.config_path.exists() { setup.config_path.display().to_string() } else { "defaults".to_owned() }
@@ -153,9 +157,13 @@ pub fn run(setup: Setup, started: Instant) -> Result<ExitCode, DaemonError> {
 
 async fn serve(setup: &Setup, state: &StateDir, config: Config, started: Instant) -> Result<(), DaemonError> {
     let clock = Arc::new(SystemClock);
+    let journal = JournalStore::open(&state.journal(), clock.clone())?;
+    let base = config.membership.clone();
+    let access = AccessControl::open(state.path(), &config.workspace_root, base, &journal, clock.clone()).await?;
     let engine = Engine::new(EngineParts {
-        policy: policies(&config)?,
-        journal: JournalStore::open(&state.journal(), clock.clone())?,
+        policy: policies(&config, &access.membership().map_err(AccessError::from)?)?,
+        access,
+        journal,
         workspace: Workspace::open(&config.workspace_root)?,
         config: config.tool_call,
         key: state.signing_key()?,

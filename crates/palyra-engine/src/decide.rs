@@ -17,7 +17,8 @@ impl Engine {
 
     fn ask_policy(&self, call: &ToolCall, detail: Detail) -> ToolDecision {
         let (request, context) = self.policy_question(call);
-        let (decision, explanation) = match self.policy().decide(&request, &context) {
+        let policy = self.policy();
+        let (decision, explanation) = match policy.decide(&request, &context) {
             Verdict::Allow(explanation) => (DecisionKind::Allow, explanation),
             Verdict::NeedsApproval { now, .. } => (DecisionKind::NeedsApproval, now),
             Verdict::Deny(explanation) => (DecisionKind::Deny, explanation),
@@ -25,7 +26,7 @@ impl Engine {
         ToolDecision {
             decision_id: DecisionId::mint(),
             decision,
-            policy_hash: self.policy_hash(),
+            policy_hash: policy.policy_hash(),
             rules: explanation.rule_ids(),
             summary: explanation.summary(),
             explanation: document(&explanation, decision, detail),

@@ -143,6 +143,28 @@ impl PolicyEngine {
         })))
     }
 
+    /// The same rules for other memberships: nothing is read or parsed again.
+    ///
+    /// # Errors
+    /// A rule speaks of a group that there would no longer be.
+    pub fn with_membership(&self, membership: &Membership) -> Result<Self, PolicyError> {
+        let inner = &*self.0;
+        let rules = inner.stage.rules.clone();
+        let flaws: Vec<_> = rules.iter().flat_map(|rule| load::vanished(rule, membership)).collect();
+        if !flaws.is_empty() {
+            return Err(PolicyError::Flawed(flaws));
+        }
+        Ok(Self(Arc::new(Inner {
+            all: inner.all.clone(),
+            by_id: inner.by_id.clone(),
+            scenes: Scenes::new(rules.len()),
+            hash: hash(&rules, membership),
+            stage: Stage::new(membership.clone(), rules, &inner.schema)?,
+            schema: inner.schema.clone(),
+            authorizer: Authorizer::new(),
+        })))
+    }
+
     /// What this set is: changes when the schema, any rule or anybody's membership does, and not otherwise.
     #[must_use]
     pub fn policy_hash(&self) -> Digest {

@@ -34,7 +34,7 @@ mod rule;
 mod scene;
 mod source;
 
-pub use action::PolicyAction;
+pub use action::{PolicyAction, UnknownAction};
 pub use change::{Change, ConditionState, Needs};
 pub use engine::{Evaluation, PolicyDecision, PolicyEngine, RawParts, Verdict, VerdictRecord};
 pub use error::{Flaw, FlawKind, PolicyError};

@@ -9,7 +9,7 @@ use crate::membership::Membership;
 use crate::rule::{Labels, Rule};
 use crate::source::{Author, Indexed, MAX_SOURCE_BYTES, PolicySource};
 use cedar_policy::ffi::DetailedError;
-use cedar_policy::{Policy, PolicyId, PolicySet, Schema, ValidationMode, Validator};
+use cedar_policy::{EntityUid, Policy, PolicyId, PolicySet, Schema, ValidationMode, Validator};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -175,18 +175,34 @@ fn is_id(id: &str) -> bool {
 
 /// A group that nobody can belong to makes a permit useless and a forbid a false comfort.
 fn check_groups(draft: &Draft<'_>, membership: &Membership, flaws: &mut Vec<Flaw>) {
-    for uid in draft.policy.entity_literals() {
-        let name = uid.id().unescaped();
-        let known = match uid.type_name().to_string().as_str() {
-            "Group" => membership.has_group(name),
-            "Role" => membership.has_role(name),
-            _ => true,
-        };
-        if !known {
-            let message = format!("`{uid}` is not in the configuration, so nobody belongs to it");
-            flaws.push(draft.flaw(FlawKind::UnknownGroup, message));
-        }
+    for uid in unknown_groups(&draft.policy, membership) {
+        let message = format!("there is no `{uid}`, so nobody belongs to it");
+        flaws.push(draft.flaw(FlawKind::UnknownGroup, message));
     }
+}
+
+fn unknown_groups(policy: &Policy, membership: &Membership) -> Vec<EntityUid> {
+    let unknown = |uid: &EntityUid| {
+        let name = uid.id().unescaped();
+        match uid.type_name().to_string().as_str() {
+            "Group" => !membership.has_group(name),
+            "Role" => !membership.has_role(name),
+            _ => false,
+        }
+    };
+    policy.entity_literals().into_iter().filter(unknown).collect()
+}
+
+/// The groups that a running rule speaks of and that these memberships do not have.
+pub(crate) fn vanished(rule: &Rule, membership: &Membership) -> Vec<Flaw> {
+    let flaw = |uid| Flaw {
+        kind: FlawKind::UnknownGroup,
+        at: rule.position().clone(),
+        excerpt: rule.text().lines().next().unwrap_or_default().to_owned(),
+        message: format!("the rule `{}` speaks of `{uid}`", rule.id()),
+        help: None,
+    };
+    unknown_groups(&rule.policy, membership).into_iter().map(flaw).collect()
 }
 
 /// Puts rules in the place of those they replace, and refuses two rules with one id.

@@ -36,7 +36,7 @@ pub enum MembershipError {
         given: String,
     },
     /// Something other than a person would own the daemon.
-    #[error("`{given}` cannot be an owner; only people can (`user:NAME`)")]
+    #[error("`{given}` cannot own or manage; only people can (`user:NAME`)")]
     NotAPerson {
         /// What was written.
         given: String,
@@ -199,6 +199,24 @@ impl Membership {
         }
         owners.sort();
         owners.dedup();
+        Ok(self)
+    }
+
+    /// Gives principals a role. Only people own or manage.
+    ///
+    /// # Errors
+    /// A program would own or manage.
+    pub fn with_role(mut self, role: PolicyRole, principals: &[Principal]) -> Result<Self, MembershipError> {
+        let holders = self.roles.entry(role.as_str().to_owned()).or_default();
+        for principal in principals {
+            if role != PolicyRole::Operator && principal.kind() != PrincipalKind::User {
+                return Err(MembershipError::NotAPerson { given: principal.to_string() });
+            }
+            let name = NamePattern::Exact(principal.name().to_owned());
+            holders.push(PrincipalPattern { kind: principal.kind(), name });
+        }
+        holders.sort();
+        holders.dedup();
         Ok(self)
     }
 

@@ -8,6 +8,7 @@ use palyra_api::v1::{
 };
 use palyra_engine::{Answer, ApprovalFilter, Engine, VerifiedPeer};
 use palyra_protocol::{ApprovalDecision, ApprovalRecord, ApprovalScope, GrantMatcher};
+use std::sync::Arc;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -47,7 +48,7 @@ impl Approvals for Door {
 }
 
 /// Passes on what is pending and every change. A watcher that fell behind gets the whole of what is pending again.
-async fn watch(engine: Engine, peer: VerifiedPeer, sender: mpsc::Sender<Result<Approval, Status>>) {
+async fn watch(engine: Engine, peer: Arc<VerifiedPeer>, sender: mpsc::Sender<Result<Approval, Status>>) {
     'look: loop {
         let (pending, mut news) = match engine.watch_approvals(&peer).await {
             Ok(watched) => watched,
@@ -65,6 +66,10 @@ async fn watch(engine: Engine, peer: VerifiedPeer, sender: mpsc::Sender<Result<A
             };
             match record {
                 Ok(record) => {
+                    // What the watcher may see can have changed since it began to watch.
+                    if let Err(error) = engine.may_watch_approvals(&peer) {
+                        return drop(sender.send(Err(refused(error))).await);
+                    }
                     if sender.send(told(&record)).await.is_err() {
                         return;
                     }

@@ -1,8 +1,8 @@
 //! The table of permissions: what each role may do, whoever has it.
 //!
 //! Every action of the policy belongs to one permission, and every role has some permissions. A caller's right is the
-//! intersection of three: the token's scopes, this table, and policy. The table is data; a test prints nothing and
-//! compares everything.
+//! intersection of three: the token's scopes, this table, and policy. The table is data, and a test
+//! holds it to the one that is documented.
 
 use palyra_policy::{PolicyAction, PolicyResource};
 use palyra_protocol::access::TokenScope;
@@ -124,6 +124,17 @@ pub(crate) enum Shortfall {
     Role,
     /// Programs never have it.
     Kind,
+}
+
+impl Shortfall {
+    /// The stable machine code, in answers and in the journal.
+    pub(crate) fn reason(self) -> &'static str {
+        match self {
+            Self::Scope => "scope_missing",
+            Self::Role => "role_insufficient",
+            Self::Kind => "forbidden",
+        }
+    }
 }
 
 /// Whether scopes, role and kind leave room for an action on a thing. Without a thing: on anything at all.
