@@ -1,6 +1,5 @@
 //! The client: one connection over the daemon's UNIX socket.
 
-use crate::{ACT_AS, AUTHORIZATION};
 use crate::error::ApiError;
 use crate::v1::access_client::AccessClient;
 use crate::v1::approvals_client::ApprovalsClient;
@@ -10,6 +9,7 @@ use crate::v1::grants_client::GrantsClient;
 use crate::v1::journal_client::JournalClient;
 use crate::v1::policy_client::PolicyClient;
 use crate::v1::tools_client::ToolsClient;
+use crate::{ACT_AS, AUTHORIZATION};
 use hyper_util::rt::TokioIo;
 use palyra_protocol::Principal;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,7 @@
 //! What can be typed.
 
+pub mod access;
+
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use palyra_protocol::{ApprovalId, CallId, GrantId, IdempotencyKey, Principal, PublicKey, RunId, SessionId};
 use std::path::PathBuf;
@@ -39,6 +41,10 @@ pub struct Cli {
     #[arg(long = "as", value_name = "AGENT", global = true)]
     pub act_as: Option<Principal>,
 
+    /// Speak with a token, as whom it was issued to, instead of as the daemon's own user
+    #[arg(long, env = "PALYRA_TOKEN", value_name = "TOKEN", global = true, hide_env_values = true)]
+    pub token: Option<String>,
+
     #[command(subcommand)]
     pub command: Command,
 }
@@ -77,6 +83,9 @@ pub enum Command {
     /// Ask what policy would decide
     #[command(subcommand)]
     Policy(Policy),
+    /// Say who may come in, as what: tokens, members, agents, groups
+    #[command(subcommand)]
+    Access(access::Access),
     /// Read, verify and export the journal
     #[command(subcommand)]
     Journal(Journal),
@@ -295,7 +304,8 @@ fn duration(text: &str) -> Result<Duration, String> {
         "s" => 1,
         "m" => 60,
         "h" => 3600,
-        _ => return Err("the unit is `s`, `m` or `h`, like `30m`".to_owned()),
+        "d" => 86_400,
+        _ => return Err("the unit is `s`, `m`, `h` or `d`, like `30m`".to_owned()),
     };
     number.checked_mul(seconds).map(Duration::from_secs).ok_or_else(|| "that is too long".to_owned())
 }
@@ -313,7 +323,8 @@ mod tests {
     #[test]
     fn durations_have_a_unit() {
         assert_eq!(duration("30m"), Ok(Duration::from_secs(1800)));
-        for bad in ["", "30", "m", "1d", "-1s", "99999999999999999999s"] {
+        assert_eq!(duration("2d"), Ok(Duration::from_secs(172_800)));
+        for bad in ["", "30", "m", "1w", "-1s", "99999999999999999999s"] {
             assert!(duration(bad).is_err(), "{bad}");
         }
     }

@@ -77,7 +77,7 @@ impl VerifiedPeer {
     /// The token does not open this workspace now, or too often.
     pub fn by_token(engine: &Engine, token: &str, source: &str, channel: ChannelId) -> Result<Self, EngineError> {
         let admitted = engine.access().check(token).map_err(|refusal| engine.refuse_token(refusal, source))?;
-        engine.tend_access();
+        engine.tend_usage();
         Ok(Self { principal: admitted.principal.clone(), acting_as: None, channel, token: Some(admitted) })
     }
 
@@ -175,7 +175,7 @@ impl Engine {
             if let (Some(shortfall), Some(token)) = (shortfall, &peer.token) {
                 let source = format!("token {}", token.token_id);
                 let _wait = self.access().attempts.count(&source, shortfall.reason(), self.clock().now());
-                self.tend_access();
+                self.tend_attempts();
             }
             error
         })
@@ -211,7 +211,7 @@ impl Engine {
     /// Counts a refused token, and says as much as its holder may know.
     fn refuse_token(&self, refusal: TokenRefusal, source: &str) -> EngineError {
         let wait = self.access().attempts.count(source, refusal.reason(), self.clock().now());
-        self.tend_access();
+        self.tend_attempts();
         let refused = |code: &str, message: &str, hint: &str| {
             EngineError::new(ErrorKind::Unauthenticated, Problem::new(code, message, hint))
         };
@@ -241,30 +241,50 @@ impl Engine {
             ),
             TokenRefusal::RateLimited(wait) => EngineError::new(
                 ErrorKind::Exhausted,
-                Problem::new("rate_limited", "this token was used too often in the last minute", "wait, then try again"),
+                Problem::new(
+                    "rate_limited",
+                    "this token was used too often in the last minute",
+                    "wait, then try again",
+                ),
             )
             .retry_after(wait),
         }
     }
 
-    /// Sees to it that what is only in memory is written down: refusals now, last uses within a minute.
-    fn tend_access(&self) {
+    /// Sees to it that refusals are recorded: now, and what comes after in sums, a minute apart.
+    fn tend_attempts(&self) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        if !self.access().needs_tending() {
-            return;
+        if self.access().attempts_tended.claim() {
+            let engine = self.clone();
+            runtime.spawn(async move {
+                engine.write_attempts().await;
+                engine.pause().await;
+                // Whoever comes from here on sends somebody of their own.
+                engine.access().attempts_tended.release();
+                engine.write_attempts().await;
+            });
         }
-        let engine = self.clone();
-        runtime.spawn(async move {
-            engine.write_attempts().await;
-            tokio::select! {
-                () = tokio::time::sleep(TENDING) => {}
-                // The end writes everything down itself.
-                () = engine.closing().cancelled() => return,
-            }
-            // Whoever comes from here on sends somebody of their own.
-            engine.access().rest();
-            engine.write_down().await;
-        });
+    }
+
+    /// Sees to it that the last uses of tokens are written down within a minute.
+    fn tend_usage(&self) {
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        if self.access().usage_tended.claim() {
+            let engine = self.clone();
+            runtime.spawn(async move {
+                engine.pause().await;
+                engine.access().usage_tended.release();
+                engine.write_usage().await;
+            });
+        }
+    }
+
+    /// A minute, or until the end: which writes everything down once more.
+    async fn pause(&self) {
+        tokio::select! {
+            () = tokio::time::sleep(TENDING) => {}
+            () = self.closing().cancelled() => {}
+        }
     }
 
     async fn write_attempts(&self) {
@@ -275,8 +295,7 @@ impl Engine {
         }
     }
 
-    async fn write_down(&self) {
-        self.write_attempts().await;
+    async fn write_usage(&self) {
         let engine = self.clone();
         if let Err(error) = tokio::task::spawn_blocking(move || engine.access().save_usage()).await {
             tracing::warn!(%error, "when tokens were last used could not be written down");
@@ -285,7 +304,8 @@ impl Engine {
 
     /// The last word before the end.
     pub(crate) async fn settle_access(&self) {
-        self.write_down().await;
+        self.write_attempts().await;
+        self.write_usage().await;
     }
 
     /// Asks policy about the peer under one of its own names.

@@ -7,7 +7,8 @@ use crate::tool_flow::{Proposal, alleged};
 use palyra_journal::{Against, Head, Verdict};
 use palyra_policy::{PolicyAction, PolicyResource};
 use palyra_protocol::{
-    CallId, CallRecord, ChainedEvent, Checkpoint, DecisionKind, Digest, JournalId, PublicKey, ToolDecision, ToolDefinition,
+    CallId, CallRecord, ChainedEvent, Checkpoint, DecisionKind, Digest, JournalId, PublicKey, ToolDecision,
+    ToolDefinition,
 };
 use std::path::PathBuf;
 use tokio::sync::{mpsc, watch};

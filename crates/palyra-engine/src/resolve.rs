@@ -5,9 +5,9 @@
 
 use crate::catalog::ToolCatalog;
 use crate::config::ToolCallConfig;
+use crate::error::EngineError;
 use crate::work::Work;
 use crate::workspace::{FileError, PatchPlan, ResolvedPath, Workspace};
-use crate::error::EngineError;
 use palyra_protocol::call::ToolCallParts;
 use palyra_protocol::{
     CallId, CallState, CanonicalJson, FacetRule, Facets, Problem, ToolCall, ToolDefinition, ToolProposal,

@@ -54,7 +54,9 @@ pub enum AccessTextError {
         given: String,
     },
     /// Not a scope.
-    #[error("`{given}` is not a scope; write an action, like `tool.list`, or an action on one thing, like `tool.execute:palyra.fs.read`")]
+    #[error(
+        "`{given}` is not a scope; write an action, like `tool.list`, or an action on one thing, like `tool.execute:palyra.fs.read`"
+    )]
     Scope {
         /// What was written.
         given: String,
@@ -458,7 +460,7 @@ pub struct RightView {
     pub resource: String,
     /// `allow`, `needs_approval` or `deny`.
     pub decision: String,
-    /// What decides when it is not allowed: `scope`, `role` or `policy`.
+    /// What decides when it is not allowed: `scope`, `role`, `policy`, or the `token` itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decided_by: Option<String>,
     /// Why.

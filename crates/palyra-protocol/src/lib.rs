@@ -22,9 +22,7 @@ pub mod secret;
 pub mod signing;
 pub mod tool;
 
-pub use access::{
-    ApiTokenRecord, WorkspaceRole,
-};
+pub use access::{ApiTokenRecord, WorkspaceRole};
 pub use approval::{
     ApprovalDecision, ApprovalRecord, ApprovalResolution, ApprovalScope, ApprovalState, GrantMatcher, GrantRecord,
     MatchKey,

@@ -11,6 +11,7 @@ mod policy;
 mod rights;
 mod tools;
 
+use palyra_api::ApiError;
 use palyra_api::client::MAX_MESSAGE_BYTES;
 use palyra_api::v1::access_server::AccessServer;
 use palyra_api::v1::approvals_server::ApprovalsServer;
@@ -20,7 +21,6 @@ use palyra_api::v1::grants_server::GrantsServer;
 use palyra_api::v1::journal_server::JournalServer;
 use palyra_api::v1::policy_server::PolicyServer;
 use palyra_api::v1::tools_server::ToolsServer;
-use palyra_api::ApiError;
 use palyra_engine::{Engine, EngineError, ErrorKind, VerifiedPeer};
 use palyra_protocol::Problem;
 use serde::Serialize;

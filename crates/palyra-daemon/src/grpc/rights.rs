@@ -144,7 +144,8 @@ mod tests {
     #[test]
     fn other_paths_have_no_right() {
         assert!(of("/palyra.v1.Daemon/Status").is_some());
-        for path in ["", "/", "palyra.v1.Daemon/Status", "/palyra.v1.Daemon/status", "/palyra.v1.Daemon/Status/", "/x"] {
+        for path in ["", "/", "palyra.v1.Daemon/Status", "/palyra.v1.Daemon/status", "/palyra.v1.Daemon/Status/", "/x"]
+        {
             assert!(of(path).is_none(), "{path}");
         }
     }

@@ -9,9 +9,7 @@ use super::usage;
 use palyra_journal::{JournalError, JournalStore};
 use palyra_policy::{Membership, MembershipError};
 use palyra_protocol::access::{MemberRecord, WorkspaceRecord};
-use palyra_protocol::{
-    Clock, Digest, JournalEvent, Principal, Problem, Timestamp, WorkspaceId, WorkspaceRole,
-};
+use palyra_protocol::{Clock, Digest, JournalEvent, Principal, Problem, Timestamp, WorkspaceId, WorkspaceRole};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -68,8 +66,23 @@ pub struct AccessControl {
     /// One change at a time.
     pub(super) writing: tokio::sync::Mutex<()>,
     pub(super) attempts: Attempts,
-    /// Whether somebody is going to write down what is only in memory.
-    pub(super) tended: AtomicBool,
+    pub(super) attempts_tended: Tended,
+    pub(super) usage_tended: Tended,
+}
+
+/// Whether somebody is on the way to write down what is only in memory.
+#[derive(Debug, Default)]
+pub(super) struct Tended(AtomicBool);
+
+impl Tended {
+    /// True for the one who is to go.
+    pub(super) fn claim(&self) -> bool {
+        !self.0.swap(true, Ordering::AcqRel)
+    }
+
+    pub(super) fn release(&self) {
+        self.0.store(false, Ordering::Release);
+    }
 }
 
 impl AccessControl {
@@ -117,7 +130,8 @@ impl AccessControl {
             state: RwLock::new(Arc::new(state)),
             writing: tokio::sync::Mutex::default(),
             attempts: Attempts::default(),
-            tended: AtomicBool::new(false),
+            attempts_tended: Tended::default(),
+            usage_tended: Tended::default(),
         };
         control.membership()?;
         Ok(control)
@@ -171,16 +185,6 @@ impl AccessControl {
         self.state().check(text, self.now())
     }
 
-    /// Whether somebody must be sent to write down what is only in memory; says so once until [`Self::rest`].
-    pub(super) fn needs_tending(&self) -> bool {
-        !self.tended.swap(true, Ordering::AcqRel)
-    }
-
-    /// Nobody is on the way to write anything down.
-    pub(super) fn rest(&self) {
-        self.tended.store(false, Ordering::Release);
-    }
-
     /// Writes down when tokens were last used.
     pub(super) fn save_usage(&self) {
         usage::save(&self.usage, &self.state());
@@ -200,11 +204,7 @@ impl AccessControl {
         self.check(text).is_ok()
     }
 
-    pub(super) fn of_document(
-        document: RegistryDocument,
-        workspace: WorkspaceRecord,
-        clock: Arc<dyn Clock>,
-    ) -> Self {
+    pub(super) fn of_document(document: RegistryDocument, workspace: WorkspaceRecord, clock: Arc<dyn Clock>) -> Self {
         let state = State::new(document, Digest::ZERO, &workspace.workspace_id, None, clock.now());
         Self {
             file: RegistryFile::new(PathBuf::new()),
@@ -215,7 +215,8 @@ impl AccessControl {
             state: RwLock::new(Arc::new(state)),
             writing: tokio::sync::Mutex::default(),
             attempts: Attempts::default(),
-            tended: AtomicBool::new(false),
+            attempts_tended: Tended::default(),
+            usage_tended: Tended::default(),
         }
     }
 }
@@ -264,8 +265,7 @@ pub(super) async fn commit(
     let bytes = document.bytes().map_err(refused)?;
     let after = Digest::of(&bytes);
     blocking(file, "cannot be written", move |file| file.prepare(&bytes)).await?;
-    let event =
-        JournalEvent::AccessChanged { by: by.clone(), change, revision: document.revision, before, after };
+    let event = JournalEvent::AccessChanged { by: by.clone(), change, revision: document.revision, before, after };
     if let Err(error) = journal.note(&event).await {
         blocking(file, "cannot be removed", |file| Ok(file.abandon())).await?;
         return Err(error.into());
@@ -364,11 +364,7 @@ pub async fn accept(state_dir: &Path, journal: &JournalStore) -> Result<u64, Acc
 ///
 /// # Errors
 /// The files or the journal cannot be written.
-pub async fn reset(
-    state_dir: &Path,
-    journal: &JournalStore,
-    now: Timestamp,
-) -> Result<Option<PathBuf>, AccessError> {
+pub async fn reset(state_dir: &Path, journal: &JournalStore, now: Timestamp) -> Result<Option<PathBuf>, AccessError> {
     let file = RegistryFile::new(state_dir.join(REGISTRY_FILE));
     let known = expected(journal).await?;
     let there = file.path().symlink_metadata().is_ok();

@@ -165,9 +165,8 @@ impl RegistryDocument {
                 return Err(inconsistent(format!("`{principal}` is a member of `{workspace}` twice")));
             }
         }
-        let owned = |id: &WorkspaceId| {
-            self.members.iter().any(|m| m.workspace == *id && m.role == WorkspaceRole::Owner)
-        };
+        let owned =
+            |id: &WorkspaceId| self.members.iter().any(|m| m.workspace == *id && m.role == WorkspaceRole::Owner);
         match self.workspaces.iter().find(|w| !owned(&w.workspace_id)) {
             Some(w) => Err(inconsistent(format!("the workspace `{}` has no owner", w.workspace_id))),
             None => Ok(()),
@@ -274,11 +273,7 @@ impl RegistryDocument {
     ///
     /// # Errors
     /// A group's name is one that the configuration uses for channels.
-    pub(crate) fn membership(
-        &self,
-        base: &Membership,
-        workspace: &WorkspaceId,
-    ) -> Result<Membership, MembershipError> {
+    pub(crate) fn membership(&self, base: &Membership, workspace: &WorkspaceId) -> Result<Membership, MembershipError> {
         let mut membership = base.clone();
         for (role, policy_role) in [
             (WorkspaceRole::Owner, PolicyRole::Owner),

@@ -41,7 +41,9 @@ impl Feature {
     #[must_use]
     pub fn about(self) -> &'static str {
         match self {
-            Self::ApiTokens => "tokens open doors; off, every token is refused at every door, at once, until it is on again",
+            Self::ApiTokens => {
+                "tokens open doors; off, every token is refused at every door, at once, until it is on again"
+            }
             Self::ApprovalReasons => "every answer to an approval needs a reason; off, a reason is optional",
         }
     }

@@ -119,7 +119,9 @@ impl Engine {
         change: Value,
         before: palyra_protocol::Digest,
     ) -> Result<(), EngineError> {
-        document.check().map_err(|flaw| EngineError::invalid("registry_flaw", flaw.to_string(), "nothing was changed"))?;
+        document
+            .check()
+            .map_err(|flaw| EngineError::invalid("registry_flaw", flaw.to_string(), "nothing was changed"))?;
         let membership = access.membership_of(&document).map_err(AccessError::from)?;
         let policy = self.policy();
         let reseated = match *policy.membership() == membership {
@@ -327,7 +329,11 @@ impl Edit<'_> {
         check_label(&new.label)?;
         let rate_per_minute = new.rate_per_minute.unwrap_or(DEFAULT_RATE);
         if !(1..=MAX_RATE).contains(&rate_per_minute) {
-            return Err(EngineError::invalid("rate", format!("a rate is 1 to {MAX_RATE} a minute"), "try `--rate 600`"));
+            return Err(EngineError::invalid(
+                "rate",
+                format!("a rate is 1 to {MAX_RATE} a minute"),
+                "try `--rate 600`",
+            ));
         }
         let life = new.life.unwrap_or(DEFAULT_LIFE);
         if life.is_zero() || life > super::document::MAX_LIFE {
@@ -404,7 +410,11 @@ impl Edit<'_> {
         }
         let record = self.token(id)?;
         if record.revoked_at.is_some() {
-            return Err(conflict("token_already_revoked", format!("`{id}` was withdrawn before"), "nothing is left to do"));
+            return Err(conflict(
+                "token_already_revoked",
+                format!("`{id}` was withdrawn before"),
+                "nothing is left to do",
+            ));
         }
         record.revoked_at = Some(now);
         let view = record.view(now, None);
@@ -531,9 +541,8 @@ impl Edit<'_> {
     fn remove_group(self, name: &GroupName) -> Edited<GroupRecord> {
         self.by.must_own("remove groups")?;
         let at = self.document.groups.iter().position(|g| g.name == *name);
-        let at = at.ok_or_else(|| {
-            not_found(format!("there is no group `{name}`"), "`palyra access group list` shows them")
-        })?;
+        let at = at
+            .ok_or_else(|| not_found(format!("there is no group `{name}`"), "`palyra access group list` shows them"))?;
         let record = self.document.groups.remove(at);
         let within = self.document.groups.iter().find(|g| g.members.contains(&GroupMember::Group(name.clone())));
         if let Some(within) = within {
@@ -576,11 +585,7 @@ fn check_label(text: &str) -> Result<(), EngineError> {
 }
 
 /// Withdraws tokens; returns which.
-fn withdraw(
-    document: &mut RegistryDocument,
-    now: Timestamp,
-    which: impl Fn(&ApiTokenRecord) -> bool,
-) -> Vec<TokenId> {
+fn withdraw(document: &mut RegistryDocument, now: Timestamp, which: impl Fn(&ApiTokenRecord) -> bool) -> Vec<TokenId> {
     let mut withdrawn = Vec::new();
     for token in document.tokens.iter_mut().filter(|t| t.revoked_at.is_none() && which(t)) {
         token.revoked_at = Some(now);

@@ -5,9 +5,7 @@ use super::document::RegistryDocument;
 use super::feature::Feature;
 use super::token::{PresentedToken, same};
 use palyra_protocol::access::TokenScope;
-use palyra_protocol::{
-    ApiTokenRecord, Digest, Principal, Timestamp, TokenId, WorkspaceId, WorkspaceRole,
-};
+use palyra_protocol::{ApiTokenRecord, Digest, Principal, Timestamp, TokenId, WorkspaceId, WorkspaceRole};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -193,7 +191,11 @@ impl State {
     fn was_replaced(&self, token: &ApiTokenRecord, hash: Digest, now: Timestamp) -> Result<(), TokenRefusal> {
         match &token.replaced {
             Some(replaced) if same(&replaced.token_hash_sha256, &hash) => {
-                if now < replaced.valid_until { Ok(()) } else { Err(TokenRefusal::Rotated) }
+                if now < replaced.valid_until {
+                    Ok(())
+                } else {
+                    Err(TokenRefusal::Rotated)
+                }
             }
             _ => Err(TokenRefusal::WrongSecret),
         }

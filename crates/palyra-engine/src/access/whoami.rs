@@ -1,6 +1,7 @@
 //! Who the daemon takes a caller for, and what that allows: asked of the same functions that calls ask.
 
 use super::VerifiedPeer;
+use super::rights::Shortfall;
 use crate::engine::Engine;
 use crate::error::EngineError;
 use palyra_policy::{PolicyAction, PolicyRequest, PolicyRequestContext, PolicyResource, Verdict};
@@ -63,8 +64,7 @@ impl Engine {
             is_allowlisted_tool: self.config().allowed_tools.contains(&tool.name),
             ..PolicyRequestContext::for_tool(peer.channel().clone(), &tool.metadata(), Default::default())
         };
-        let barred = self.room_for_call(peer, name).err();
-        self.asked(peer, PolicyAction::ToolExecute, PolicyResource::Tool(name.to_owned()), context, barred)
+        self.asked(peer, PolicyAction::ToolExecute, PolicyResource::Tool(name.to_owned()), context)
     }
 
     fn right(&self, peer: &VerifiedPeer, action: PolicyAction) -> RightView {
@@ -74,8 +74,7 @@ impl Engine {
             owned_by: Some(peer.effective().clone()),
             ..PolicyRequestContext::new(peer.channel().clone())
         };
-        let barred = self.is_room(peer, peer.effective(), action, Some(&resource)).err().map(|(_, error)| error);
-        self.asked(peer, action, resource, context, barred)
+        self.asked(peer, action, resource, context)
     }
 
     fn asked(
@@ -84,21 +83,21 @@ impl Engine {
         action: PolicyAction,
         resource: PolicyResource,
         context: PolicyRequestContext,
-        barred: Option<EngineError>,
     ) -> RightView {
         let shown = if resource.name() == ANY { ANY.to_owned() } else { resource.to_string() };
-        if let Some(barred) = barred {
-            let by = match barred.problem.code.as_str() {
-                "scope_missing" => "scope",
-                "role_insufficient" => "role",
-                _ => "token",
+        if let Err((shortfall, error)) = self.is_room(peer, peer.effective(), action, Some(&resource)) {
+            let (by, reason) = match shortfall {
+                Some(Shortfall::Scope) => ("scope", "this token is not for it".to_owned()),
+                Some(Shortfall::Kind) => ("role", "programs never do this".to_owned()),
+                Some(Shortfall::Role) => ("role", "the role does not include it".to_owned()),
+                None => ("token", error.problem.message),
             };
             return RightView {
                 action: action.as_str().to_owned(),
                 resource: shown,
                 decision: DecisionKind::Deny.as_str().to_owned(),
                 decided_by: Some(by.to_owned()),
-                reason: barred.problem.message,
+                reason,
             };
         }
         let request = PolicyRequest { principal: peer.effective().clone(), action, resource };
