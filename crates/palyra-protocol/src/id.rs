@@ -4,6 +4,7 @@
 //! at its right edge and inserting stays cheap however long the history is. Names that callers choose (sessions, runs,
 //! idempotency keys) are separate types with their own limits: they are untrusted text, opaque to us.
 
+use crate::digest::DigestBuilder;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -186,6 +187,20 @@ caller_name!(
     DeviceId, 128, "device"
 );
 
+impl WorkspaceId {
+    /// The id of a directory to one daemon: the same whenever it is asked, and no other daemon's.
+    #[must_use]
+    pub fn of(journal: &JournalId, root: &str) -> Self {
+        let digest = DigestBuilder::new("palyra.workspace.v1")
+            .field(journal.as_str().as_bytes())
+            .field(root.as_bytes())
+            .finish();
+        let mut bytes = [0; 16];
+        bytes.copy_from_slice(&digest.as_bytes()[..16]);
+        Self(format!("ws_{}", ulid::Ulid::from_bytes(bytes)))
+    }
+}
+
 impl SessionId {
     /// A fresh session for a caller that named none.
     #[must_use]
@@ -212,6 +227,15 @@ mod tests {
         for bad in ["", "call_", "call_01", "call_!!!!!!!!!!!!!!!!!!!!!!!!!!", "CALL_01ARZ3NDEKTSV4RRFFQ69G5FAV"] {
             assert!(bad.parse::<CallId>().is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_workspace_has_one_id_for_each_daemon() {
+        let (ours, theirs) = (JournalId::mint(), JournalId::mint());
+        let id = WorkspaceId::of(&ours, "/srv");
+        assert_eq!(id, WorkspaceId::of(&ours, "/srv"));
+        assert_eq!(id.as_str().parse::<WorkspaceId>(), Ok(id.clone()));
+        assert!(id != WorkspaceId::of(&theirs, "/srv") && id != WorkspaceId::of(&ours, "/srv/x"));
     }
 
     #[test]

@@ -114,7 +114,7 @@ mod tests {
         let sum: u64 = events
             .iter()
             .map(|e| match e {
-                JournalEvent::AccessAttempts { refused, .. } => refused.values().sum(),
+                JournalEvent::AccessAttempts { refused, .. } => refused.values().sum::<u64>(),
                 other => panic!("{other:?}"),
             })
             .sum();

@@ -9,7 +9,9 @@ use super::usage;
 use palyra_journal::{JournalError, JournalStore};
 use palyra_policy::{Membership, MembershipError};
 use palyra_protocol::access::{MemberRecord, WorkspaceRecord};
-use palyra_protocol::{Clock, Digest, JournalEvent, Principal, Problem, Timestamp, WorkspaceId, WorkspaceRole};
+use palyra_protocol::{
+    Clock, Digest, JournalEvent, JournalId, Principal, Problem, Timestamp, WorkspaceId, WorkspaceRole,
+};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -98,7 +100,7 @@ impl AccessControl {
         clock: Arc<dyn Clock>,
     ) -> Result<Self, AccessError> {
         let file = RegistryFile::new(state_dir.join(REGISTRY_FILE));
-        let (mut document, mut digest) = match stored(&file, journal).await {
+        let (mut document, digest) = match stored(&file, journal).await {
             Err(error) => {
                 note_refusal(journal, &error).await?;
                 return Err(error);
@@ -106,18 +108,12 @@ impl AccessControl {
             Ok(Some((document, digest))) => (document, Some(digest)),
             Ok(None) => (RegistryDocument::empty(), None),
         };
+        // A start writes nothing: a directory that is new here is kept in mind, and written with the first change.
         let root = workspace_root.to_string_lossy().into_owned();
         let workspace = match document.workspaces.iter().find(|w| w.root == root) {
             Some(workspace) => workspace.clone(),
-            None => {
-                let now = clock.now();
-                let workspace = add_workspace(&mut document, root, now);
-                let change = json!({ "change": "workspace.added", "workspace": workspace });
-                digest = Some(commit(&file, journal, &mut document, &Principal::daemon(), change, digest).await?);
-                workspace
-            }
+            None => add_workspace(&mut document, journal.origin(), root, clock.now()),
         };
-        let digest = digest.unwrap_or(Digest::ZERO);
         let state = State::new(document, digest, &workspace.workspace_id, None, clock.now());
         let usage = state_dir.join(usage::FILE);
         usage::restore(&usage, &state);
@@ -176,7 +172,7 @@ impl AccessControl {
     /// Puts a document in force.
     pub(super) fn install(&self, document: RegistryDocument, digest: Digest) {
         let earlier = self.state();
-        let state = State::new(document, digest, &self.workspace.workspace_id, Some(&earlier), self.now());
+        let state = State::new(document, Some(digest), &self.workspace.workspace_id, Some(&earlier), self.now());
         *self.state.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(state);
     }
 
@@ -205,7 +201,7 @@ impl AccessControl {
     }
 
     pub(super) fn of_document(document: RegistryDocument, workspace: WorkspaceRecord, clock: Arc<dyn Clock>) -> Self {
-        let state = State::new(document, Digest::ZERO, &workspace.workspace_id, None, clock.now());
+        let state = State::new(document, None, &workspace.workspace_id, None, clock.now());
         Self {
             file: RegistryFile::new(PathBuf::new()),
             usage: PathBuf::new(),
@@ -221,8 +217,13 @@ impl AccessControl {
     }
 }
 
-pub(super) fn add_workspace(document: &mut RegistryDocument, root: String, now: Timestamp) -> WorkspaceRecord {
-    let workspace = WorkspaceRecord { workspace_id: WorkspaceId::mint(), root, created_at: now };
+pub(super) fn add_workspace(
+    document: &mut RegistryDocument,
+    journal: &JournalId,
+    root: String,
+    now: Timestamp,
+) -> WorkspaceRecord {
+    let workspace = WorkspaceRecord { workspace_id: WorkspaceId::of(journal, &root), root, created_at: now };
     document.workspaces.push(workspace.clone());
     document.members.push(MemberRecord {
         workspace: workspace.workspace_id.clone(),

@@ -117,7 +117,7 @@ impl Engine {
         mut document: RegistryDocument,
         by: &Principal,
         change: Value,
-        before: palyra_protocol::Digest,
+        before: Option<palyra_protocol::Digest>,
     ) -> Result<(), EngineError> {
         document
             .check()
@@ -131,7 +131,7 @@ impl Engine {
                 conflict("group_in_use", format!("a rule would be left without its group: {e}"), hint)
             })?),
         };
-        let digest = commit(access.file(), self.journal(), &mut document, by, change, Some(before)).await?;
+        let digest = commit(access.file(), self.journal(), &mut document, by, change, before).await?;
         access.install(document, digest);
         if let Some(policy) = reseated {
             self.install_policy(policy);

@@ -5,7 +5,7 @@ use super::document::RegistryDocument;
 use super::rights::DEFAULT_SCOPES;
 use super::token;
 use palyra_protocol::access::TokenScope;
-use palyra_protocol::{ApiTokenRecord, Clock, Principal, TokenId, WorkspaceRole};
+use palyra_protocol::{ApiTokenRecord, Clock, JournalId, Principal, TokenId, WorkspaceRole};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ const KEPT: usize = 1000;
 pub(super) fn with_tokens(count: usize, clock: Arc<dyn Clock>) -> Option<(AccessControl, Vec<String>)> {
     let now = clock.now();
     let mut document = RegistryDocument::empty();
-    let workspace = add_workspace(&mut document, "/".to_owned(), now);
+    let workspace = add_workspace(&mut document, &JournalId::mint(), "/".to_owned(), now);
     let scopes: Vec<TokenScope> = DEFAULT_SCOPES.iter().filter_map(|a| a.as_str().parse().ok()).collect();
     let mut texts = Vec::new();
     for n in 0..count {

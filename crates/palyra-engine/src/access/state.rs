@@ -35,8 +35,8 @@ struct Seat {
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) document: RegistryDocument,
-    /// SHA-256 of the file.
-    pub(crate) digest: Digest,
+    /// SHA-256 of the file; none until there is one.
+    pub(crate) digest: Option<Digest>,
     workspace: WorkspaceId,
     seats: HashMap<TokenId, Seat>,
     roles: HashMap<Principal, WorkspaceRole>,
@@ -102,7 +102,7 @@ impl State {
     /// Takes a checked document apart. What is known of tokens besides their records is carried over.
     pub(crate) fn new(
         document: RegistryDocument,
-        digest: Digest,
+        digest: Option<Digest>,
         workspace: &WorkspaceId,
         earlier: Option<&Self>,
         now: Timestamp,
