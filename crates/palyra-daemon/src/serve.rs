@@ -6,7 +6,7 @@ use crate::state::{StateDir, StateError};
 use palyra_engine::workspace::Workspace;
 use palyra_engine::{AccessControl, AccessError, Engine, EngineParts};
 use palyra_journal::JournalStore;
-use palyra_policy::{Membership, PolicyEngine, PolicySource};
+use palyra_policy::{PolicyEngine, PolicySource, Registered};
 use palyra_protocol::SystemClock;
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -117,10 +117,10 @@ impl Setup {
     }
 }
 
-fn policies(config: &Config, membership: &Membership) -> Result<PolicyEngine, DaemonError> {
+fn policies(config: &Config, registered: Registered) -> Result<PolicyEngine, DaemonError> {
     let mut sources = vec![PolicySource::defaults()];
     sources.extend(config.policies.iter().cloned());
-    Ok(PolicyEngine::load(&sources, membership)?)
+    Ok(PolicyEngine::load(&sources, &config.membership.clone().with_registered(registered))?)
 }
 
 /// Checks configuration and policies without taking the state.
@@ -130,8 +130,8 @@ fn policies(config: &Config, membership: &Membership) -> Result<PolicyEngine, Da
 #[expect(clippy::print_stdout, reason = "the command's answer")]
 pub fn check(setup: &Setup) -> Result<ExitCode, DaemonError> {
     let config = setup.config(&setup.state_dir)?;
-    let membership = palyra_engine::peek_registry(&setup.state_dir, &config.workspace_root, &config.membership)?;
-    let policy = policies(&config, &membership)?;
+    let registered = palyra_engine::peek_registry(&setup.state_dir, &config.workspace_root)?;
+    let policy = policies(&config, registered)?;
     println!(
         "configuration  {}",
         if setup.config_path.exists() { setup.config_path.display().to_string() } else { "defaults".to_owned() }
@@ -158,10 +158,10 @@ pub fn run(setup: Setup, started: Instant) -> Result<ExitCode, DaemonError> {
 async fn serve(setup: &Setup, state: &StateDir, config: Config, started: Instant) -> Result<(), DaemonError> {
     let clock = Arc::new(SystemClock);
     let journal = JournalStore::open(&state.journal(), clock.clone())?;
-    let base = config.membership.clone();
-    let access = AccessControl::open(state.path(), &config.workspace_root, base, &journal, clock.clone()).await?;
+    let access = AccessControl::open(state.path(), &config.workspace_root, &journal, clock.clone()).await?;
+    let registered = access.registered().map_err(AccessError::from)?;
     let engine = Engine::new(EngineParts {
-        policy: policies(&config, &access.membership().map_err(AccessError::from)?)?,
+        policy: policies(&config, registered)?,
         access,
         journal,
         workspace: Workspace::open(&config.workspace_root)?,

@@ -23,7 +23,7 @@ const APPROVAL_BACKLOG: usize = 1024;
 /// What the engine is made of.
 #[derive(Debug)]
 pub struct EngineParts {
-    /// The policies, loaded with what [`AccessControl::membership`] says.
+    /// The policies, loaded with what [`AccessControl::registered`] says.
     pub policy: PolicyEngine,
     /// Who may come in, as what.
     pub access: AccessControl,

@@ -7,7 +7,7 @@ use super::state::{Admitted, State, TokenRefusal};
 use super::store::RegistryFile;
 use super::usage;
 use palyra_journal::{JournalError, JournalStore};
-use palyra_policy::{Membership, MembershipError};
+use palyra_policy::{MembershipError, Registered};
 use palyra_protocol::access::{MemberRecord, WorkspaceRecord};
 use palyra_protocol::{
     Clock, Digest, JournalEvent, JournalId, Principal, Problem, Timestamp, WorkspaceId, WorkspaceRole,
@@ -45,8 +45,8 @@ pub enum AccessError {
         /// Why.
         why: String,
     },
-    /// The groups contradict the configuration.
-    #[error("the access registry's groups do not fit the configuration: {0}")]
+    /// A program would own or manage.
+    #[error("the access registry says what cannot be: {0}")]
     Membership(#[from] MembershipError),
     /// The journal failed.
     #[error("{0}")]
@@ -61,7 +61,6 @@ const WAYS_OUT: &str = "Put the file back as it was; or read it, and if it says 
 pub struct AccessControl {
     file: RegistryFile,
     usage: PathBuf,
-    base: Membership,
     workspace: WorkspaceRecord,
     clock: Arc<dyn Clock>,
     state: RwLock<Arc<State>>,
@@ -95,7 +94,6 @@ impl AccessControl {
     pub async fn open(
         state_dir: &Path,
         workspace_root: &Path,
-        membership: Membership,
         journal: &JournalStore,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, AccessError> {
@@ -120,7 +118,6 @@ impl AccessControl {
         let control = Self {
             file,
             usage,
-            base: membership,
             workspace,
             clock,
             state: RwLock::new(Arc::new(state)),
@@ -129,7 +126,7 @@ impl AccessControl {
             attempts_tended: Tended::default(),
             usage_tended: Tended::default(),
         };
-        control.membership()?;
+        control.registered()?;
         Ok(control)
     }
 
@@ -139,16 +136,16 @@ impl AccessControl {
         &self.workspace
     }
 
-    /// What rules see: the configuration's lists, and the registry's roles and groups.
+    /// What rules see of the registry: roles and groups, beside the lists of the configuration.
     ///
     /// # Errors
-    /// A group's name is one that the configuration uses for channels.
-    pub fn membership(&self) -> Result<Membership, MembershipError> {
-        self.membership_of(&self.state().document)
+    /// A program would own or manage, which no registry that was accepted says.
+    pub fn registered(&self) -> Result<Registered, MembershipError> {
+        self.registered_in(&self.state().document)
     }
 
-    pub(super) fn membership_of(&self, document: &RegistryDocument) -> Result<Membership, MembershipError> {
-        document.membership(&self.base, &self.workspace.workspace_id)
+    pub(super) fn registered_in(&self, document: &RegistryDocument) -> Result<Registered, MembershipError> {
+        document.registered(&self.workspace.workspace_id)
     }
 
     pub(super) fn state(&self) -> Arc<State> {
@@ -205,7 +202,6 @@ impl AccessControl {
         Self {
             file: RegistryFile::new(PathBuf::new()),
             usage: PathBuf::new(),
-            base: Membership::default(),
             workspace,
             clock,
             state: RwLock::new(Arc::new(state)),
@@ -330,14 +326,14 @@ async fn note_refusal(journal: &JournalStore, error: &AccessError) -> Result<(),
 ///
 /// # Errors
 /// The file cannot be read, or contradicts itself.
-pub fn peek(state_dir: &Path, workspace_root: &Path, base: &Membership) -> Result<Membership, AccessError> {
+pub fn peek(state_dir: &Path, workspace_root: &Path) -> Result<Registered, AccessError> {
     let file = RegistryFile::new(state_dir.join(REGISTRY_FILE));
-    let Some(bytes) = file.read().map_err(io(&file, "cannot be read"))? else { return Ok(base.clone()) };
+    let Some(bytes) = file.read().map_err(io(&file, "cannot be read"))? else { return Ok(Registered::default()) };
     let document = RegistryDocument::parse(&bytes)
         .map_err(|flaw| refused(&file, Some(Digest::of(&bytes)), None, flaw.to_string()))?;
     let root = workspace_root.to_string_lossy();
     let here = document.workspaces.iter().find(|w| w.root == root).map(|w| w.workspace_id.clone());
-    Ok(document.membership(base, &here.unwrap_or_else(WorkspaceId::mint))?)
+    Ok(document.registered(&here.unwrap_or_else(WorkspaceId::mint))?)
 }
 
 /// Accepts the file as it is, deliberately, and records that. Returns its revision.

@@ -5,7 +5,7 @@
 
 use super::feature::Feature;
 use super::rights::kind_may_hold;
-use palyra_policy::{Membership, MembershipError, PolicyAction, PolicyRole};
+use palyra_policy::{MembershipError, PolicyAction, PolicyRole, Registered};
 use palyra_protocol::access::{AgentRecord, GroupMember, GroupName, GroupRecord, MemberRecord, WorkspaceRecord};
 use palyra_protocol::{ApiTokenRecord, Digest, Principal, PrincipalKind, WorkspaceId, WorkspaceRole};
 use serde::{Deserialize, Serialize};
@@ -269,29 +269,26 @@ impl RegistryDocument {
         found
     }
 
-    /// What rules see of this registry in one workspace, on top of what the configuration says.
+    /// What rules see of this registry in one workspace.
     ///
     /// # Errors
-    /// A group's name is one that the configuration uses for channels.
-    pub(crate) fn membership(&self, base: &Membership, workspace: &WorkspaceId) -> Result<Membership, MembershipError> {
-        let mut membership = base.clone();
+    /// A program would own or manage, which a checked document does not say.
+    pub(crate) fn registered(&self, workspace: &WorkspaceId) -> Result<Registered, MembershipError> {
+        let mut registered = Registered::default();
         for (role, policy_role) in [
             (WorkspaceRole::Owner, PolicyRole::Owner),
             (WorkspaceRole::Admin, PolicyRole::Admin),
             (WorkspaceRole::Operator, PolicyRole::Operator),
         ] {
             let people = self.members.iter().filter(|m| m.workspace == *workspace && m.role == role);
-            let mut holders: Vec<_> = people.map(|m| m.principal.clone()).collect();
-            if role == WorkspaceRole::Operator {
-                holders.extend(self.agents.iter().map(|a| a.principal.clone()));
-            }
-            membership = membership.with_role(policy_role, &holders)?;
+            registered = registered.with_role(policy_role, people.map(|m| m.principal.clone()))?;
         }
+        let agents = self.agents.iter().map(|a| a.principal.clone());
+        registered = registered.with_role(PolicyRole::Operator, agents)?;
         for group in &self.groups {
-            let members: Vec<_> = self.members_of(group).iter().map(ToString::to_string).collect();
-            membership = membership.with_principals(group.name.as_str(), &members)?;
+            registered = registered.with_group(group.name.as_str(), self.members_of(group));
         }
-        Ok(membership)
+        Ok(registered)
     }
 }
 

@@ -122,8 +122,9 @@ impl Engine {
         document
             .check()
             .map_err(|flaw| EngineError::invalid("registry_flaw", flaw.to_string(), "nothing was changed"))?;
-        let membership = access.membership_of(&document).map_err(AccessError::from)?;
         let policy = self.policy();
+        let registered = access.registered_in(&document).map_err(AccessError::from)?;
+        let membership = policy.membership().clone().with_registered(registered);
         let reseated = match *policy.membership() == membership {
             true => None,
             false => Some(policy.with_membership(&membership).map_err(|e| {

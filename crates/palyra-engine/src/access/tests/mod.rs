@@ -65,13 +65,14 @@ impl Place {
     /// Opens the registry as a start does.
     pub(super) async fn open(&self, work: &str, journal: &JournalStore) -> Result<AccessControl, AccessError> {
         let root = self.dir.path().join(work);
-        AccessControl::open(&self.state(), &root, Membership::single_user(), journal, self.clock.clone()).await
+        AccessControl::open(&self.state(), &root, journal, self.clock.clone()).await
     }
 
     /// A daemon on this place, with these rules beside the defaults.
     pub(super) async fn engine_with(&self, work: &str, rules: &str) -> Engine {
         let journal = self.journal();
         let access = self.open(work, &journal).await.unwrap();
+        let membership = Membership::single_user().with_registered(access.registered().unwrap());
         let sources = [PolicySource::defaults(), PolicySource::new("test.cedar", rules)];
         let root = self.dir.path().join(work);
         let config = ToolCallConfig {
@@ -83,7 +84,7 @@ impl Place {
             wasm_runtime: WasmRuntime::Disabled,
         };
         Engine::new(EngineParts {
-            policy: PolicyEngine::load(&sources, &access.membership().unwrap()).unwrap(),
+            policy: PolicyEngine::load(&sources, &membership).unwrap(),
             access,
             journal,
             workspace: Workspace::open(&root).unwrap(),
