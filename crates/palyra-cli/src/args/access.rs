@@ -49,7 +49,8 @@ pub enum Token {
     /// Replace a token's secret; the new one is shown this once
     Rotate {
         /// The token, from `palyra access token list`
-        token: TokenId,
+        #[arg(value_name = "TOKEN_ID")]
+        id: TokenId,
         /// How long the old secret still holds, like `10m`, `1h`, `2d`; at most seven days
         #[arg(long, value_name = "TIME", value_parser = duration, default_value = "1h")]
         overlap: Duration,
@@ -57,7 +58,8 @@ pub enum Token {
     /// Withdraw a token, at once
     Revoke {
         /// The token, from `palyra access token list`
-        token: TokenId,
+        #[arg(value_name = "TOKEN_ID")]
+        id: TokenId,
     },
 }
 

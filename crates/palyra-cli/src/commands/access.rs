@@ -113,12 +113,12 @@ async fn token(context: &Context, connection: &Connection, command: Token) -> Re
     match command {
         Token::Create(new) => issued(context, access.create_token(create(new)).await?, "issued"),
         Token::List => list_tokens(context, &all(access.list_tokens(ListTokensRequest {}).await?)?),
-        Token::Rotate { token, overlap } => {
-            let request = RotateTokenRequest { token_id: token.into(), overlap_ms: ms(overlap) };
+        Token::Rotate { id, overlap } => {
+            let request = RotateTokenRequest { token_id: id.into(), overlap_ms: ms(overlap) };
             issued(context, access.rotate_token(request).await?, "replaced")
         }
-        Token::Revoke { token } => {
-            let request = RevokeTokenRequest { token_id: token.into() };
+        Token::Revoke { id } => {
+            let request = RevokeTokenRequest { token_id: id.into() };
             let token: TokenView = one(access.revoke_token(request).await?)?;
             tell(context, &token, &format!("{} opens nothing any more", token.token_id))
         }
