@@ -148,9 +148,6 @@ macro_rules! denials {
 
 /// For every method a real request, about things that exist.
 fn denials() -> Vec<Denial> {
-    let propose =
-        || ProposeRequest { tool: "palyra.echo".into(), input: b"{\"text\":\"x\"}".to_vec(), ..Default::default() };
-    let _used_in_macro = propose;
     denials! {
         "palyra.v1.Daemon/Status": daemon.status(w, StatusRequest::default());
         "palyra.v1.Tools/List": tools.list(w, ListToolsRequest {});
