@@ -3,7 +3,7 @@
 use crate::Result;
 use crate::report::{Report, median, percentile, show};
 use palyra_engine::workspace::Workspace;
-use palyra_engine::{Engine, EngineParts, Proposal, ToolCallConfig, VerifiedPeer, WasmRuntime};
+use palyra_engine::{AccessControl, Engine, EngineParts, Proposal, ToolCallConfig, VerifiedPeer, WasmRuntime};
 use palyra_journal::JournalStore;
 use palyra_policy::{Membership, PolicyEngine};
 use palyra_protocol::{CallState, DaemonKey, SystemClock};
@@ -20,10 +20,7 @@ const CALLS_EACH: usize = 200;
 pub fn run(report: &mut Report) -> Result {
     let dir = tempfile::tempdir()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let engine = {
-        let _guard = runtime.enter();
-        engine(dir.path())?
-    };
+    let engine = runtime.block_on(engine(dir.path()))?;
     let peer = Arc::new(peer()?);
     // One call to learn how many bytes a call records, so that the raw commits carry as many.
     runtime.block_on(echo(&engine, &peer))?;
@@ -112,7 +109,7 @@ fn peer() -> Result<VerifiedPeer> {
     Ok(VerifiedPeer::on_local_socket(Some(0), 0, "cli".parse()?)?)
 }
 
-pub fn engine(dir: &Path) -> Result<Engine> {
+pub async fn engine(dir: &Path) -> Result<Engine> {
     let workspace = dir.join("workspace");
     std::fs::create_dir_all(&workspace)?;
     let clock = Arc::new(SystemClock);
@@ -146,9 +143,12 @@ pub fn engine(dir: &Path) -> Result<Engine> {
         },
         wasm_runtime: WasmRuntime::Disabled,
     };
+    let journal = JournalStore::open(&dir.join("journal.db"), clock.clone())?;
+    let access = AccessControl::open(dir, &workspace, &journal, clock.clone()).await?;
     Ok(Engine::new(EngineParts {
         policy: PolicyEngine::with_defaults(&Membership::single_user())?,
-        journal: JournalStore::open(&dir.join("journal.db"), clock.clone())?,
+        access,
+        journal,
         workspace: Workspace::open(&workspace)?,
         config,
         key: DaemonKey::generate()?,

@@ -1,7 +1,7 @@
 //! The client: one connection over the daemon's UNIX socket.
 
-use crate::ACT_AS;
 use crate::error::ApiError;
+use crate::v1::access_client::AccessClient;
 use crate::v1::approvals_client::ApprovalsClient;
 use crate::v1::calls_client::CallsClient;
 use crate::v1::daemon_client::DaemonClient;
@@ -9,6 +9,7 @@ use crate::v1::grants_client::GrantsClient;
 use crate::v1::journal_client::JournalClient;
 use crate::v1::policy_client::PolicyClient;
 use crate::v1::tools_client::ToolsClient;
+use crate::{ACT_AS, AUTHORIZATION};
 use hyper_util::rt::TokioIo;
 use palyra_protocol::Principal;
 use std::path::{Path, PathBuf};
@@ -22,16 +23,20 @@ use tonic::{Request, Status};
 /// The largest message in either direction: an input and its frame, an event that holds an output.
 pub const MAX_MESSAGE_BYTES: usize = 16 << 20;
 
-/// Adds the agent's name that an owner acts in.
+/// Adds the token that a caller shows, and the agent's name that an owner acts in.
 #[derive(Debug, Clone)]
 pub struct Speaker {
     act_as: Option<MetadataValue<Ascii>>,
+    token: Option<MetadataValue<Ascii>>,
 }
 
 impl Interceptor for Speaker {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
         if let Some(name) = &self.act_as {
             request.metadata_mut().insert(ACT_AS, name.clone());
+        }
+        if let Some(token) = &self.token {
+            request.metadata_mut().insert(AUTHORIZATION, token.clone());
         }
         Ok(request)
     }
@@ -75,7 +80,26 @@ impl Connection {
             .map_err(|e| unreachable(socket, &e))?;
         let act_as = act_as.map(|p| MetadataValue::try_from(p.to_string())).transpose();
         let act_as = act_as.map_err(|e| ApiError::new("transport", e.to_string(), None))?;
-        Ok(Self { channel, speaker: Speaker { act_as } })
+        Ok(Self { channel, speaker: Speaker { act_as, token: None } })
+    }
+
+    /// The same connection, speaking with a token: as its principal and nobody else.
+    ///
+    /// # Errors
+    /// The token has characters that no token has.
+    pub fn with_token(mut self, token: &str) -> Result<Self, ApiError> {
+        let mut value: MetadataValue<Ascii> = format!("Bearer {token}").parse().map_err(|_| {
+            ApiError::new("unauthenticated", "this is not a token", Some("check that it was copied whole".to_owned()))
+        })?;
+        value.set_sensitive(true);
+        self.speaker.token = Some(value);
+        Ok(self)
+    }
+
+    /// The channel itself, for whoever calls methods by their names.
+    #[must_use]
+    pub fn channel(&self) -> Channel {
+        self.channel.clone()
     }
 
     services! {
@@ -93,6 +117,8 @@ impl Connection {
         policy: PolicyClient;
         /// The journal.
         journal: JournalClient;
+        /// Who may come in, as what.
+        access: AccessClient;
     }
 }
 

@@ -157,7 +157,8 @@ pub fn duration(text: &str) -> Result<Duration, String> {
         "s" => 1000,
         "m" => 60_000,
         "h" => 3_600_000,
-        _ => return Err("the unit is `ms`, `s`, `m` or `h`, like `30m`".to_owned()),
+        "d" => 86_400_000,
+        _ => return Err("the unit is `ms`, `s`, `m`, `h` or `d`, like `30m`".to_owned()),
     };
     match number.checked_mul(milliseconds) {
         Some(0) => Err("must be more than 0".to_owned()),

@@ -2,6 +2,7 @@
 
 use crate::v1::ErrorDetail;
 use prost::Message as _;
+use std::time::Duration;
 use tonic::{Code, Status};
 
 /// A failure as the caller sees it.
@@ -14,20 +15,27 @@ pub struct ApiError {
     pub message: String,
     /// What to do next.
     pub hint: Option<String>,
+    /// When it is worth trying again.
+    pub retry_after: Option<Duration>,
 }
 
 impl ApiError {
     /// An error with a hint.
     #[must_use]
     pub fn new(code: &str, message: impl Into<String>, hint: Option<String>) -> Self {
-        Self { code: code.to_owned(), message: message.into(), hint }
+        Self { code: code.to_owned(), message: message.into(), hint, retry_after: None }
     }
 
     /// Packs the error into a gRPC status.
     #[must_use]
     pub fn into_status(self, code: Code) -> Status {
-        let detail =
-            ErrorDetail { code: self.code, message: self.message.clone(), hint: self.hint.unwrap_or_default() };
+        let wait = self.retry_after.map_or(0, |wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).max(1));
+        let detail = ErrorDetail {
+            code: self.code,
+            message: self.message.clone(),
+            hint: self.hint.unwrap_or_default(),
+            retry_after_ms: wait,
+        };
         Status::with_details(code, self.message, detail.encode_to_vec().into())
     }
 }
@@ -40,6 +48,7 @@ impl From<Status> for ApiError {
                 code: detail.code,
                 message: detail.message,
                 hint: (!detail.hint.is_empty()).then_some(detail.hint),
+                retry_after: (detail.retry_after_ms > 0).then(|| Duration::from_millis(detail.retry_after_ms)),
             },
             _ if status.code() == Code::Unavailable => Self::new(
                 "daemon_unreachable",
@@ -59,5 +68,7 @@ mod tests {
     fn code_message_and_hint_survive_the_wire() {
         let error = ApiError::new("not_found", "there is no call `x`", Some("list them".to_owned()));
         assert_eq!(ApiError::from(error.clone().into_status(Code::NotFound)), error);
+        let error = ApiError { retry_after: Some(Duration::from_millis(1500)), ..error };
+        assert_eq!(ApiError::from(error.clone().into_status(Code::ResourceExhausted)), error);
     }
 }

@@ -23,3 +23,9 @@ pub use error::ApiError;
 
 /// The metadata key by which an owner proposes in an agent's name.
 pub const ACT_AS: &str = "palyra-act-as";
+
+/// The metadata key by which a caller shows a token: `Bearer TOKEN`.
+pub const AUTHORIZATION: &str = "authorization";
+
+/// The whole interface as a file descriptor set, for whoever checks that nothing of it is forgotten.
+pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));

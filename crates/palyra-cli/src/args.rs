@@ -1,5 +1,7 @@
 //! What can be typed.
 
+pub mod access;
+
 use clap::{Args, Parser, Subcommand, ValueEnum};
 pub use palyra_api::command_line::Format;
 use palyra_api::command_line::{Sandbox, duration};
@@ -41,6 +43,10 @@ pub struct Cli {
     #[arg(long = "as", value_name = "AGENT", global = true)]
     pub act_as: Option<Principal>,
 
+    /// Speak with a token, as whom it was issued to, instead of as the daemon's own user
+    #[arg(long, env = "PALYRA_TOKEN", value_name = "TOKEN", global = true, hide_env_values = true)]
+    pub token: Option<String>,
+
     #[command(subcommand)]
     pub command: Command,
 }
@@ -72,6 +78,9 @@ pub enum Command {
     /// Ask what policy would decide
     #[command(subcommand)]
     Policy(Policy),
+    /// Say who may come in, as what: tokens, members, agents, groups
+    #[command(subcommand)]
+    Access(access::Access),
     /// Read, verify and export the journal
     #[command(subcommand)]
     Journal(Journal),

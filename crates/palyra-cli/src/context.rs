@@ -3,7 +3,7 @@
 use crate::args::Format;
 use crate::exit::{FAILED, Failure};
 use palyra_api::Connection;
-use palyra_protocol::Principal;
+use palyra_protocol::{Principal, Secret};
 use std::path::PathBuf;
 
 /// Where the daemon is, and how to print.
@@ -12,15 +12,22 @@ pub struct Context {
     pub state_dir: PathBuf,
     pub format: Format,
     act_as: Option<Principal>,
+    token: Option<Secret>,
 }
 
 impl Context {
-    pub fn new(state_dir: Option<PathBuf>, format: Format, act_as: Option<Principal>) -> Result<Self, Failure> {
+    pub fn new(
+        state_dir: Option<PathBuf>,
+        format: Format,
+        act_as: Option<Principal>,
+        token: Option<String>,
+    ) -> Result<Self, Failure> {
         let state_dir = match state_dir {
             Some(dir) => std::path::absolute(dir).map_err(|e| Failure::io("the state directory", &e))?,
             None => default_state_dir()?,
         };
-        Ok(Self { state_dir, format, act_as })
+        let token = token.map(|text| Secret::new(text.into_bytes()));
+        Ok(Self { state_dir, format, act_as, token })
     }
 
     pub fn socket(&self) -> PathBuf {
@@ -29,7 +36,10 @@ impl Context {
 
     /// Connects to the daemon.
     pub async fn connect(&self) -> Result<Connection, Failure> {
-        Ok(Connection::open(&self.socket(), self.act_as.as_ref()).await?)
+        let connection = Connection::open(&self.socket(), self.act_as.as_ref()).await?;
+        let Some(token) = &self.token else { return Ok(connection) };
+        // What is no text is no token, and is never left out: the daemon would take us for its owner.
+        Ok(connection.with_token(std::str::from_utf8(token.expose()).unwrap_or("-"))?)
     }
 
     pub fn json(&self) -> bool {

@@ -38,7 +38,7 @@ fn main() -> ExitCode {
 }
 
 async fn run(cli: Cli) -> Result<(), Failure> {
-    let context = Context::new(cli.state_dir, cli.output, cli.act_as)?;
+    let context = Context::new(cli.state_dir, cli.output, cli.act_as, cli.token)?;
     match cli.command {
         Command::Up(up) => commands::up::up(&context, up).await,
         Command::Down => commands::up::down(&context).await,
@@ -50,6 +50,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Approvals(command) => commands::approvals::run(&context, command).await,
         Command::Grants(command) => commands::grants::run(&context, command).await,
         Command::Policy(command) => commands::policy::run(&context, command).await,
+        Command::Access(command) => commands::access::run(&context, command).await,
         Command::Journal(command) => commands::journal::run(&context, command).await,
         Command::Attest(command) => commands::attest::run(&context, command).await,
         Command::Sandbox(_) => commands::sandbox::hand_over(&context),

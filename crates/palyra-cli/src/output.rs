@@ -85,7 +85,8 @@ pub fn remaining(until: Timestamp) -> String {
         0 => "now".to_owned(),
         s if s < 120 => format!("{s} s"),
         s if s < 7200 => format!("{} min", s / 60),
-        s => format!("{} h", s / 3600),
+        s if s < 172_800 => format!("{} h", s / 3600),
+        s => format!("{} days", s / 86_400),
     }
 }
 

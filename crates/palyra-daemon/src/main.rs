@@ -2,6 +2,7 @@
 
 #![expect(unreachable_pub, reason = "a binary exports nothing; `pub` here means: used by other files")]
 
+mod access;
 mod config;
 mod grpc;
 mod sandbox;
@@ -47,6 +48,18 @@ enum Command {
     /// Check the configuration and the policies, without serving
     Check,
     Sandbox(Box<Sandbox>),
+    /// Deal with an access registry that the daemon does not start on
+    #[command(subcommand)]
+    Access(Access),
+}
+
+#[derive(Debug, Subcommand)]
+enum Access {
+    /// Accept `access_registry.json` as it stands, though the daemon did not write it. Read it first: whoever is in it has
+    /// the rights it says
+    Accept,
+    /// Put the registry aside and start over: no tokens, and `user:local` as the only owner
+    Reset,
 }
 
 fn main() -> ExitCode {
@@ -64,6 +77,8 @@ fn main() -> ExitCode {
             Some(Command::Verify { against }) => verify::run(&setup, against.as_deref()),
             Some(Command::Check) => serve::check(&setup),
             Some(Command::Sandbox(command)) => Ok(sandbox::command(&setup, *command)),
+            Some(Command::Access(Access::Accept)) => access::accept(&setup),
+            Some(Command::Access(Access::Reset)) => access::reset(&setup),
         },
         Err(error) => Err(error),
     };

@@ -4,9 +4,9 @@ use crate::config::{Config, ConfigError, RawConfig};
 use crate::grpc;
 use crate::state::{StateDir, StateError};
 use palyra_engine::workspace::Workspace;
-use palyra_engine::{Engine, EngineParts};
+use palyra_engine::{AccessControl, AccessError, Engine, EngineParts};
 use palyra_journal::JournalStore;
-use palyra_policy::{PolicyEngine, PolicySource};
+use palyra_policy::{PolicyEngine, PolicySource, Registered};
 use palyra_protocol::SystemClock;
 use palyra_sandbox::{SandboxProcessRunnerPolicy, SandboxTier};
 use std::io::Write as _;
@@ -39,6 +39,9 @@ pub enum DaemonError {
     /// The journal is not usable.
     #[error("{0}; run `palyrad verify` for the whole picture, and restore a backup if it is damaged")]
     Journal(#[from] palyra_journal::JournalError),
+    /// The access registry is not usable.
+    #[error("{0}")]
+    Access(#[from] AccessError),
     /// The workspace is not usable.
     #[error("{0}")]
     Workspace(#[from] palyra_engine::workspace::FileError),
@@ -132,10 +135,10 @@ impl Setup {
     }
 }
 
-fn policies(config: &Config) -> Result<PolicyEngine, DaemonError> {
+fn policies(config: &Config, registered: Registered) -> Result<PolicyEngine, DaemonError> {
     let mut sources = vec![PolicySource::defaults()];
     sources.extend(config.policies.iter().cloned());
-    Ok(PolicyEngine::load(&sources, &config.membership)?)
+    Ok(PolicyEngine::load(&sources, &config.membership.clone().with_registered(registered))?)
 }
 
 /// Checks configuration and policies without taking the state.
@@ -145,7 +148,8 @@ fn policies(config: &Config) -> Result<PolicyEngine, DaemonError> {
 #[expect(clippy::print_stdout, reason = "the command's answer")]
 pub fn check(setup: &Setup) -> Result<ExitCode, DaemonError> {
     let config = setup.config(&setup.state_dir)?;
-    let policy = policies(&config)?;
+    let registered = palyra_engine::peek_registry(&setup.state_dir, &config.workspace_root)?;
+    let policy = policies(&config, registered)?;
     println!(
         "configuration  {}",
         if setup.config_path.exists() { setup.config_path.display().to_string() } else { "defaults".to_owned() }
@@ -171,9 +175,13 @@ pub fn run(setup: Setup, started: Instant) -> Result<ExitCode, DaemonError> {
 
 async fn serve(setup: &Setup, state: &StateDir, config: Config, started: Instant) -> Result<(), DaemonError> {
     let clock = Arc::new(SystemClock);
+    let journal = JournalStore::open(&state.journal(), clock.clone())?;
+    let access = AccessControl::open(state.path(), &config.workspace_root, &journal, clock.clone()).await?;
+    let registered = access.registered().map_err(AccessError::from)?;
     let engine = Engine::new(EngineParts {
-        policy: policies(&config)?,
-        journal: JournalStore::open(&state.journal(), clock.clone())?,
+        policy: policies(&config, registered)?,
+        access,
+        journal,
         workspace: Workspace::open(&config.workspace_root)?,
         config: config.tool_call,
         key: state.signing_key()?,

@@ -1,12 +1,40 @@
 //! Who is speaking, and what they may do.
 //!
 //! Every door turns its caller into a [`VerifiedPeer`] here and nowhere else, and every operation of the engine asks
-//! policy about that peer before it does anything. No door decides for itself.
+//! about that peer before it does anything: the token's scopes, the role, and policy must all agree. No door decides for
+//! itself.
+
+mod attempts;
+mod bucket;
+mod control;
+mod document;
+mod feature;
+mod manage;
+mod measure;
+pub mod rights;
+mod standing;
+mod state;
+mod store;
+#[cfg(test)]
+mod tests;
+mod token;
+mod usage;
+mod whoami;
+
+pub use control::{AccessControl, AccessError, REGISTRY_FILE, accept, peek, reset};
+pub use feature::Feature;
+pub use manage::NewToken;
 
 use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
 use palyra_policy::{PolicyAction, PolicyDecision, PolicyRequest, PolicyRequestContext, PolicyResource};
 use palyra_protocol::{ChannelId, Principal, Problem};
+use rights::Shortfall;
+use state::{Admitted, TokenRefusal};
+use std::time::Duration;
+
+/// How long what is only in memory may stay there.
+const TENDING: Duration = Duration::from_secs(60);
 
 /// A caller whose identity a door has established.
 ///
@@ -16,6 +44,8 @@ pub struct VerifiedPeer {
     principal: Principal,
     acting_as: Option<Principal>,
     channel: ChannelId,
+    /// The token it came with; none on the daemon's own socket.
+    token: Option<Admitted>,
 }
 
 impl VerifiedPeer {
@@ -34,7 +64,25 @@ impl VerifiedPeer {
                 ),
             ));
         }
-        Ok(Self { principal: Principal::local_owner(), acting_as: None, channel })
+        Ok(Self { principal: Principal::local_owner(), acting_as: None, channel, token: None })
+    }
+
+    /// A peer that shows a token. `source` says where it comes from, as exactly as the door knows: guesses are counted
+    /// by it.
+    ///
+    /// Whoever shows no valid secret gets one answer, whatever is wrong; whoever does may know how the token stands. The
+    /// journal has the reasons of all.
+    ///
+    /// # Errors
+    /// The token does not open this workspace now, or too often.
+    pub fn by_token(engine: &Engine, token: &str, source: &str, channel: ChannelId) -> Result<Self, EngineError> {
+        let admitted = engine.access().check(token).map_err(|refusal| engine.refuse_token(refusal, source))?;
+        engine.tend_usage();
+        Ok(Self { principal: admitted.principal.clone(), acting_as: None, channel, token: Some(admitted) })
+    }
+
+    pub(crate) fn token(&self) -> Option<&Admitted> {
+        self.token.as_ref()
     }
 
     /// In whose name the peer acts.
@@ -93,6 +141,173 @@ impl Engine {
         self.authorize_as(peer.effective(), peer, action, resource, context)
     }
 
+    /// What a door asks before it looks at a request: may this peer do such a thing at all? With a thing to do it to,
+    /// policy is asked as well; without, only scopes and role are, and the operation itself asks policy.
+    ///
+    /// # Errors
+    /// It may not.
+    pub fn admit(
+        &self,
+        peer: &VerifiedPeer,
+        action: PolicyAction,
+        resource: Option<PolicyResource>,
+    ) -> Result<(), EngineError> {
+        match resource {
+            // Whoever explains an agent's call, or looks at themselves, asks in their own name.
+            Some(resource) if action == PolicyAction::PolicyExplain => {
+                self.authorize_as(&peer.principal, peer, action, resource, None)
+            }
+            Some(resource) => self.authorize(peer, action, resource, None),
+            None => self.room(peer, peer.effective(), action, None),
+        }
+    }
+
+    /// Whether the token's scopes and role leave room for an action, before policy is asked. A refusal is counted, and
+    /// told to the journal in sums: a caller that goes on trying does not fill it.
+    fn room(
+        &self,
+        peer: &VerifiedPeer,
+        principal: &Principal,
+        action: PolicyAction,
+        resource: Option<&PolicyResource>,
+    ) -> Result<(), EngineError> {
+        self.is_room(peer, principal, action, resource).map_err(|(shortfall, error)| {
+            if let (Some(shortfall), Some(token)) = (shortfall, &peer.token) {
+                let source = format!("token {}", token.token_id);
+                let _wait = self.access().attempts.count(&source, shortfall.reason(), self.clock().now());
+                self.tend_attempts();
+            }
+            error
+        })
+    }
+
+    /// The same without counting, for those who only want to know. The token is looked at anew: what was withdrawn since
+    /// the peer came in is withdrawn for whatever it does next.
+    fn is_room(
+        &self,
+        peer: &VerifiedPeer,
+        principal: &Principal,
+        action: PolicyAction,
+        resource: Option<&PolicyResource>,
+    ) -> Result<(), (Option<Shortfall>, EngineError)> {
+        let Some(token) = &peer.token else { return Ok(()) };
+        let state = self.access().state();
+        let (now, _) = state
+            .admit(&token.token_id, token.hash, self.clock().now())
+            .map_err(|refusal| (None, self.refuse_token(refusal, &format!("token {}", token.token_id))))?;
+        rights::room(principal.kind(), Some(now.role), Some(&now.scopes), action, resource).map_err(|shortfall| {
+            let problem = shortfall_problem(shortfall, principal, &now, action, resource);
+            (Some(shortfall), EngineError::new(ErrorKind::Forbidden, problem))
+        })
+    }
+
+    /// Whether the peer may call this tool at all, before policy is asked.
+    pub(crate) fn room_for_call(&self, peer: &VerifiedPeer, tool: &str) -> Result<(), EngineError> {
+        let tool = PolicyResource::Tool(tool.to_owned());
+        let room = self.is_room(peer, peer.effective(), PolicyAction::ToolExecute, Some(&tool));
+        room.map_err(|(_, error)| error)
+    }
+
+    /// Counts a refused token, and says as much as its holder may know.
+    fn refuse_token(&self, refusal: TokenRefusal, source: &str) -> EngineError {
+        let wait = self.access().attempts.count(source, refusal.reason(), self.clock().now());
+        self.tend_attempts();
+        let refused = |code: &str, message: &str, hint: &str| {
+            EngineError::new(ErrorKind::Unauthenticated, Problem::new(code, message, hint))
+        };
+        let anew = "ask whoever issued it for another: `palyra access token create`";
+        match refusal {
+            TokenRefusal::Malformed | TokenRefusal::Unknown | TokenRefusal::WrongSecret => match wait {
+                Some(wait) => EngineError::new(
+                    ErrorKind::Exhausted,
+                    Problem::new("too_many_attempts", "too many tokens were refused from here", "wait, then try again"),
+                )
+                .retry_after(wait),
+                None => refused("unauthenticated", "this token opens nothing here", "check that it was copied whole"),
+            },
+            TokenRefusal::Rotated => refused("token_rotated", "this token was replaced by a newer one", anew),
+            TokenRefusal::Revoked => refused("token_revoked", "this token was withdrawn", anew),
+            TokenRefusal::Expired => refused("token_expired", "this token's time is over", anew),
+            TokenRefusal::OtherWorkspace => {
+                refused("token_other_workspace", "this token opens another workspace", "use a token of this workspace")
+            }
+            TokenRefusal::PrincipalGone => {
+                refused("token_principal_gone", "whom this token speaks for is no longer here", anew)
+            }
+            TokenRefusal::TokensClosed => refused(
+                "tokens_closed",
+                "no token opens anything now",
+                "an owner has turned the feature `api_tokens` off; ask them",
+            ),
+            TokenRefusal::RateLimited(wait) => EngineError::new(
+                ErrorKind::Exhausted,
+                Problem::new(
+                    "rate_limited",
+                    "this token was used too often in the last minute",
+                    "wait, then try again",
+                ),
+            )
+            .retry_after(wait),
+        }
+    }
+
+    /// Sees to it that refusals are recorded: now, and what comes after in sums, a minute apart.
+    fn tend_attempts(&self) {
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        if self.access().attempts_tended.claim() {
+            let engine = self.clone();
+            runtime.spawn(async move {
+                engine.write_attempts().await;
+                engine.pause().await;
+                // Whoever comes from here on sends somebody of their own.
+                engine.access().attempts_tended.release();
+                engine.write_attempts().await;
+            });
+        }
+    }
+
+    /// Sees to it that the last uses of tokens are written down within a minute.
+    fn tend_usage(&self) {
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        if self.access().usage_tended.claim() {
+            let engine = self.clone();
+            runtime.spawn(async move {
+                engine.pause().await;
+                engine.access().usage_tended.release();
+                engine.write_usage().await;
+            });
+        }
+    }
+
+    /// A minute, or until the end: which writes everything down once more.
+    async fn pause(&self) {
+        tokio::select! {
+            () = tokio::time::sleep(TENDING) => {}
+            () = self.closing().cancelled() => {}
+        }
+    }
+
+    async fn write_attempts(&self) {
+        for event in self.access().attempts.drain() {
+            if let Err(error) = self.journal().note(&event).await {
+                tracing::warn!(error = &error as &dyn std::error::Error, "refused attempts could not be recorded");
+            }
+        }
+    }
+
+    async fn write_usage(&self) {
+        let engine = self.clone();
+        if let Err(error) = tokio::task::spawn_blocking(move || engine.access().save_usage()).await {
+            tracing::warn!(%error, "when tokens were last used could not be written down");
+        }
+    }
+
+    /// The last word before the end.
+    pub(crate) async fn settle_access(&self) {
+        self.write_attempts().await;
+        self.write_usage().await;
+    }
+
     /// Asks policy about the peer under one of its own names.
     pub(crate) fn authorize_as(
         &self,
@@ -102,6 +317,7 @@ impl Engine {
         resource: PolicyResource,
         context: Option<PolicyRequestContext>,
     ) -> Result<(), EngineError> {
+        self.room(peer, principal, action, Some(&resource))?;
         let context = context.unwrap_or_else(|| PolicyRequestContext::new(peer.channel.clone()));
         let request = PolicyRequest { principal: principal.clone(), action, resource };
         let evaluation = self.policy().evaluate_with_context(&request, &context);
@@ -124,8 +340,38 @@ impl Engine {
     }
 }
 
+fn shortfall_problem(
+    shortfall: Shortfall,
+    principal: &Principal,
+    token: &Admitted,
+    action: PolicyAction,
+    resource: Option<&PolicyResource>,
+) -> Problem {
+    match shortfall {
+        Shortfall::Scope => {
+            let on = resource.map_or_else(String::new, |resource| format!(" on `{resource}`"));
+            let scopes: Vec<_> = token.scopes.iter().map(ToString::to_string).collect();
+            Problem::new(
+                shortfall.reason(),
+                format!("this token may not do `{action}`{on}; its scopes are {}", scopes.join(", ")),
+                format!("use a token with the scope `{action}`: `palyra access token create --scope {action}`"),
+            )
+        }
+        Shortfall::Role => Problem::new(
+            shortfall.reason(),
+            format!("this token has the role {}, which does not include `{action}`", token.role),
+            "ask somebody with a higher role to do it",
+        ),
+        Shortfall::Kind => Problem::new(
+            shortfall.reason(),
+            format!("`{principal}` is a program, and programs never do `{action}`"),
+            "let a person do it",
+        ),
+    }
+}
+
 #[cfg(test)]
-mod tests {
+mod peers {
     use super::*;
 
     #[test]

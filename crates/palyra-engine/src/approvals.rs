@@ -1,6 +1,6 @@
 //! Approvals: what doors can ask about questions, and the one place where they are answered.
 
-use crate::access::VerifiedPeer;
+use crate::access::{Feature, VerifiedPeer};
 use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
 use palyra_journal::{ApprovalFilter, JournalError, Resolve};
@@ -68,6 +68,14 @@ impl Engine {
         Ok((self.approvals(peer, ApprovalFilter::Pending).await?, news))
     }
 
+    /// Whether the peer may still see what it watches.
+    ///
+    /// # Errors
+    /// It may not any more.
+    pub fn may_watch_approvals(&self, peer: &VerifiedPeer) -> Result<(), EngineError> {
+        self.authorize(peer, PolicyAction::ApprovalList, PolicyResource::Daemon, None)
+    }
+
     /// Answers a question. The call that waits goes on at once, whichever door it waits at.
     ///
     /// # Errors
@@ -88,6 +96,10 @@ impl Engine {
         }
         if asked.state != ApprovalState::Pending {
             return Err(JournalError::AlreadyResolved { state: asked.state }.into());
+        }
+        if self.access().feature(Feature::ApprovalReasons) && answer.reason.as_deref().is_none_or(str::is_empty) {
+            let hint = "say why with `--reason TEXT`";
+            return Err(EngineError::invalid("reason_required", "an answer needs a reason here", hint));
         }
         let now = self.clock().now();
         if now >= asked.expires_at {

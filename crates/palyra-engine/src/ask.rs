@@ -7,7 +7,8 @@ use crate::tool_flow::{Proposal, alleged};
 use palyra_journal::{Against, Head, Verdict};
 use palyra_policy::{PolicyAction, PolicyResource};
 use palyra_protocol::{
-    CallId, CallRecord, ChainedEvent, Checkpoint, Digest, JournalId, PublicKey, ToolDecision, ToolDefinition,
+    CallId, CallRecord, ChainedEvent, Checkpoint, DecisionKind, Digest, JournalId, PublicKey, ToolDecision,
+    ToolDefinition,
 };
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -66,6 +67,12 @@ impl Engine {
         })
     }
 
+    /// The journal's name: in every checkpoint, and no secret.
+    #[must_use]
+    pub fn journal_origin(&self) -> &JournalId {
+        self.journal().origin()
+    }
+
     /// The tools, and whether each is allow-listed.
     ///
     /// # Errors
@@ -100,7 +107,14 @@ impl Engine {
             .resolver()
             .resolve(CallId::mint(), &alleged(peer, proposal))
             .map_err(|refusal| EngineError::new(ErrorKind::Invalid, refusal.problem))?;
-        let decision = self.decide_in_full(&resolved.call);
+        let mut decision = self.decide_in_full(&resolved.call);
+        // What stops the call before policy is asked is the truth about it, whatever policy would say.
+        if let Err(barred) = self.room_for_call(peer, resolved.call.tool().as_str()) {
+            decision.decision = DecisionKind::Deny;
+            decision.rules.clear();
+            decision.summary = barred.problem.message.clone();
+            decision.explanation = serde_json::json!({ "decided_by": barred.problem.code, "problem": barred.problem });
+        }
         Ok((resolved.call.record(), decision))
     }
 

@@ -1,7 +1,7 @@
 //! Decide: Cedar is asked as things stand, and as they would stand with a human's approval.
 
 use crate::engine::Engine;
-use palyra_policy::{PolicyAction, PolicyExplanation, PolicyRequest, PolicyRequestContext, PolicyResource, Verdict};
+use palyra_policy::{PolicyAction, PolicyExplanation, PolicyRequest, PolicyRequestContext, PolicyResource};
 use palyra_protocol::{DecisionId, DecisionKind, Problem, ToolCall, ToolDecision};
 
 impl Engine {
@@ -17,18 +17,16 @@ impl Engine {
 
     fn ask_policy(&self, call: &ToolCall, detail: Detail) -> ToolDecision {
         let (request, context) = self.policy_question(call);
-        let (decision, explanation) = match self.policy().decide(&request, &context) {
-            Verdict::Allow(explanation) => (DecisionKind::Allow, explanation),
-            Verdict::NeedsApproval { now, .. } => (DecisionKind::NeedsApproval, now),
-            Verdict::Deny(explanation) => (DecisionKind::Deny, explanation),
-        };
+        let policy = self.policy();
+        let verdict = policy.decide(&request, &context);
+        let (decision, explanation) = (verdict.kind(), verdict.explanation());
         ToolDecision {
             decision_id: DecisionId::mint(),
             decision,
-            policy_hash: self.policy_hash(),
+            policy_hash: policy.policy_hash(),
             rules: explanation.rule_ids(),
             summary: explanation.summary(),
-            explanation: document(&explanation, decision, detail),
+            explanation: document(explanation, decision, detail),
         }
     }
 

@@ -1,5 +1,6 @@
 //! The engine: the parts that the path runs on, put together once.
 
+use crate::access::AccessControl;
 use crate::catalog::ToolCatalog;
 use crate::config::ToolCallConfig;
 use crate::live::LiveCalls;
@@ -11,7 +12,7 @@ use palyra_protocol::{
     ApprovalId, ApprovalRecord, CallState, Clock, DaemonKey, Digest, JournalEvent, PublicKey, ToolMetadata, ToolName,
 };
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::sync::{broadcast, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -22,8 +23,10 @@ const APPROVAL_BACKLOG: usize = 1024;
 /// What the engine is made of.
 #[derive(Debug)]
 pub struct EngineParts {
-    /// The policies.
+    /// The policies, loaded with what [`AccessControl::registered`] says.
     pub policy: PolicyEngine,
+    /// Who may come in, as what.
+    pub access: AccessControl,
     /// The journal.
     pub journal: JournalStore,
     /// The workspace.
@@ -44,8 +47,8 @@ pub struct Engine {
 
 #[derive(Debug)]
 struct Inner {
-    policy: PolicyEngine,
-    policy_hash: Digest,
+    policy: RwLock<PolicyEngine>,
+    access: AccessControl,
     journal: JournalStore,
     workspace: Arc<Workspace>,
     config: ToolCallConfig,
@@ -81,18 +84,17 @@ impl Engine {
     /// # Errors
     /// A definition is broken, or the configuration names what does not exist.
     pub fn new(parts: EngineParts) -> Result<Self, StartError> {
-        let EngineParts { policy, journal, workspace, config, key, clock } = parts;
+        let EngineParts { policy, access, journal, workspace, config, key, clock } = parts;
         let catalog = ToolCatalog::builtin()?;
         let metadata: HashMap<_, _> = catalog.iter().map(|tool| (tool.name.clone(), tool.metadata())).collect();
         if let Some(name) = config.allowed_tools.iter().find(|name| !metadata.contains_key(name)) {
             let known = catalog.iter().map(|tool| tool.name.as_str()).collect::<Vec<_>>().join(", ");
             return Err(StartError::UnknownTool { name: name.clone(), known });
         }
-        let policy_hash = policy.policy_hash();
         Ok(Self {
             inner: Arc::new(Inner {
-                policy,
-                policy_hash,
+                policy: RwLock::new(policy),
+                access,
                 journal,
                 workspace: Arc::new(workspace),
                 config,
@@ -143,6 +145,7 @@ impl Engine {
                 while news.recv().await.is_ok_and(|update| !update.state.is_terminal()) {}
             }
         }
+        self.settle_access().await;
         if let Err(error) = self.journal().note(&JournalEvent::DaemonStopped {}).await {
             tracing::error!(error = &error as &dyn std::error::Error, "the end could not be recorded");
         }
@@ -172,11 +175,23 @@ impl Engine {
     /// The policy set in force.
     #[must_use]
     pub fn policy_hash(&self) -> Digest {
-        self.inner.policy_hash
+        self.policy().policy_hash()
     }
 
-    pub(crate) fn policy(&self) -> &PolicyEngine {
-        &self.inner.policy
+    /// The rules in force. Whoever asks more than one question of the same rules keeps what this returns.
+    pub(crate) fn policy(&self) -> PolicyEngine {
+        self.inner.policy.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Puts other rules in force, for every question from now on.
+    pub(crate) fn install_policy(&self, policy: PolicyEngine) {
+        *self.inner.policy.write().unwrap_or_else(PoisonError::into_inner) = policy;
+    }
+
+    /// Who may come in, as what.
+    #[must_use]
+    pub fn access(&self) -> &AccessControl {
+        &self.inner.access
     }
 
     pub(crate) fn journal(&self) -> &JournalStore {

@@ -10,8 +10,12 @@ pub enum ErrorKind {
     Invalid,
     /// The thing does not exist.
     NotFound,
+    /// Nobody knows who the caller is.
+    Unauthenticated,
     /// The caller may not.
     Forbidden,
+    /// Too many requests.
+    Exhausted,
     /// Too late, or twice.
     Conflict,
     /// The host cannot now.
@@ -28,6 +32,8 @@ pub struct EngineError {
     pub kind: ErrorKind,
     /// Code, message, hint: what the caller is told.
     pub problem: Problem,
+    /// When it is worth trying again, where that is known.
+    pub retry_after: Option<std::time::Duration>,
     /// The chain, for the log.
     #[source]
     source: Option<Box<JournalError>>,
@@ -37,7 +43,14 @@ impl EngineError {
     /// A refusal.
     #[must_use]
     pub fn new(kind: ErrorKind, problem: Problem) -> Self {
-        Self { kind, problem, source: None }
+        Self { kind, problem, retry_after: None, source: None }
+    }
+
+    /// The same, with the time after which it is worth trying again.
+    #[must_use]
+    pub fn retry_after(mut self, wait: std::time::Duration) -> Self {
+        self.retry_after = Some(wait);
+        self
     }
 
     /// The request makes no sense.
@@ -67,6 +80,6 @@ impl From<JournalError> for EngineError {
         };
         let problem =
             Problem { code: error.code().to_owned(), message: error.to_string(), hint: hint.map(str::to_owned) };
-        Self { kind, problem, source: Some(Box::new(error)) }
+        Self { kind, problem, retry_after: None, source: Some(Box::new(error)) }
     }
 }

@@ -26,7 +26,10 @@ mod tool_flow;
 mod work;
 pub mod workspace;
 
-pub use access::VerifiedPeer;
+pub use access::{
+    AccessControl, AccessError, Feature, NewToken, REGISTRY_FILE, VerifiedPeer, accept as accept_registry,
+    peek as peek_registry, reset as reset_registry, rights,
+};
 pub use approvals::Answer;
 pub use ask::{EngineStatus, VerifyNews};
 pub use catalog::ToolCatalog;

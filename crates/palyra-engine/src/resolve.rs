@@ -5,6 +5,7 @@
 
 use crate::catalog::ToolCatalog;
 use crate::config::ToolCallConfig;
+use crate::error::EngineError;
 use crate::work::Work;
 use crate::workspace::{FileError, PatchPlan, ResolvedPath, Workspace};
 use palyra_protocol::call::ToolCallParts;
@@ -20,6 +21,13 @@ use std::collections::HashMap;
 pub(crate) struct Refusal {
     pub(crate) state: CallState,
     pub(crate) problem: Problem,
+}
+
+impl Refusal {
+    /// The caller may not make such calls at all.
+    pub(crate) fn barred(error: EngineError) -> Self {
+        Self { state: CallState::Denied, problem: error.problem }
+    }
 }
 
 impl From<Problem> for Refusal {

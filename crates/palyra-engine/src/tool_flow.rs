@@ -58,6 +58,7 @@ impl Engine {
     /// Proposes a call. It goes its way whether or not anybody keeps listening.
     #[must_use]
     pub fn propose(&self, peer: &VerifiedPeer, proposal: Proposal) -> CallInProgress {
+        let barred = self.room_for_call(peer, &proposal.tool).err();
         let proposal = alleged(peer, proposal);
         let call_id = CallId::mint();
         let live = self.live().enter(&call_id, &proposal.tool, &proposal.origin, CallState::Proposed);
@@ -67,7 +68,10 @@ impl Engine {
         let engine = self.clone();
         let id = call_id.clone();
         tokio::spawn(async move {
-            let result = engine.run_tool_call(&id, &proposal, &live).await;
+            let result = match barred {
+                Some(barred) => engine.record_refusal(&id, &proposal, Refusal::barred(barred)).await.map(Ending::own),
+                None => engine.run_tool_call(&id, &proposal, &live).await,
+            };
             let result = engine.conclude(&id, &live, result).await;
             // Whoever proposed may have gone; the journal keeps the outcome.
             drop(ended.send(result));

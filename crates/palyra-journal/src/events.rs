@@ -51,6 +51,21 @@ impl JournalStore {
         })
         .await
     }
+
+    /// The newest change of the access registry.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub async fn last_access_change(&self) -> Result<Option<JournalEvent>, JournalError> {
+        self.read(|c| {
+            let body: Option<String> = c
+                .prepare_cached("SELECT body FROM events WHERE kind = 'access.changed' ORDER BY seq DESC LIMIT 1")?
+                .query_row([], |r| r.get(0))
+                .optional()?;
+            Ok(body.map(|body| serde_json::from_str(&body)).transpose()?)
+        })
+        .await
+    }
 }
 
 fn event(row: &Row<'_>) -> Result<ChainedEvent, rusqlite::Error> {

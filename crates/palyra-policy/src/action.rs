@@ -67,13 +67,45 @@ actions! {
     CallCancel = "call.cancel",
     /// Propose in an agent's name.
     ActAs = "act_as",
+    /// Have a rule count as a person's approval. Nobody does this; it is asked about a call that needs a person.
+    ApprovalWaive = "approval.waive",
+    /// Read the rules anew.
+    PolicyReload = "policy.reload",
+    /// Ask what other rules would have decided.
+    PolicySimulate = "policy.simulate",
+    /// See who one is, and what that allows.
+    AccessRead = "access.read",
+    /// Issue a token.
+    TokenCreate = "token.create",
+    /// See the tokens.
+    TokenList = "token.list",
+    /// Replace a token's secret.
+    TokenRotate = "token.rotate",
+    /// Withdraw a token.
+    TokenRevoke = "token.revoke",
+    /// See who has which role.
+    MemberList = "member.list",
+    /// Give and take roles.
+    MemberManage = "member.manage",
+    /// Register and remove agents.
+    AgentManage = "agent.manage",
+    /// See the feature flags.
+    FeatureList = "feature.list",
+    /// Set a feature flag.
+    FeatureSet = "feature.set",
+    /// See the paired devices.
+    DeviceList = "device.list",
+    /// Pair a device.
+    DevicePair = "device.pair",
+    /// Withdraw a device's identity.
+    DeviceRevoke = "device.revoke",
 }
 
 impl PolicyAction {
     /// Whether its circumstances include a tool call's arguments (`ToolUse` in the schema, otherwise `Door`).
     #[must_use]
     pub fn concerns_tool_use(self) -> bool {
-        matches!(self, Self::ToolExecute | Self::SkillExecute | Self::ApprovalDecide)
+        matches!(self, Self::ToolExecute | Self::SkillExecute | Self::ApprovalDecide | Self::ApprovalWaive)
     }
 }
 

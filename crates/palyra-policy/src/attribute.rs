@@ -26,6 +26,7 @@ attributes! {
     // Known for every request: `Door`.
     Channel = "channel",
     Device = "device",
+    Workspace = "workspace",
     Session = "session",
     Run = "run",
     ProposedBy = "proposed_by",
@@ -33,6 +34,7 @@ attributes! {
     AllowSensitiveTools = "allow_sensitive_tools",
     // Known for a tool's use as well: `ToolUse`.
     Tool = "tool",
+    ApprovalCount = "approval_count",
     Skill = "skill",
     Publisher = "publisher",
     IsAllowlistedTool = "is_allowlisted_tool",

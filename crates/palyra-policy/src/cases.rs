@@ -3,38 +3,25 @@
 //! A case file says who belongs to what, and then for each case the question, the expected answer (`allow`, `ask` or
 //! `deny`) and the rules that must have decided. Tests run them; so can whoever is about to change a rule.
 
-use crate::engine::{PolicyEngine, Verdict};
-use crate::membership::{Membership, MembershipError};
+use crate::engine::PolicyEngine;
+use crate::membership::{Lists, Membership, MembershipError};
 use crate::request::{PolicyRequest, PolicyRequestContext};
+use crate::verdict::Verdict;
 use crate::{PolicyAction, PolicyResource};
 use palyra_protocol::Principal;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fmt;
+use toml::Spanned;
 
 /// A file of cases.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CaseFile {
-    #[serde(default)]
-    membership: RawMembership,
+    membership: Option<Lists>,
     /// The cases, in order.
     #[serde(default, rename = "case")]
     pub cases: Vec<Case>,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RawMembership {
-    #[serde(default)]
-    tool_callers: Vec<String>,
-    #[serde(default)]
-    tool_channels: Vec<String>,
-    #[serde(default)]
-    owners: Vec<String>,
-    /// Further groups of principals.
-    #[serde(default)]
-    groups: BTreeMap<String, Vec<String>>,
 }
 
 /// The three answers to a call.
@@ -62,7 +49,7 @@ impl fmt::Display for Expectation {
 impl From<&Verdict> for Expectation {
     fn from(verdict: &Verdict) -> Self {
         match verdict {
-            Verdict::Allow(_) => Self::Allow,
+            Verdict::Allow(_) | Verdict::Waived { .. } => Self::Allow,
             Verdict::NeedsApproval { .. } => Self::Ask,
             Verdict::Deny(_) => Self::Deny,
         }
@@ -74,7 +61,7 @@ impl From<&Verdict> for Expectation {
 #[serde(deny_unknown_fields)]
 pub struct Case {
     /// What it shows.
-    pub name: String,
+    pub name: Spanned<String>,
     /// In whose name.
     pub principal: Principal,
     /// The verb.
@@ -86,8 +73,9 @@ pub struct Case {
     /// The answer.
     pub expect: Expectation,
     /// The rules that must have decided: how things stand, or for a denial what stands in the way even of an approval.
-    /// None means the default denial.
-    pub rules: Vec<String>,
+    /// An empty list means the default denial; without a list, any rules may have decided.
+    #[serde(default)]
+    pub rules: Option<Vec<String>>,
 }
 
 /// Why a case file cannot be used.
@@ -106,10 +94,13 @@ pub enum CaseError {
 pub struct CaseFailure {
     /// The case.
     pub name: String,
+    /// Where its name stands in the file.
+    #[serde(skip)]
+    pub offset: usize,
     /// What was expected.
     pub expected: Expectation,
     /// By which rules.
-    pub expected_rules: Vec<String>,
+    pub expected_rules: Option<Vec<String>>,
     /// What came.
     pub got: Expectation,
     /// By which rules.
@@ -120,11 +111,15 @@ pub struct CaseFailure {
 
 impl fmt::Display for CaseFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}: expected {} by {:?}, got {} by {:?}\n{}",
-            self.name, self.expected, self.expected_rules, self.got, self.got_rules, self.explanation
-        )
+        let by = |rules: &[String]| match rules {
+            [] => "no rule".to_owned(),
+            rules => rules.join(", "),
+        };
+        write!(f, "`{}` expects {}", self.name, self.expected)?;
+        if let Some(rules) = &self.expected_rules {
+            write!(f, " by {}", by(rules))?;
+        }
+        write!(f, ", but the answer is {} by {}: {}", self.got, by(&self.got_rules), self.explanation)
     }
 }
 
@@ -137,24 +132,36 @@ impl CaseFile {
         Ok(toml::from_str(text)?)
     }
 
-    /// Who belongs to what in these cases.
+    /// Who belongs to what in these cases: what the file says, else as given.
     ///
     /// # Errors
     /// A pattern is malformed.
-    pub fn membership(&self) -> Result<Membership, CaseError> {
-        let raw = &self.membership;
-        let mut membership = Membership::from_lists(&raw.tool_callers, &raw.tool_channels, &raw.owners)?;
-        for (group, patterns) in &raw.groups {
-            membership = membership.with_principals(group, patterns)?;
-        }
-        Ok(membership)
+    pub fn membership(&self, base: &Membership) -> Result<Option<Membership>, CaseError> {
+        Ok(self.membership.as_ref().map(|lists| base.overridden(lists)).transpose()?)
     }
 
     /// Runs every case against an engine that was loaded with this file's membership.
     #[must_use]
-    pub fn run(&self, engine: &PolicyEngine) -> Vec<CaseFailure> {
-        self.cases.iter().filter_map(|case| case.run(engine)).collect()
+    pub fn run(&self, engine: &PolicyEngine) -> CaseResults {
+        let mut results = CaseResults { run: self.cases.len(), ..CaseResults::default() };
+        for case in &self.cases {
+            let (failure, rules) = case.run(engine);
+            results.deciding.extend(rules);
+            results.failures.extend(failure);
+        }
+        results
     }
+}
+
+/// What running cases came to.
+#[derive(Debug, Default)]
+pub struct CaseResults {
+    /// How many ran.
+    pub run: usize,
+    /// Those that came out otherwise.
+    pub failures: Vec<CaseFailure>,
+    /// Every rule that decided one of them.
+    pub deciding: BTreeSet<String>,
 }
 
 impl Case {
@@ -164,19 +171,23 @@ impl Case {
         PolicyRequest { principal: self.principal.clone(), action: self.action, resource: self.resource.clone() }
     }
 
-    fn run(&self, engine: &PolicyEngine) -> Option<CaseFailure> {
+    fn run(&self, engine: &PolicyEngine) -> (Option<CaseFailure>, Vec<String>) {
         let verdict = engine.decide(&self.request(), &self.context);
-        let (got, got_rules) = (Expectation::from(&verdict), verdict.explanation().rule_ids());
+        let (got, got_rules) = (Expectation::from(&verdict), verdict.rule_ids());
         let mut expected_rules = self.rules.clone();
-        expected_rules.sort();
-        let differs = got != self.expect || got_rules != expected_rules;
-        differs.then(|| CaseFailure {
-            name: self.name.clone(),
+        if let Some(rules) = &mut expected_rules {
+            rules.sort();
+        }
+        let differs = got != self.expect || expected_rules.as_ref().is_some_and(|rules| *rules != got_rules);
+        let failure = differs.then(|| CaseFailure {
+            name: self.name.get_ref().clone(),
+            offset: self.name.span().start,
             expected: self.expect,
             expected_rules,
             got,
-            got_rules,
-            explanation: verdict.explanation().to_string(),
-        })
+            got_rules: got_rules.clone(),
+            explanation: verdict.summary(),
+        });
+        (failure, got_rules)
     }
 }

@@ -18,8 +18,8 @@ use palyra_protocol::facets::quote_words;
 pub(crate) enum Approval {
     /// As the context says.
     AsItStands,
-    /// As it would be with one.
-    Given,
+    /// As it would be if so many people approved.
+    GivenBy(u32),
 }
 
 /// What a context is built from.
@@ -55,13 +55,18 @@ impl Circumstances<'_> {
         Ok(match attribute {
             Attribute::Channel => Some(Value::new_entity_uid(self.channel.clone())),
             Attribute::Device => context.device_id.as_ref().map(|id| self.entity(EntityKind::Device, id.as_str())),
+            Attribute::Workspace => context.workspace.as_ref().map(|root| self.entity(EntityKind::Workspace, root)),
             Attribute::Session => context.session_id.as_ref().map(|id| text(id.as_str())),
             Attribute::Run => context.run_id.as_ref().map(|id| text(id.as_str())),
             Attribute::ProposedBy => self.proposed_by(),
             Attribute::IsSensitiveAction => Some(Value::new_bool(self.is_sensitive())),
             Attribute::AllowSensitiveTools => {
-                Some(Value::new_bool(context.allow_sensitive_tools || self.approval == Approval::Given))
+                Some(Value::new_bool(context.allow_sensitive_tools || self.approval != Approval::AsItStands))
             }
+            Attribute::ApprovalCount => Some(Value::new_long(i64::from(match self.approval {
+                Approval::AsItStands => context.approval_count,
+                Approval::GivenBy(people) => people.max(context.approval_count),
+            }))),
             Attribute::Tool => self.tool().map(|name| self.entity(EntityKind::Tool, name)),
             Attribute::Skill => context.skill_id.as_ref().map(|id| self.entity(EntityKind::Skill, id)),
             Attribute::Publisher => context.publisher.as_deref().map(text),
@@ -104,7 +109,11 @@ impl Circumstances<'_> {
     }
 
     /// Running something that can do harm is sensitive even if whoever asks forgot to say so.
+    /// Letting a rule stand in for a person is no act of its own, so nobody has to approve it first.
     fn is_sensitive(&self) -> bool {
+        if self.request.action == PolicyAction::ApprovalWaive {
+            return false;
+        }
         let runs = matches!(self.request.action, PolicyAction::ToolExecute | PolicyAction::SkillExecute);
         self.context.is_sensitive_action || runs && self.context.capabilities.iter().any(|c| c.is_sensitive())
     }

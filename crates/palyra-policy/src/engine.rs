@@ -4,17 +4,19 @@
 //! parsed, checked, taken apart and sorted by action; scenes are remembered. A decision builds the few context values that its
 //! rules look at and runs Cedar's own authorizer once.
 
+use crate::action::PolicyAction;
+use crate::attribute::Attribute;
 use crate::circumstances::{Approval, Circumstances, known_for};
 use crate::error::PolicyError;
-use crate::explain::{Detail, ExplanationRecord, Grounds, PolicyExplanation};
+use crate::explain::{Grounds, PolicyExplanation};
 use crate::load;
 use crate::membership::Membership;
 use crate::request::{PolicyRequest, PolicyRequestContext};
-use crate::rule::Rule;
+use crate::rule::{Effect, Rule};
 use crate::scene::{Scene, Scenes, Stage};
-use crate::source::{PolicySource, SCHEMA_SRC};
+use crate::source::{DEFAULT_NAME, PolicySource, SCHEMA_SRC};
 use cedar_policy::{Authorizer, Decision, Entities, PolicyId, PolicySet, Request, Response, Schema};
-use palyra_protocol::{DecisionKind, Digest, DigestBuilder};
+use palyra_protocol::{Digest, DigestBuilder};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -38,69 +40,9 @@ pub struct Evaluation {
     pub explanation: PolicyExplanation,
 }
 
-/// The answer to both questions: as things stand, and with a person's approval.
-#[derive(Debug, Clone)]
-pub enum Verdict {
-    /// Allowed as things stand.
-    Allow(PolicyExplanation),
-    /// Allowed only with a person's approval.
-    NeedsApproval {
-        /// Why it is not allowed as things stand.
-        now: PolicyExplanation,
-        /// Why it would be allowed with an approval.
-        approved: PolicyExplanation,
-    },
-    /// Not allowed, whatever a person says.
-    Deny(PolicyExplanation),
-}
-
-/// A finished verdict, in the form that the journal keeps and callers see. Its shape is stable.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct VerdictRecord {
-    /// The answer.
-    pub decision: DecisionKind,
-    /// Why, as things stand.
-    pub explanation: ExplanationRecord,
-    /// Why it would be allowed with an approval, where that is the question.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub with_approval: Option<ExplanationRecord>,
-}
-
-impl Verdict {
-    /// The answer.
-    #[must_use]
-    pub fn kind(&self) -> DecisionKind {
-        match self {
-            Self::Allow(_) => DecisionKind::Allow,
-            Self::NeedsApproval { .. } => DecisionKind::NeedsApproval,
-            Self::Deny(_) => DecisionKind::Deny,
-        }
-    }
-
-    /// The finished form.
-    #[must_use]
-    pub fn record(&self, detail: Detail) -> VerdictRecord {
-        let with_approval = match self {
-            Self::NeedsApproval { approved, .. } => Some(approved.record(detail)),
-            Self::Allow(_) | Self::Deny(_) => None,
-        };
-        VerdictRecord { decision: self.kind(), explanation: self.explanation().record(detail), with_approval }
-    }
-
-    /// The explanation of how things stand.
-    #[must_use]
-    pub fn explanation(&self) -> &PolicyExplanation {
-        match self {
-            Self::Allow(explanation) | Self::Deny(explanation) | Self::NeedsApproval { now: explanation, .. } => {
-                explanation
-            }
-        }
-    }
-}
-
 /// A parsed, validated set of rules with everything needed to ask it.
 #[derive(Debug, Clone)]
-pub struct PolicyEngine(Arc<Inner>);
+pub struct PolicyEngine(pub(crate) Arc<Inner>);
 
 /// What explanations keep a share of.
 #[derive(Debug)]
@@ -129,7 +71,12 @@ impl PolicyEngine {
     /// Any source has any flaw: all are reported, and nothing is loaded.
     pub fn load(sources: &[PolicySource], membership: &Membership) -> Result<Self, PolicyError> {
         let (schema, _) = Schema::from_cedarschema_str(SCHEMA_SRC).map_err(|e| PolicyError::Bug(e.to_string()))?;
+        membership.check()?;
         let rules = load::load(sources, membership, &schema)?;
+        Self::assemble(rules, membership, schema)
+    }
+
+    fn assemble(rules: Vec<Arc<Rule>>, membership: &Membership, schema: Schema) -> Result<Self, PolicyError> {
         let all = PolicySet::from_policies(rules.iter().map(|rule| rule.policy.clone()))
             .map_err(|e| PolicyError::Bug(e.to_string()))?;
         Ok(Self(Arc::new(Inner {
@@ -154,6 +101,11 @@ impl PolicyEngine {
         self.0.stage.rules.iter().map(AsRef::as_ref)
     }
 
+    /// The operator's rules.
+    pub fn operator_rules(&self) -> impl Iterator<Item = &Rule> {
+        self.rules().filter(|rule| rule.position().source != DEFAULT_NAME)
+    }
+
     /// The rule with an id.
     #[must_use]
     pub fn rule(&self, id: &str) -> Option<&Rule> {
@@ -166,31 +118,33 @@ impl PolicyEngine {
         &self.0.stage.membership
     }
 
+    /// The same rules for other members: nothing is read or parsed again.
+    ///
+    /// # Errors
+    /// A rule speaks of a group that these members lack.
+    pub fn with_membership(&self, membership: &Membership) -> Result<Self, PolicyError> {
+        membership.check()?;
+        let rules = self.0.stage.rules.clone();
+        let lacking =
+            rules.iter().find_map(|rule| load::unknown_group(&rule.policy, membership).map(|uid| (rule, uid)));
+        if let Some((rule, uid)) = lacking {
+            return Err(PolicyError::Flawed(vec![load::unknown_group_flaw(rule, &uid)]));
+        }
+        Self::assemble(rules, membership, self.0.schema.clone())
+    }
+
     /// Decides as things stand.
     #[must_use]
     pub fn evaluate_with_context(&self, request: &PolicyRequest, context: &PolicyRequestContext) -> Evaluation {
         self.evaluate(request, context, Approval::AsItStands)
     }
 
-    /// Decides as things stand and, if that is no, as they would stand with a person's approval.
-    #[must_use]
-    pub fn decide(&self, request: &PolicyRequest, context: &PolicyRequestContext) -> Verdict {
-        let now = self.evaluate(request, context, Approval::AsItStands);
-        if now.decision == PolicyDecision::Allow {
-            return Verdict::Allow(now.explanation);
-        }
-        if context.allow_sensitive_tools {
-            return Verdict::Deny(now.explanation);
-        }
-        let approved = self.evaluate(request, context, Approval::Given);
-        match approved.decision {
-            PolicyDecision::Allow => Verdict::NeedsApproval { now: now.explanation, approved: approved.explanation },
-            // What stands in the way even then is the reason worth telling: asking a person would not help.
-            PolicyDecision::DenyByDefault => Verdict::Deny(approved.explanation),
-        }
-    }
-
-    fn evaluate(&self, request: &PolicyRequest, context: &PolicyRequestContext, approval: Approval) -> Evaluation {
+    pub(crate) fn evaluate(
+        &self,
+        request: &PolicyRequest,
+        context: &PolicyRequestContext,
+        approval: Approval,
+    ) -> Evaluation {
         match self.ask(request, context, approval) {
             Ok(evaluation) => evaluation,
             // INVARIANT (errors_deny): whatever goes wrong on the way to Cedar is a denial that says so.
@@ -225,6 +179,29 @@ impl PolicyEngine {
         let decision = if allowed { PolicyDecision::Allow } else { PolicyDecision::DenyByDefault };
         let grounds = Grounds { inner: Arc::clone(&self.0), scene, request: asked };
         Ok(Evaluation { decision, explanation: PolicyExplanation::new(decision, rules, errors, grounds) })
+    }
+
+    /// Whether Cedar says yes, and nothing more. What cannot be evaluated is no.
+    pub(crate) fn allows(&self, request: &PolicyRequest, context: &PolicyRequestContext, approval: Approval) -> bool {
+        let inner = &*self.0;
+        let Ok(scene) = inner.scenes.scene(&inner.stage, request, context) else { return false };
+        let circumstances =
+            Circumstances { names: &inner.stage.names, request, context, channel: &scene.channel, approval };
+        let asked = circumstances.build(scene.slice.attributes).and_then(|context| inner.request(&scene, context));
+        let Ok(asked) = asked else { return false };
+        let response = inner.authorizer.is_authorized(&asked, &scene.slice.policies, &scene.entities);
+        response.decision() == Decision::Allow && response.diagnostics().errors().next().is_none()
+    }
+
+    /// This set with further rules: what tools need that try a rule before anybody adds it.
+    ///
+    /// # Errors
+    /// The rules have flaws, or an id is taken.
+    pub fn with_rules(&self, source: PolicySource) -> Result<Self, PolicyError> {
+        let added = Self::load(&[PolicySource::defaults(), source], self.membership())?;
+        let mut rules = self.0.stage.rules.clone();
+        rules.extend(added.0.stage.rules.iter().filter(|rule| rule.position().source != DEFAULT_NAME).cloned());
+        Self::assemble(rules, self.membership(), self.0.schema.clone())
     }
 
     /// What a benchmark needs to ask Cedar the same question without us.
@@ -287,6 +264,18 @@ impl Inner {
         }
         rules.sort_by(|a, b| a.id().cmp(b.id()));
         Ok(rules)
+    }
+}
+
+impl Inner {
+    /// Whether any rule lets another rule stand in for a person.
+    pub(crate) fn waives(&self) -> bool {
+        self.stage.rules_for(PolicyAction::ApprovalWaive).any(|rule| rule.effect() == Effect::Permit)
+    }
+
+    /// Whether any rule counts the people who approved an action.
+    pub(crate) fn counts_people(&self, action: PolicyAction) -> bool {
+        self.stage.rules_for(action).any(|rule| rule.attributes.contains(Attribute::ApprovalCount))
     }
 }
 

@@ -3,6 +3,7 @@
 //! A set is refused as a whole: half of somebody's rules is not what they meant. All flaws are reported at once, each
 //! with its kind, its place and the line it stands on.
 
+use crate::membership::MembershipError;
 use crate::source::Position;
 use serde::Serialize;
 use std::fmt;
@@ -13,6 +14,9 @@ pub enum PolicyError {
     /// The operator's fault: the rules are not acceptable.
     #[error("{}", summary(.0))]
     Flawed(Vec<Flaw>),
+    /// The operator's fault: the groups are not acceptable.
+    #[error("the groups cannot be used: {0}")]
+    Membership(#[from] MembershipError),
     /// Ours: something shipped with Palyra is broken.
     #[error("palyra's own policy is broken, which is a bug: {0}")]
     Bug(String),
@@ -24,7 +28,7 @@ impl PolicyError {
     pub fn flaws(&self) -> &[Flaw] {
         match self {
             Self::Flawed(flaws) => flaws,
-            Self::Bug(_) => &[],
+            Self::Membership(_) | Self::Bug(_) => &[],
         }
     }
 }
@@ -68,8 +72,18 @@ pub enum FlawKind {
     UnknownGroup,
     /// It is nested too deeply to be read safely.
     TooComplex,
-    /// The source is too large.
+    /// The source is too large, or there are too many.
     TooLarge,
+    /// A file cannot be read, or is not text.
+    Unreadable,
+    /// A file that nothing reads: it would seem to hold rules, and does not.
+    Misplaced,
+    /// Groups that cannot be.
+    Groups,
+    /// A case that is none.
+    BadCase,
+    /// A case that comes out otherwise than it says.
+    CaseFailed,
 }
 
 /// One thing that is wrong with one rule.

@@ -6,7 +6,8 @@
 //! would change the answer.
 //!
 //! [`PolicyEngine::decide`] asks twice, as things stand and as they would stand with a person's approval. Allowed now:
-//! allow. Allowed only then: a person must be asked. Neither: deny. There is no second place that knows what needs a person.
+//! allow. Allowed only then: a person must be asked, unless a rule permits `approval.waive`. Neither: deny. There is no second
+//! place that knows what needs a person.
 //!
 //! # What this room must never do
 //! - Know transports, storage or sandboxes.
@@ -19,6 +20,8 @@ pub mod cases;
 mod change;
 mod circumstances;
 mod condition;
+mod diff;
+mod directory;
 mod engine;
 mod error;
 mod explain;
@@ -28,19 +31,31 @@ mod load;
 mod membership;
 mod names;
 mod place;
+mod registered;
+mod replay;
 mod request;
 mod resource;
 mod rule;
 mod scene;
+mod set;
 mod source;
+mod suggest;
+mod verdict;
 
-pub use action::PolicyAction;
+pub use action::{PolicyAction, UnknownAction};
 pub use change::{Change, ConditionState, Needs};
-pub use engine::{Evaluation, PolicyDecision, PolicyEngine, RawParts, Verdict, VerdictRecord};
+pub use diff::{ChangedRule, PolicyDiff, RuleText};
+pub use directory::{MAX_FILES, MAX_SET_BYTES, PolicyFile, PolicyFiles};
+pub use engine::{Evaluation, PolicyDecision, PolicyEngine, RawParts};
 pub use error::{Flaw, FlawKind, PolicyError};
 pub use explain::{Detail, ExplanationRecord, Fact, PolicyExplanation, RuleRecord};
 pub use membership::{Membership, MembershipError};
-pub use request::{PolicyRequest, PolicyRequestContext};
+pub use registered::Registered;
+pub use replay::{Example, PastDecision, Replay, ReplayReport, Shift};
+pub use request::{PolicyRequest, PolicyRequestContext, PolicyRole, SkillTrust};
 pub use resource::{PolicyResource, ResourceError};
 pub use rule::{Effect, Rule};
+pub use set::{CheckedSet, Note, PolicyLoader, RefusedSet};
 pub use source::{DEFAULT_POLICY_SRC, PolicySource, Position, SCHEMA_SRC};
+pub use suggest::{PastAnswer, Suggestion, suggest};
+pub use verdict::{MAX_APPROVERS, Verdict, VerdictRecord};

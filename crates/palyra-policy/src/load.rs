@@ -9,7 +9,7 @@ use crate::membership::Membership;
 use crate::rule::{Labels, Rule};
 use crate::source::{Author, Indexed, MAX_SOURCE_BYTES, PolicySource};
 use cedar_policy::ffi::DetailedError;
-use cedar_policy::{Policy, PolicyId, PolicySet, Schema, ValidationMode, Validator};
+use cedar_policy::{EntityUid, Policy, PolicyId, PolicySet, Schema, ValidationMode, Validator};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ impl Draft<'_> {
     }
 
     fn flaw(&self, kind: FlawKind, message: String) -> Flaw {
-        flaw_at(self.place, self.offset, kind, message)
+        self.place.flaw(self.offset, kind, message)
     }
 }
 
@@ -93,10 +93,6 @@ fn refuse_if_any<T>(mut flaws: Vec<Flaw>, good: T) -> Result<T, PolicyError> {
     Err(PolicyError::Flawed(flaws))
 }
 
-fn flaw_at(place: &Indexed<'_>, offset: usize, kind: FlawKind, message: String) -> Flaw {
-    Flaw { kind, at: place.position(offset), excerpt: place.excerpt(offset), message, help: None }
-}
-
 /// One flaw for each error that Cedar reports, where Cedar says it is.
 fn cedar_flaws(place: &Indexed<'_>, fallback: usize, kind: FlawKind, error: &DetailedError) -> Vec<Flaw> {
     let label = error.source_locations.first();
@@ -105,7 +101,7 @@ fn cedar_flaws(place: &Indexed<'_>, fallback: usize, kind: FlawKind, error: &Det
     if let Some(label) = label.and_then(|label| label.label.as_ref()) {
         message = format!("{message}: {label}");
     }
-    let first = Flaw { help: error.help.clone(), ..flaw_at(place, offset, kind, message) };
+    let first = Flaw { help: error.help.clone(), ..place.flaw(offset, kind, message) };
     let related = error.related.iter().flat_map(|error| cedar_flaws(place, fallback, kind, error));
     std::iter::once(first).chain(related).collect()
 }
@@ -114,9 +110,9 @@ fn parse<'s>(number: usize, place: &'s Indexed<'s>) -> Result<Vec<Draft<'s>>, Ve
     let text = &place.source.text;
     if text.len() > MAX_SOURCE_BYTES {
         let message = format!("the file is larger than {} MiB", MAX_SOURCE_BYTES / 1024 / 1024);
-        return Err(vec![flaw_at(place, 0, FlawKind::TooLarge, message)]);
+        return Err(vec![place.flaw(0, FlawKind::TooLarge, message)]);
     }
-    guard::check(text).map_err(|excess| vec![flaw_at(place, excess.offset, FlawKind::TooComplex, excess.what)])?;
+    guard::check(text).map_err(|excess| vec![place.flaw(excess.offset, FlawKind::TooComplex, excess.what)])?;
     let set: PolicySet =
         text.parse().map_err(|error| cedar_flaws(place, 0, FlawKind::Syntax, &DetailedError::from(&error)))?;
     let mut drafts = Vec::with_capacity(set.num_of_policies());
@@ -136,7 +132,7 @@ fn parse<'s>(number: usize, place: &'s Indexed<'s>) -> Result<Vec<Draft<'s>>, Ve
             let offset =
                 set.template(&given).and_then(|t| text[from..].find(&t.to_cedar())).map_or(from, |at| from + at);
             let message = "templates are not rules; write the principal and the resource out".to_owned();
-            flaws.push(flaw_at(place, offset, FlawKind::Template, message));
+            flaws.push(place.flaw(offset, FlawKind::Template, message));
         }
     }
     if flaws.is_empty() { Ok(drafts) } else { Err(flaws) }
@@ -175,18 +171,34 @@ fn is_id(id: &str) -> bool {
 
 /// A group that nobody can belong to makes a permit useless and a forbid a false comfort.
 fn check_groups(draft: &Draft<'_>, membership: &Membership, flaws: &mut Vec<Flaw>) {
-    for uid in draft.policy.entity_literals() {
-        let name = uid.id().unescaped();
-        let known = match uid.type_name().to_string().as_str() {
-            "Group" => membership.has_group(name),
-            "Role" => membership.has_role(name),
-            _ => true,
-        };
-        if !known {
-            let message = format!("`{uid}` is not in the configuration, so nobody belongs to it");
-            flaws.push(draft.flaw(FlawKind::UnknownGroup, message));
-        }
+    for uid in unknown_groups(&draft.policy, membership) {
+        flaws.push(draft.flaw(FlawKind::UnknownGroup, nobody_in(&uid)));
     }
+}
+
+fn unknown_groups(policy: &Policy, membership: &Membership) -> impl Iterator<Item = EntityUid> {
+    policy.entity_literals().into_iter().filter(|uid| {
+        let name = uid.id().unescaped();
+        match uid.type_name().basename() {
+            "Group" => !membership.has_group(name),
+            "Role" => !membership.has_role(name),
+            _ => false,
+        }
+    })
+}
+
+fn nobody_in(uid: &EntityUid) -> String {
+    format!("`{uid}` is not in the configuration, so nobody belongs to it")
+}
+
+/// The first group a loaded rule speaks of that these members lack.
+pub(crate) fn unknown_group(policy: &Policy, membership: &Membership) -> Option<EntityUid> {
+    unknown_groups(policy, membership).next()
+}
+
+pub(crate) fn unknown_group_flaw(rule: &Rule, uid: &EntityUid) -> Flaw {
+    let excerpt = rule.text().lines().next().unwrap_or_default().to_owned();
+    Flaw { kind: FlawKind::UnknownGroup, at: rule.position().clone(), excerpt, message: nobody_in(uid), help: None }
 }
 
 /// Puts rules in the place of those they replace, and refuses two rules with one id.

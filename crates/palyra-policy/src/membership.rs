@@ -3,8 +3,11 @@
 //! Rules say `principal in Group::"tool_callers"`; the configuration says that `agent:ci-*` are such. Patterns are a kind and a name,
 //! the name exact or with a final `*`. There is no pattern for "any kind": whoever lets programs in must write `agent:`.
 
+use crate::registered::Registered;
+use crate::request::PolicyRole;
 use palyra_protocol::{ChannelId, DigestBuilder, Principal, PrincipalKind};
-use std::collections::BTreeMap;
+use serde::Deserialize;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The group of principals that may call tools.
 pub(crate) const TOOL_CALLERS: &str = "tool_callers";
@@ -18,7 +21,7 @@ pub(crate) const OWNER: &str = "owner";
 pub enum MembershipError {
     /// A pattern for principals that is none.
     #[error(
-        "`{given}` in `{group}` is not a pattern for principals; write `user:NAME`, `agent:NAME` or `device:NAME`, where NAME may end in `*`"
+        "`{given}` in `{group}` is not a pattern for principals; write `user:NAME`, `agent:NAME` or `device:NAME`, where NAME may end in `*`, or `group:NAME`"
     )]
     Principal {
         /// The group it stands in.
@@ -46,12 +49,48 @@ pub enum MembershipError {
         /// What was written.
         given: String,
     },
+    /// A group holds one that does not exist.
+    #[error("the group `{group}` holds `group:{inner}`, which does not exist")]
+    NoSuchGroup {
+        /// The group it stands in.
+        group: String,
+        /// The one that is missing.
+        inner: String,
+    },
+    /// A group that holds itself, directly or through others.
+    #[error("the groups {path} go round in a circle; take one of them out of the next")]
+    Cycle {
+        /// The way round, in words.
+        path: String,
+    },
+    /// A group that the daemon itself fills.
+    #[error(
+        "`{group}` is filled from `allowed_principals` and `allowed_channels` of the configuration; choose another name"
+    )]
+    Reserved {
+        /// The group.
+        group: String,
+    },
     /// One name for a group of principals and a group of channels.
     #[error("the group `{group}` cannot hold both principals and channels")]
     Mixed {
         /// The group.
         group: String,
     },
+}
+
+impl MembershipError {
+    /// What it speaks of, so that a file can be searched for it.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        let (first, second) = match self {
+            Self::Principal { group, given } | Self::Channel { group, given } => (Some(given), Some(group)),
+            Self::NotAPerson { given } | Self::GroupName { given } => (Some(given), None),
+            Self::NoSuchGroup { group, inner } => (Some(inner), Some(group)),
+            Self::Reserved { group } | Self::Mixed { group } => (Some(group), None),
+            Self::Cycle { .. } => (None, None),
+        };
+        first.into_iter().chain(second).map(String::as_str)
+    }
 }
 
 /// A name, exact or by its beginning.
@@ -105,12 +144,28 @@ impl PrincipalPattern {
     }
 }
 
+/// The lists that a file of cases can bring; those it leaves out are the set's own.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Lists {
+    tool_callers: Option<Vec<String>>,
+    tool_channels: Option<Vec<String>>,
+    owners: Option<Vec<String>>,
+    /// Further groups of principals.
+    #[serde(default)]
+    groups: BTreeMap<String, Vec<String>>,
+}
+
 /// Who belongs to what. Empty by default: nobody may call tools, nobody owns the daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Membership {
     principals: BTreeMap<String, Vec<PrincipalPattern>>,
     channels: BTreeMap<String, Vec<NamePattern>>,
     roles: BTreeMap<String, Vec<PrincipalPattern>>,
+    /// Which groups a group is part of.
+    part_of: BTreeMap<String, BTreeSet<String>>,
+    /// What the access registry says besides.
+    registered: Registered,
 }
 
 impl Membership {
@@ -125,6 +180,8 @@ impl Membership {
             principals: [(TOOL_CALLERS.to_owned(), vec![any(PrincipalKind::User), any(PrincipalKind::Agent)])].into(),
             channels: [(TOOL_CHANNELS.to_owned(), vec![NamePattern::Beginning(String::new())])].into(),
             roles: [(OWNER.to_owned(), vec![owner])].into(),
+            part_of: BTreeMap::new(),
+            registered: Registered::default(),
         }
     }
 
@@ -154,11 +211,92 @@ impl Membership {
         }
         let members = self.principals.entry(group.to_owned()).or_default();
         for pattern in patterns {
-            members.push(parse_principal(group, pattern.as_ref())?);
+            match pattern.as_ref().strip_prefix("group:") {
+                Some(inner) => {
+                    check_group_name(inner)?;
+                    self.part_of.entry(inner.to_owned()).or_default().insert(group.to_owned());
+                }
+                None => members.push(parse_principal(group, pattern.as_ref())?),
+            }
         }
         members.sort();
         members.dedup();
         Ok(self)
+    }
+
+    /// Adds an operator's groups, each with its members.
+    ///
+    /// # Errors
+    /// A name or pattern is malformed, a group does not exist, or groups hold each other in a circle.
+    pub fn with_groups<S: AsRef<str>>(mut self, groups: &BTreeMap<String, Vec<S>>) -> Result<Self, MembershipError> {
+        for (group, members) in groups {
+            if [TOOL_CALLERS, TOOL_CHANNELS].contains(&group.as_str()) {
+                return Err(MembershipError::Reserved { group: group.clone() });
+            }
+            self = self.with_principals(group, members)?;
+        }
+        self.check()?;
+        Ok(self)
+    }
+
+    /// The same with some lists replaced and groups added: what cases need that bring their own members.
+    pub(crate) fn overridden(&self, lists: &Lists) -> Result<Self, MembershipError> {
+        let mut changed = self.clone();
+        if let Some(callers) = &lists.tool_callers {
+            changed.principals.remove(TOOL_CALLERS);
+            changed.part_of.retain(|_, outer| {
+                outer.remove(TOOL_CALLERS);
+                !outer.is_empty()
+            });
+            changed = changed.with_principals(TOOL_CALLERS, callers)?;
+        }
+        if let Some(channels) = &lists.tool_channels {
+            changed.channels.remove(TOOL_CHANNELS);
+            changed = changed.with_channels(TOOL_CHANNELS, channels)?;
+        }
+        if let Some(owners) = &lists.owners {
+            changed.roles.remove(OWNER);
+            changed = changed.with_owners(owners)?;
+        }
+        changed.with_groups(&lists.groups)
+    }
+
+    /// Groups within groups must exist and must not go round in a circle.
+    ///
+    /// # Errors
+    /// The first that does not.
+    pub fn check(&self) -> Result<(), MembershipError> {
+        for (inner, outer) in &self.part_of {
+            if !self.principals.contains_key(inner) && !self.registered.has_group(inner) {
+                let group = outer.iter().next().cloned().unwrap_or_default();
+                return Err(MembershipError::NoSuchGroup { group, inner: inner.clone() });
+            }
+        }
+        // A group is done when everything above it is; what is met again before that closes a circle.
+        let mut done: BTreeSet<&str> = BTreeSet::new();
+        for start in self.part_of.keys() {
+            let mut way: Vec<(&str, Vec<&str>)> = vec![(start, self.directly_above(start))];
+            while let Some((group, above)) = way.last_mut() {
+                let Some(next) = above.pop() else {
+                    done.insert(group);
+                    way.pop();
+                    continue;
+                };
+                if let Some(from) = way.iter().position(|(group, _)| *group == next) {
+                    let names = way[from..].iter().map(|(group, _)| *group).chain([next]);
+                    let path = names.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" in ");
+                    return Err(MembershipError::Cycle { path });
+                }
+                if !done.contains(next) {
+                    way.push((next, self.directly_above(next)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn directly_above(&self, group: &str) -> Vec<&str> {
+        self.part_of.get(group).into_iter().flatten().map(String::as_str).collect()
     }
 
     /// Adds channels to a group.
@@ -201,14 +339,27 @@ impl Membership {
         Ok(self)
     }
 
-    /// The groups a principal belongs to.
+    /// The same lists with another state of the access registry beside them.
+    #[must_use]
+    pub fn with_registered(self, registered: Registered) -> Self {
+        Self { registered, ..self }
+    }
+
+    /// The groups a principal belongs to, directly or through another group.
     pub fn groups_of<'m>(&'m self, principal: &Principal) -> impl Iterator<Item = &'m str> {
-        holding(&self.principals, principal)
+        let mut all: BTreeSet<&str> = holding(&self.principals, principal).collect();
+        all.extend(self.registered.groups_of(principal));
+        let mut rest: Vec<&str> = all.iter().copied().collect();
+        while let Some(group) = rest.pop() {
+            rest.extend(self.directly_above(group).into_iter().filter(|above| all.insert(above)));
+        }
+        all.into_iter()
     }
 
     /// The roles a principal has.
     pub fn roles_of<'m>(&'m self, principal: &Principal) -> impl Iterator<Item = &'m str> {
-        holding(&self.roles, principal)
+        let all: BTreeSet<&str> = holding(&self.roles, principal).chain(self.registered.roles_of(principal)).collect();
+        all.into_iter()
     }
 
     /// The groups a channel belongs to.
@@ -225,12 +376,13 @@ impl Membership {
         [TOOL_CALLERS, TOOL_CHANNELS].contains(&group)
             || self.principals.contains_key(group)
             || self.channels.contains_key(group)
+            || self.registered.has_group(group)
     }
 
     /// Whether rules may speak of this role.
     #[must_use]
     pub fn has_role(&self, role: &str) -> bool {
-        role == OWNER || self.roles.contains_key(role)
+        PolicyRole::ALL.iter().any(|known| known.as_str() == role)
     }
 
     /// Adds everything that memberships depend on to a digest.
@@ -251,7 +403,12 @@ impl Membership {
                 digest = digest.field(pattern.text().as_bytes());
             }
         }
-        digest
+        digest = digest.field(b"part_of").number(self.part_of.len() as u64);
+        for (inner, outer) in &self.part_of {
+            digest = digest.field(inner.as_bytes()).number(outer.len() as u64);
+            digest = outer.iter().fold(digest, |digest, group| digest.field(group.as_bytes()));
+        }
+        self.registered.digest_into(digest)
     }
 }
 
@@ -311,5 +468,38 @@ mod tests {
         assert!(matches!(Membership::default().with_owners(&["agent:x"]), Err(MembershipError::NotAPerson { .. })));
         assert!(Membership::default().with_principals("tool_channels", &["user:*"]).is_err());
         assert!(Membership::default().with_principals("Ops\"", &["user:*"]).is_err());
+    }
+
+    fn nested(groups: &[(&str, &[&str])]) -> Result<Membership, MembershipError> {
+        let owned = |members: &[&str]| members.iter().map(|m| (*m).to_owned()).collect::<Vec<_>>();
+        Membership::default()
+            .with_groups(&groups.iter().map(|(name, members)| ((*name).to_owned(), owned(members))).collect())
+    }
+
+    #[test]
+    fn groups_hold_groups() {
+        let membership = nested(&[
+            ("all", &["group:ops", "group:dev"]),
+            ("dev", &["user:mia"]),
+            ("ops", &["group:oncall"]),
+            ("oncall", &["user:joe"]),
+        ])
+        .unwrap();
+        assert_eq!(groups(&membership, "user:mia"), ["all", "dev"]);
+        assert_eq!(groups(&membership, "user:joe"), ["all", "oncall", "ops"]);
+        assert!(groups(&membership, "user:other").is_empty());
+    }
+
+    #[test]
+    fn circles_and_missing_groups_are_errors_with_words() {
+        let circle = nested(&[("a", &["group:b"]), ("b", &["group:c"]), ("c", &["group:a"])]).unwrap_err();
+        assert!(circle.to_string().contains("`a` in `c` in `b` in `a`"), "{circle}");
+        assert!(matches!(nested(&[("a", &["group:a"])]), Err(MembershipError::Cycle { .. })));
+        let missing = nested(&[("a", &["group:nobody"])]).unwrap_err();
+        assert!(missing.to_string().contains("`group:nobody`, which does not exist"), "{missing}");
+        assert!(matches!(nested(&[("tool_callers", &["user:x"])]), Err(MembershipError::Reserved { .. })));
+        // A diamond is no circle.
+        nested(&[("a", &["group:b", "group:c"]), ("b", &["group:d"]), ("c", &["group:d"]), ("d", &["user:x"])])
+            .unwrap();
     }
 }

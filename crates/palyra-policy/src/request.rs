@@ -19,6 +19,57 @@ pub struct PolicyRequest {
     pub resource: PolicyResource,
 }
 
+/// What somebody is to this daemon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PolicyRole {
+    /// Runs the daemon.
+    Owner,
+    /// Manages tokens and members.
+    Admin,
+    /// Uses it.
+    Operator,
+}
+
+impl PolicyRole {
+    /// Every role.
+    pub const ALL: [Self; 3] = [Self::Owner, Self::Admin, Self::Operator];
+
+    /// The name that rules use.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Owner => "owner",
+            Self::Admin => "admin",
+            Self::Operator => "operator",
+        }
+    }
+}
+
+/// How far a skill is trusted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SkillTrust {
+    /// Nobody vouches for its publisher.
+    Unknown,
+    /// Its publisher is in the trust store.
+    Trusted,
+    /// So it is, and an audit of this very version passed.
+    Verified,
+}
+
+impl SkillTrust {
+    /// The name that rules use.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Unknown => "unknown",
+            Self::Trusted => "trusted",
+            Self::Verified => "verified",
+        }
+    }
+}
+
 /// The circumstances, established by the daemon and never by the caller.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -28,6 +79,12 @@ pub struct PolicyRequestContext {
     /// The device it came from.
     #[serde(default)]
     pub device_id: Option<DeviceId>,
+    /// The directory that tools work in: its real path.
+    #[serde(default)]
+    pub workspace: Option<String>,
+    /// What the principal is to this daemon, besides what the configuration's lists say.
+    #[serde(default)]
+    pub roles: Vec<PolicyRole>,
     /// The session it belongs to.
     #[serde(default)]
     pub session_id: Option<SessionId>,
@@ -49,6 +106,9 @@ pub struct PolicyRequestContext {
     /// Who published that skill.
     #[serde(default)]
     pub publisher: Option<String>,
+    /// How far that skill is trusted.
+    #[serde(default)]
+    pub trust: Option<SkillTrust>,
     /// What the tool can do to the world.
     #[serde(default)]
     pub capabilities: Vec<ToolCapability>,
@@ -64,6 +124,9 @@ pub struct PolicyRequestContext {
     /// Whether a person's approval, or a live grant of theirs, covers exactly this call.
     #[serde(default)]
     pub allow_sensitive_tools: bool,
+    /// How many different people have approved exactly this call.
+    #[serde(default)]
+    pub approval_count: u32,
     /// What the call would touch.
     #[serde(default)]
     pub facets: Facets,
@@ -76,6 +139,8 @@ impl PolicyRequestContext {
         Self {
             channel,
             device_id: None,
+            workspace: None,
+            roles: Vec::new(),
             session_id: None,
             run_id: None,
             proposed_by: None,
@@ -83,11 +148,13 @@ impl PolicyRequestContext {
             tool: None,
             skill_id: None,
             publisher: None,
+            trust: None,
             capabilities: Vec::new(),
             risk: None,
             is_sensitive_action: false,
             is_allowlisted_tool: false,
             allow_sensitive_tools: false,
+            approval_count: 0,
             facets: Facets::default(),
         }
     }

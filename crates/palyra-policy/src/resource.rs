@@ -28,6 +28,10 @@ pub enum PolicyResource {
     CronJob(String),
     /// A program in whose name somebody would act.
     Agent(String),
+    /// A token, by its id.
+    Token(String),
+    /// A paired device, by its id.
+    Device(String),
     /// The journal.
     Journal,
     /// The rules themselves.
@@ -55,6 +59,8 @@ impl PolicyResource {
             Self::Memory(_) => EntityKind::Memory,
             Self::CronJob(_) => EntityKind::CronJob,
             Self::Agent(_) => EntityKind::Agent,
+            Self::Token(_) => EntityKind::Token,
+            Self::Device(_) => EntityKind::Device,
             Self::Journal => EntityKind::Journal,
             Self::PolicySet => EntityKind::PolicySet,
             Self::Daemon => EntityKind::Daemon,
@@ -73,7 +79,9 @@ impl PolicyResource {
             | Self::Secret(name)
             | Self::Memory(name)
             | Self::CronJob(name)
-            | Self::Agent(name) => name,
+            | Self::Agent(name)
+            | Self::Token(name)
+            | Self::Device(name) => name,
             Self::Journal | Self::PolicySet | Self::Daemon => "local",
         }
     }
@@ -89,6 +97,8 @@ impl PolicyResource {
             Self::Memory(_) => "memory",
             Self::CronJob(_) => "cron",
             Self::Agent(_) => "agent",
+            Self::Token(_) => "token",
+            Self::Device(_) => "device",
             Self::Journal => "journal",
             Self::PolicySet => "policy",
             Self::Daemon => "daemon",
@@ -108,7 +118,7 @@ impl fmt::Display for PolicyResource {
 /// A text that names no resource.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "not a resource; write `tool:NAME`, `skill:ID`, `approval:ID`, `grant:ID`, `call:ID`, `secret:REF`, `memory:SCOPE`, `cron:ID`, `agent:NAME`, `journal`, `policy` or `daemon`"
+    "not a resource; write `tool:NAME`, `skill:ID`, `approval:ID`, `grant:ID`, `call:ID`, `secret:REF`, `memory:SCOPE`, `cron:ID`, `agent:NAME`, `token:ID`, `device:ID`, `journal`, `policy` or `daemon`"
 )]
 pub struct ResourceError;
 
@@ -133,6 +143,8 @@ impl FromStr for PolicyResource {
             "memory" => Self::Memory,
             "cron" => Self::CronJob,
             "agent" => Self::Agent,
+            "token" => Self::Token,
+            "device" => Self::Device,
             _ => return Err(ResourceError),
         };
         Ok(make(name.to_owned()))

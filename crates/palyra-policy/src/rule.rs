@@ -1,8 +1,8 @@
 //! A rule: one Cedar policy with a name, a reason, and the place it was written.
 
 use crate::action::PolicyAction;
-use crate::attribute::Attributes;
-use crate::condition::{Condition, Relation, Who, attributes_of};
+use crate::attribute::{Attribute, Attributes};
+use crate::condition::{Condition, Relation, Subject, Who, attributes_of};
 use crate::source::Position;
 use cedar_policy::pst::{BinaryOp, Clause};
 use cedar_policy::{
@@ -155,6 +155,20 @@ impl Rule {
             ActionConstraint::Eq(one) => one == uid,
             ActionConstraint::In(any) => any.contains(uid),
         }
+    }
+
+    /// Whether it asks for a person, and leaves it to others whether a rule may stand in for them.
+    pub(crate) fn asks_but_can_be_waived(&self) -> bool {
+        let speaks = |action: PolicyAction| match &self.action {
+            ActionConstraint::Any => true,
+            ActionConstraint::Eq(one) => one.id().unescaped() == action.as_str(),
+            ActionConstraint::In(any) => any.iter().any(|uid| uid.id().unescaped() == action.as_str()),
+        };
+        let asks = |part: &Condition| part.subject == Subject::Attribute(Attribute::AllowSensitiveTools);
+        self.effect == Effect::Forbid
+            && speaks(PolicyAction::ToolExecute)
+            && !speaks(PolicyAction::ApprovalWaive)
+            && self.unless.iter().any(asks)
     }
 
     /// Whether its scope fits a principal and a resource.

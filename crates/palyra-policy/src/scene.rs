@@ -13,10 +13,10 @@ use crate::attribute::Attributes;
 use crate::error::PolicyError;
 use crate::membership::Membership;
 use crate::names::{EntityKind, Names};
-use crate::request::{PolicyRequest, PolicyRequestContext};
+use crate::request::{PolicyRequest, PolicyRequestContext, PolicyRole, SkillTrust};
 use crate::resource::PolicyResource;
 use crate::rule::Rule;
-use cedar_policy::{Entities, Entity, EntityTypeName, EntityUid, PolicySet, Schema};
+use cedar_policy::{Entities, Entity, EntityTypeName, EntityUid, PolicySet, RestrictedExpression as Value, Schema};
 use palyra_protocol::{ChannelId, DeviceId, Principal, PrincipalKind, ToolCapability};
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
@@ -32,8 +32,13 @@ pub(crate) struct SceneKey {
     owned_by: Option<Principal>,
     proposed_by: Option<Principal>,
     device: Option<DeviceId>,
+    workspace: Option<String>,
     tool: Option<String>,
+    skill: Option<String>,
+    publisher: Option<String>,
+    trust: Option<SkillTrust>,
     capabilities: u8,
+    roles: u8,
 }
 
 impl SceneKey {
@@ -46,8 +51,13 @@ impl SceneKey {
             owned_by: context.owned_by.clone(),
             proposed_by: context.proposed_by.clone(),
             device: context.device_id.clone(),
+            workspace: context.workspace.clone(),
             tool: context.tool.clone(),
+            skill: context.skill_id.clone(),
+            publisher: context.publisher.clone(),
+            trust: context.trust,
             capabilities: capability_bits(&context.capabilities),
+            roles: role_bits(&context.roles),
         }
     }
 
@@ -59,9 +69,18 @@ impl SceneKey {
             && self.owned_by == context.owned_by
             && self.proposed_by == context.proposed_by
             && self.device == context.device_id
+            && self.workspace == context.workspace
             && self.tool == context.tool
+            && self.skill == context.skill_id
+            && self.publisher == context.publisher
+            && self.trust == context.trust
             && self.capabilities == capability_bits(&context.capabilities)
+            && self.roles == role_bits(&context.roles)
     }
+}
+
+fn role_bits(roles: &[PolicyRole]) -> u8 {
+    roles.iter().fold(0, |bits, role| bits | 1 << *role as u8)
 }
 
 fn capability_bits(capabilities: &[ToolCapability]) -> u8 {
@@ -173,7 +192,9 @@ impl Stage {
         channel: &EntityUid,
     ) -> Result<Entities, String> {
         let mut parents: HashMap<EntityUid, HashSet<EntityUid>> = HashMap::new();
-        parents.insert(principal.clone(), self.belongs_to(&key.principal));
+        let roles = PolicyRole::ALL.into_iter().filter(|role| key.roles & (1 << *role as u8) != 0);
+        let roles = roles.map(|role| self.names.uid(EntityKind::Role, role.as_str()));
+        parents.insert(principal.clone(), self.belongs_to(&key.principal).into_iter().chain(roles).collect());
         for other in [&key.owned_by, &key.proposed_by].into_iter().flatten() {
             parents.entry(self.names.principal(other)).or_insert_with(|| self.belongs_to(other));
         }
@@ -190,17 +211,46 @@ impl Stage {
         parents.insert(channel.clone(), groups.map(|group| self.names.uid(EntityKind::Group, group)).collect());
         let above = match &key.resource {
             PolicyResource::Tool(_) => self.powers(key),
-            PolicyResource::Call(_) | PolicyResource::Approval(_) | PolicyResource::Grant(_) => {
-                key.owned_by.iter().map(|owner| self.names.principal(owner)).collect()
-            }
+            PolicyResource::Call(_)
+            | PolicyResource::Approval(_)
+            | PolicyResource::Grant(_)
+            | PolicyResource::Token(_) => key.owned_by.iter().map(|owner| self.names.principal(owner)).collect(),
             PolicyResource::Agent(name) => {
                 Principal::new(PrincipalKind::Agent, name).map(|agent| self.belongs_to(&agent)).unwrap_or_default()
+            }
+            PolicyResource::Device(name) => {
+                Principal::new(PrincipalKind::Device, name).map(|device| self.belongs_to(&device)).unwrap_or_default()
             }
             _ => HashSet::new(),
         };
         parents.entry(resource.clone()).or_default().extend(above);
-        let entities = parents.into_iter().map(|(uid, parents)| Entity::new_no_attrs(uid, parents));
+        let mut entities = self.with_attributes(key)?;
+        for entity in &entities {
+            parents.remove(&entity.uid());
+        }
+        entities.extend(parents.into_iter().map(|(uid, parents)| Entity::new_no_attrs(uid, parents)));
         Entities::from_entities(entities, None).map_err(|e| e.to_string())
+    }
+
+    /// Those that rules can ask more about than where they belong: the workspace, and the skill.
+    fn with_attributes(&self, key: &SceneKey) -> Result<Vec<Entity>, String> {
+        let text = |text: &str| Value::new_string(text.to_owned());
+        let mut entities = Vec::new();
+        if let Some(root) = &key.workspace {
+            let attributes = HashMap::from([("root".to_owned(), text(root))]);
+            entities.push((self.names.uid(EntityKind::Workspace, root), attributes));
+        }
+        let skill = match &key.resource {
+            PolicyResource::Skill(id) => Some(id),
+            _ => key.skill.as_ref(),
+        };
+        if let Some(id) = skill {
+            let publisher = key.publisher.as_deref().map(|publisher| ("publisher".to_owned(), text(publisher)));
+            let trust = key.trust.map(|trust| ("trust".to_owned(), text(trust.as_str())));
+            entities.push((self.names.uid(EntityKind::Skill, id), publisher.into_iter().chain(trust).collect()));
+        }
+        let made = entities.into_iter().map(|(uid, attributes)| Entity::new(uid, attributes, HashSet::new()));
+        made.collect::<Result<_, _>>().map_err(|e| e.to_string())
     }
 
     /// What the request's tool can do, as entities.
@@ -268,7 +318,9 @@ impl Scenes {
         let capabilities = capability_bits(&context.capabilities);
         let people = (&request.principal, &context.owned_by, &context.proposed_by);
         let things = (request.action, &request.resource, &context.channel, &context.device_id, &context.tool);
-        let hash = self.hasher.hash_one((people, things, capabilities));
+        let skill = (&context.skill_id, &context.publisher, context.trust);
+        let roles = role_bits(&context.roles);
+        let hash = self.hasher.hash_one((people, things, skill, &context.workspace, capabilities, roles));
         let slot = &self.slots[(hash % self.slots.len() as u64) as usize];
         if let Some(scene) = slot.read().unwrap_or_else(PoisonError::into_inner).as_ref()
             && scene.key.is_of(request, context)

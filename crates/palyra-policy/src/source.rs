@@ -1,5 +1,6 @@
 //! Where rules come from: a named text, and places in it.
 
+use crate::error::{Flaw, FlawKind};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -76,6 +77,11 @@ impl<'s> Indexed<'s> {
         let (line, start) = self.line(offset);
         let column = self.source.text.get(start..offset).map_or(0, |before| before.chars().count()) + 1;
         Position { source: self.source.name.clone(), line: line + 1, column }
+    }
+
+    /// Something wrong at a byte.
+    pub(crate) fn flaw(&self, offset: usize, kind: FlawKind, message: String) -> Flaw {
+        Flaw { kind, at: self.position(offset), excerpt: self.excerpt(offset), message, help: None }
     }
 
     /// The line that holds a byte, shortened when it is very long.

@@ -92,6 +92,44 @@ pub enum JournalEvent {
         /// Why not.
         problem: Problem,
     },
+    /// The access registry was changed. Recorded before the file is replaced: the file that fits the newest of these is the
+    /// registry, and no other.
+    #[serde(rename = "access.changed")]
+    AccessChanged {
+        /// By whom.
+        by: Principal,
+        /// What was changed, without any secret.
+        change: serde_json::Value,
+        /// The registry's revision after it.
+        revision: u64,
+        /// SHA-256 of the file before; none when there was none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        before: Option<Digest>,
+        /// SHA-256 of the file after.
+        after: Digest,
+    },
+    /// The access registry's file was refused at a start.
+    #[serde(rename = "access.registry_refused")]
+    AccessRegistryRefused {
+        /// SHA-256 of what was found; none when there was nothing.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        found: Option<Digest>,
+        /// SHA-256 of what the journal knows.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        expected: Option<Digest>,
+        /// Why.
+        problem: Problem,
+    },
+    /// Tokens that were shown and not accepted, or requests beyond what a caller may do, counted over a while.
+    #[serde(rename = "access.attempts")]
+    AccessAttempts {
+        /// From where.
+        source: String,
+        /// Since when they are counted.
+        since: Timestamp,
+        /// How many, by reason.
+        refused: std::collections::BTreeMap<String, u64>,
+    },
     /// An approval left a standing answer.
     #[serde(rename = "grant.created")]
     GrantCreated {
@@ -154,6 +192,9 @@ impl JournalEvent {
             Self::ApprovalRequested { .. } => "approval.requested",
             Self::ApprovalResolved { .. } => "approval.resolved",
             Self::AccessRefused { .. } => "access.refused",
+            Self::AccessChanged { .. } => "access.changed",
+            Self::AccessRegistryRefused { .. } => "access.registry_refused",
+            Self::AccessAttempts { .. } => "access.attempts",
             Self::GrantCreated { .. } => "grant.created",
             Self::GrantRevoked { .. } => "grant.revoked",
             Self::ToolStarted { .. } => "tool.started",
@@ -169,6 +210,9 @@ impl JournalEvent {
             Self::DaemonStarted { .. }
             | Self::DaemonStopped {}
             | Self::AccessRefused { .. }
+            | Self::AccessChanged { .. }
+            | Self::AccessRegistryRefused { .. }
+            | Self::AccessAttempts { .. }
             | Self::GrantCreated { .. }
             | Self::GrantRevoked { .. } => None,
             Self::ToolProposed { call } => Some(&call.call_id),

@@ -4,6 +4,7 @@
 //! at its right edge and inserting stays cheap however long the history is. Names that callers choose (sessions, runs,
 //! idempotency keys) are separate types with their own limits: they are untrusted text, opaque to us.
 
+use crate::digest::DigestBuilder;
 use serde::{Deserialize, Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
@@ -43,11 +44,15 @@ macro_rules! minted_id {
             /// Mints a new id.
             #[must_use]
             pub fn mint() -> Self {
+                Self::from_ulid(ulid::Ulid::generate())
+            }
+
+            fn from_ulid(id: ulid::Ulid) -> Self {
                 let mut text = [0; Self::PREFIX.len() + ulid::ULID_LEN];
                 let (prefix, body) = text.split_at_mut(Self::PREFIX.len());
                 prefix.copy_from_slice(Self::PREFIX.as_bytes());
                 let mut ulid = [0; ulid::ULID_LEN];
-                ulid::Ulid::generate().array_to_str(&mut ulid);
+                id.array_to_str(&mut ulid);
                 body.copy_from_slice(&ulid);
                 Self(text)
             }
@@ -57,6 +62,12 @@ macro_rules! minted_id {
             pub fn as_str(&self) -> &str {
                 // Both constructors put ASCII in.
                 std::str::from_utf8(&self.0).unwrap_or_default()
+            }
+
+            /// The id without its prefix.
+            #[must_use]
+            pub fn body(&self) -> &str {
+                &self.as_str()[Self::PREFIX.len()..]
             }
         }
 
@@ -127,6 +138,14 @@ minted_id!(
 minted_id!(
     /// One journal: distinguishes its checkpoints from those of every other.
     JournalId, "jrn", "journal"
+);
+minted_id!(
+    /// One token that opens a door.
+    TokenId, "tok", "token"
+);
+minted_id!(
+    /// One workspace that the daemon has served.
+    WorkspaceId, "ws", "workspace"
 );
 
 macro_rules! caller_name {
@@ -201,6 +220,20 @@ caller_name!(
     DeviceId, 128, "device"
 );
 
+impl WorkspaceId {
+    /// The id of a directory to one daemon: the same whenever it is asked, and no other daemon's.
+    #[must_use]
+    pub fn of(journal: &JournalId, root: &str) -> Self {
+        let digest = DigestBuilder::new("palyra.workspace.v1")
+            .field(journal.as_str().as_bytes())
+            .field(root.as_bytes())
+            .finish();
+        let mut bytes = [0; 16];
+        bytes.copy_from_slice(&digest.as_bytes()[..16]);
+        Self::from_ulid(ulid::Ulid::from_bytes(bytes))
+    }
+}
+
 impl SessionId {
     /// A fresh session for a caller that named none.
     #[must_use]
@@ -227,6 +260,15 @@ mod tests {
         for bad in ["", "call_", "call_01", "call_!!!!!!!!!!!!!!!!!!!!!!!!!!", "CALL_01ARZ3NDEKTSV4RRFFQ69G5FAV"] {
             assert!(bad.parse::<CallId>().is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_workspace_has_one_id_for_each_daemon() {
+        let (ours, theirs) = (JournalId::mint(), JournalId::mint());
+        let id = WorkspaceId::of(&ours, "/srv");
+        assert_eq!(id, WorkspaceId::of(&ours, "/srv"));
+        assert_eq!(id.as_str().parse::<WorkspaceId>(), Ok(id.clone()));
+        assert!(id != WorkspaceId::of(&theirs, "/srv") && id != WorkspaceId::of(&ours, "/srv/x"));
     }
 
     #[test]

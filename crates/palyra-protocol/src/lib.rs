@@ -4,6 +4,7 @@
 //! approved, executed, attested and recorded. The crate computes (digests, signatures, canonical forms) but never
 //! does I/O, is never async, and knows no transport.
 
+pub mod access;
 pub mod approval;
 pub mod attestation;
 pub mod call;
@@ -22,6 +23,7 @@ pub mod secret;
 pub mod signing;
 pub mod tool;
 
+pub use access::{ApiTokenRecord, WorkspaceRole};
 pub use approval::{
     ApprovalDecision, ApprovalRecord, ApprovalResolution, ApprovalScope, ApprovalState, GrantMatcher, GrantRecord,
     MatchKey,
@@ -37,7 +39,7 @@ pub use event::{ChainedEvent, JournalEvent};
 pub use facets::Facets;
 pub use id::{
     ApprovalId, AttestationId, CallId, ChannelId, DecisionId, DeviceId, GrantId, IdempotencyKey, JournalId, RunId,
-    SessionId,
+    SessionId, TokenId, WorkspaceId,
 };
 pub use json::CanonicalJson;
 pub use principal::{Principal, PrincipalKind};

@@ -122,7 +122,9 @@ impl Host {
     #[must_use]
     pub fn command_at(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
-        for variable in ["PALYRA_STATE_DIR", "PALYRA_CONFIG", "PALYRA_LOG", "XDG_STATE_HOME", "XDG_CONFIG_HOME"] {
+        for variable in
+            ["PALYRA_STATE_DIR", "PALYRA_CONFIG", "PALYRA_LOG", "PALYRA_TOKEN", "XDG_STATE_HOME", "XDG_CONFIG_HOME"]
+        {
             command.env_remove(variable);
         }
         command.env("HOME", self.path("home")).arg("--state-dir").arg(self.state());

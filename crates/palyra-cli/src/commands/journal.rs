@@ -83,6 +83,9 @@ fn gist(body: &Value) -> String {
             text("/problem/message")
         ),
         "access.refused" => format!("{} by {}: {}", text("/action"), text("/by"), text("/problem/message")),
+        "access.changed" => format!("{} by {}", text("/change/change"), text("/by")),
+        "access.registry_refused" => text("/problem/message"),
+        "access.attempts" => format!("refused from {}: {}", text("/source"), safe(&body["refused"].to_string())),
         "tool.proposed" => {
             format!("{} by {} ({})", text("/call/tool"), text("/call/origin/principal"), text("/call/call_id"))
         }

@@ -1,5 +1,6 @@
 //! The commands, one file each.
 
+pub mod access;
 pub mod approvals;
 pub mod attest;
 pub mod call;

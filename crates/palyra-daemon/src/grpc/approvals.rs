@@ -7,7 +7,9 @@ use palyra_api::v1::{
     WatchApprovalsRequest,
 };
 use palyra_engine::{Answer, ApprovalFilter, Engine, VerifiedPeer};
-use palyra_protocol::{ApprovalDecision, ApprovalRecord, ApprovalScope, GrantMatcher};
+use palyra_protocol::{ApprovalDecision, ApprovalRecord, ApprovalScope, ApprovalState, GrantMatcher};
+use std::collections::HashSet;
+use std::sync::Arc;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -47,12 +49,13 @@ impl Approvals for Door {
 }
 
 /// Passes on what is pending and every change. A watcher that fell behind gets the whole of what is pending again.
-async fn watch(engine: Engine, peer: VerifiedPeer, sender: mpsc::Sender<Result<Approval, Status>>) {
+async fn watch(engine: Engine, peer: Arc<VerifiedPeer>, sender: mpsc::Sender<Result<Approval, Status>>) {
     'look: loop {
         let (pending, mut news) = match engine.watch_approvals(&peer).await {
             Ok(watched) => watched,
             Err(error) => return drop(sender.send(Err(refused(error))).await),
         };
+        let told_already: HashSet<_> = pending.iter().map(|record| record.approval_id.clone()).collect();
         for record in &pending {
             if sender.send(told(record)).await.is_err() {
                 return;
@@ -64,7 +67,13 @@ async fn watch(engine: Engine, peer: VerifiedPeer, sender: mpsc::Sender<Result<A
                 () = sender.closed() => return,
             };
             match record {
+                // Asked between our looking and our listening: it is in both.
+                Ok(record) if record.state == ApprovalState::Pending && told_already.contains(&record.approval_id) => {}
                 Ok(record) => {
+                    // What the watcher may see can have changed since it began to watch.
+                    if let Err(error) = engine.may_watch_approvals(&peer) {
+                        return drop(sender.send(Err(refused(error))).await);
+                    }
                     if sender.send(told(&record)).await.is_err() {
                         return;
                     }

@@ -9,6 +9,7 @@ use palyra_api::v1::{
 use palyra_engine::{Engine, VerifiedPeer, VerifyNews};
 use palyra_journal::Verdict;
 use palyra_protocol::{ChainedEvent, Checkpoint};
+use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
@@ -54,8 +55,7 @@ impl Journal for Door {
             "" => None,
             text => Some(serde_json::from_str(text).map_err(|e| malformed(format!("this is not a checkpoint: {e}")))?),
         };
-        let status = self.engine.status(&peer).await.map_err(refused)?;
-        let origin = status.journal_origin.to_string();
+        let origin = self.engine.journal_origin().to_string();
         let news = self.engine.verify_journal(&peer, checkpoint).map_err(refused)?;
         Ok(Response::new(Box::pin(ReceiverStream::new(news).map(move |news| verified(news, &origin)))))
     }
@@ -69,7 +69,7 @@ impl Journal for Door {
 
 async fn tail(
     engine: Engine,
-    peer: VerifiedPeer,
+    peer: Arc<VerifiedPeer>,
     mut next: u64,
     until: Option<u64>,
     sender: mpsc::Sender<Result<Event, Status>>,

@@ -1,14 +1,19 @@
 //! The gRPC door on the UNIX socket. Each file adapts one service: it parses, calls the engine, and packs the answer.
 
+mod access;
 mod approvals;
 mod calls;
 mod daemon;
+mod gate;
 mod grants;
 mod journal;
 mod policy;
+mod rights;
 mod tools;
 
+use palyra_api::ApiError;
 use palyra_api::client::MAX_MESSAGE_BYTES;
+use palyra_api::v1::access_server::AccessServer;
 use palyra_api::v1::approvals_server::ApprovalsServer;
 use palyra_api::v1::calls_server::CallsServer;
 use palyra_api::v1::daemon_server::DaemonServer;
@@ -16,9 +21,8 @@ use palyra_api::v1::grants_server::GrantsServer;
 use palyra_api::v1::journal_server::JournalServer;
 use palyra_api::v1::policy_server::PolicyServer;
 use palyra_api::v1::tools_server::ToolsServer;
-use palyra_api::{ACT_AS, ApiError};
 use palyra_engine::{Engine, EngineError, ErrorKind, VerifiedPeer};
-use palyra_protocol::{ChannelId, Principal, Problem};
+use palyra_protocol::Problem;
 use serde::Serialize;
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -26,7 +30,6 @@ use std::sync::Arc;
 use tokio::net::UnixListener;
 use tokio_stream::Stream;
 use tokio_stream::wrappers::UnixListenerStream;
-use tonic::transport::server::UdsConnectInfo;
 use tonic::{Code, Request, Status};
 
 /// What the daemon says about itself beyond the engine.
@@ -45,7 +48,6 @@ pub struct About {
 pub(crate) struct Door {
     engine: Engine,
     about: Arc<About>,
-    uid: u32,
 }
 
 type Reply<T> = Result<tonic::Response<T>, Status>;
@@ -53,7 +55,8 @@ type Streamed<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 /// Serves every service on the socket.
 pub(crate) async fn serve(engine: Engine, about: About, listener: UnixListener) -> Result<(), tonic::transport::Error> {
-    let door = Door { engine, about: Arc::new(about), uid: rustix::process::geteuid().as_raw() };
+    let gate = gate::Gate::new(engine.clone());
+    let door = Door { engine, about: Arc::new(about) };
     macro_rules! service {
         ($server:ident) => {
             $server::new(door.clone())
@@ -62,6 +65,7 @@ pub(crate) async fn serve(engine: Engine, about: About, listener: UnixListener) 
         };
     }
     tonic::transport::Server::builder()
+        .layer(gate)
         .add_service(service!(DaemonServer))
         .add_service(service!(ToolsServer))
         .add_service(service!(CallsServer))
@@ -69,20 +73,16 @@ pub(crate) async fn serve(engine: Engine, about: About, listener: UnixListener) 
         .add_service(service!(GrantsServer))
         .add_service(service!(PolicyServer))
         .add_service(service!(JournalServer))
+        .add_service(service!(AccessServer))
         .serve_with_incoming(UnixListenerStream::new(listener))
         .await
 }
 
 impl Door {
-    /// Who is speaking: the uid that the kernel reports for the socket's other end, and the agent it acts as, if any.
-    fn peer<T>(&self, request: &Request<T>) -> Result<VerifiedPeer, Status> {
-        let credentials = request.extensions().get::<UdsConnectInfo>().and_then(|info| info.peer_cred);
-        let channel: ChannelId = "cli".parse().map_err(|_| Status::internal("the channel has no name"))?;
-        let peer = VerifiedPeer::on_local_socket(credentials.map(|c| c.uid()), self.uid, channel).map_err(refused)?;
-        let Some(name) = request.metadata().get(ACT_AS) else { return Ok(peer) };
-        let name = name.to_str().map_err(|_| malformed("the name to act as is not text"))?;
-        let name: Principal = parsed(name)?;
-        self.engine.act_as(peer, name).map_err(refused)
+    /// Who is speaking, as the gate has established.
+    fn peer<T>(&self, request: &Request<T>) -> Result<Arc<VerifiedPeer>, Status> {
+        let peer = request.extensions().get::<Arc<VerifiedPeer>>().cloned();
+        peer.ok_or_else(|| Status::internal("a request came past the gate"))
     }
 }
 
@@ -91,7 +91,9 @@ fn refused(error: EngineError) -> Status {
     let code = match error.kind {
         ErrorKind::Invalid => Code::InvalidArgument,
         ErrorKind::NotFound => Code::NotFound,
+        ErrorKind::Unauthenticated => Code::Unauthenticated,
         ErrorKind::Forbidden => Code::PermissionDenied,
+        ErrorKind::Exhausted => Code::ResourceExhausted,
         ErrorKind::Conflict => Code::FailedPrecondition,
         ErrorKind::Unavailable => Code::Unavailable,
         ErrorKind::Internal => Code::Internal,
@@ -100,7 +102,7 @@ fn refused(error: EngineError) -> Status {
         tracing::error!(error = &error as &dyn std::error::Error, "a request failed");
     }
     let Problem { code: name, message, hint } = error.problem;
-    ApiError::new(&name, message, hint).into_status(code)
+    ApiError { retry_after: error.retry_after, ..ApiError::new(&name, message, hint) }.into_status(code)
 }
 
 fn malformed(message: impl Into<String>) -> Status {

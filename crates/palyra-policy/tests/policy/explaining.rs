@@ -35,7 +35,7 @@ fn a_forbid_names_the_exception_that_was_not_met() {
     assert_eq!(json["decision"], "needs_approval");
     assert_eq!(json["explanation"]["rules"][0]["id"], "deny_sensitive");
     assert_eq!(json["with_approval"]["rules"][0]["id"], "allowlisted_execution");
-    let Verdict::NeedsApproval { now, approved } = verdict else { panic!("{verdict:?}") };
+    let Verdict::NeedsApproval { now, approved, people: 1 } = verdict else { panic!("{verdict:?}") };
     let record = now.record(Detail::Brief);
     assert_eq!(record.what_would_change.len(), 1, "the permit already applies");
     let change = &record.what_would_change[0];

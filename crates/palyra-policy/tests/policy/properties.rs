@@ -3,8 +3,8 @@
 use crate::{membership, with_rules};
 use cedar_policy::{Authorizer, Decision, Schema};
 use palyra_policy::{
-    PolicyAction, PolicyDecision, PolicyEngine, PolicyRequest, PolicyRequestContext, PolicyResource, PolicySource,
-    SCHEMA_SRC, Verdict,
+    PolicyAction, PolicyDecision, PolicyEngine, PolicyRequest, PolicyRequestContext, PolicyResource, PolicyRole,
+    PolicySource, SCHEMA_SRC, SkillTrust, Verdict,
 };
 use palyra_protocol::{Facets, Principal, PrincipalKind, RiskLevel, ToolCapability};
 use proptest::option;
@@ -36,7 +36,7 @@ fn principal() -> impl Strategy<Value = Principal> {
 fn resource(action: PolicyAction) -> BoxedStrategy<PolicyResource> {
     let name = prop_oneof![select(vec!["a", "b"]).prop_map(str::to_owned), any::<String>()];
     let fits = move |name: String| match action {
-        PolicyAction::ToolExecute => PolicyResource::Tool(name),
+        PolicyAction::ToolExecute | PolicyAction::ApprovalWaive => PolicyResource::Tool(name),
         PolicyAction::SkillExecute => PolicyResource::Skill(name),
         PolicyAction::ApprovalDecide => PolicyResource::Approval(name),
         PolicyAction::GrantList | PolicyAction::GrantRevoke => PolicyResource::Grant(name),
@@ -45,11 +45,28 @@ fn resource(action: PolicyAction) -> BoxedStrategy<PolicyResource> {
         PolicyAction::MemorySearch => PolicyResource::Memory(name),
         PolicyAction::CronDelete => PolicyResource::CronJob(name),
         PolicyAction::ActAs => PolicyResource::Agent(name),
-        PolicyAction::PolicyExplain | PolicyAction::PolicyShow => PolicyResource::PolicySet,
+        PolicyAction::TokenRotate | PolicyAction::TokenRevoke => PolicyResource::Token(name),
+        PolicyAction::DeviceRevoke => PolicyResource::Device(name),
+        PolicyAction::PolicyExplain
+        | PolicyAction::PolicyShow
+        | PolicyAction::PolicyReload
+        | PolicyAction::PolicySimulate => PolicyResource::PolicySet,
         PolicyAction::JournalRead | PolicyAction::JournalVerify | PolicyAction::JournalCheckpoint => {
             PolicyResource::Journal
         }
-        PolicyAction::ToolList | PolicyAction::DaemonStatus | PolicyAction::ApprovalList => PolicyResource::Daemon,
+        PolicyAction::ToolList
+        | PolicyAction::DaemonStatus
+        | PolicyAction::ApprovalList
+        | PolicyAction::AccessRead
+        | PolicyAction::TokenCreate
+        | PolicyAction::TokenList
+        | PolicyAction::MemberList
+        | PolicyAction::MemberManage
+        | PolicyAction::AgentManage
+        | PolicyAction::FeatureList
+        | PolicyAction::FeatureSet
+        | PolicyAction::DeviceList
+        | PolicyAction::DevicePair => PolicyResource::Daemon,
     };
     name.prop_map(fits).boxed()
 }
@@ -90,6 +107,12 @@ prop_compose! {
         risk in option::of(select(vec![RiskLevel::Low, RiskLevel::High])),
         (is_sensitive_action, is_allowlisted_tool, allow_sensitive_tools) in any::<(bool, bool, bool)>(),
         facets in facets(),
+        (workspace, trust, roles, approval_count) in (
+            option::of(select(vec!["/srv/a", "b"]).prop_map(str::to_owned)),
+            option::of(select(vec![SkillTrust::Unknown, SkillTrust::Verified])),
+            subsequence(PolicyRole::ALL.to_vec(), 0..=3),
+            0..3u32,
+        ),
     ) -> PolicyRequestContext {
         PolicyRequestContext {
             channel: channel.parse().unwrap(),
@@ -98,6 +121,7 @@ prop_compose! {
             run_id: run.map(|r| r.parse().unwrap()),
             proposed_by, owned_by, tool, skill_id, publisher, capabilities, risk,
             is_sensitive_action, is_allowlisted_tool, allow_sensitive_tools, facets,
+            workspace, trust, roles, approval_count,
         }
     }
 }
@@ -157,8 +181,9 @@ proptest! {
         let explanation = DEFAULTS.evaluate_with_context(&request, &context).explanation;
         let denied = explanation.decision() == PolicyDecision::DenyByDefault;
         let forbidden = context.is_sensitive_action && !context.allow_sensitive_tools;
-        // No default rule permits reading secrets: nothing short of a new rule would change that.
-        let unpermittable = request.action == PolicyAction::VaultGet && !forbidden;
+        // No default rule permits reading secrets or waives an approval: nothing short of a new rule would change that.
+        let unpermittable = request.action == PolicyAction::ApprovalWaive
+            || request.action == PolicyAction::VaultGet && !forbidden;
         prop_assert_eq!(denied && !unpermittable, !explanation.what_would_change().is_empty());
         prop_assert!(explanation.what_would_change().iter().all(|change| !change.conditions.is_empty()));
         prop_assert!(serde_json::to_value(&explanation).is_ok());

@@ -2,8 +2,10 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
+mod access;
 mod approvals;
 mod attest;
+mod authz;
 mod budget;
 mod commands;
 mod disk;

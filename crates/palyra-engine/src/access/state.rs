@@ -1,0 +1,220 @@
+//! The registry in memory: what a check looks at. Replaced as a whole by every change.
+
+use super::bucket::Bucket;
+use super::document::RegistryDocument;
+use super::feature::Feature;
+use super::token::{PresentedToken, same};
+use palyra_protocol::access::TokenScope;
+use palyra_protocol::{ApiTokenRecord, Digest, Principal, Timestamp, TokenId, WorkspaceId, WorkspaceRole};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// What is known of a token besides its record: never written with it.
+#[derive(Debug)]
+pub(crate) struct Live {
+    last_used: AtomicU64,
+    bucket: Mutex<Bucket>,
+}
+
+impl Live {
+    pub(crate) fn last_used(&self) -> Option<Timestamp> {
+        Some(self.last_used.load(Ordering::Relaxed)).filter(|ms| *ms > 0).map(Timestamp::from_unix_ms)
+    }
+}
+
+#[derive(Debug)]
+struct Seat {
+    record: usize,
+    scopes: Arc<[TokenScope]>,
+    live: Arc<Live>,
+}
+
+/// The registry, taken apart for looking up.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) document: RegistryDocument,
+    /// SHA-256 of the file; none until there is one.
+    pub(crate) digest: Option<Digest>,
+    workspace: WorkspaceId,
+    seats: HashMap<TokenId, Seat>,
+    roles: HashMap<Principal, WorkspaceRole>,
+    tokens_open: bool,
+}
+
+/// Why a token does not open. Only whoever holds the secret learns more than that it does not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TokenRefusal {
+    /// It is no token.
+    Malformed,
+    /// There is none of this id.
+    Unknown,
+    /// The id is known, the secret is wrong.
+    WrongSecret,
+    /// The secret was replaced, and the time for both is over.
+    Rotated,
+    /// It was withdrawn.
+    Revoked,
+    /// Its time is over.
+    Expired,
+    /// It opens another workspace.
+    OtherWorkspace,
+    /// Whom it speaks for is no longer here.
+    PrincipalGone,
+    /// No token opens anything now.
+    TokensClosed,
+    /// Too many requests with this token.
+    RateLimited(Duration),
+}
+
+impl TokenRefusal {
+    /// The reason, as it is counted in the journal.
+    pub(crate) fn reason(self) -> &'static str {
+        match self {
+            Self::Malformed => "malformed",
+            Self::Unknown => "unknown",
+            Self::WrongSecret => "wrong_secret",
+            Self::Rotated => "rotated",
+            Self::Revoked => "revoked",
+            Self::Expired => "expired",
+            Self::OtherWorkspace => "other_workspace",
+            Self::PrincipalGone => "principal_gone",
+            Self::TokensClosed => "tokens_closed",
+            Self::RateLimited(_) => "rate_limited",
+        }
+    }
+}
+
+/// A token that opens, and how far.
+#[derive(Debug, Clone)]
+pub(crate) struct Admitted {
+    pub(crate) token_id: TokenId,
+    pub(crate) hash: Digest,
+    pub(crate) principal: Principal,
+    /// The lower of the token's role and what its principal is by now.
+    pub(crate) role: WorkspaceRole,
+    pub(crate) scopes: Arc<[TokenScope]>,
+    pub(crate) expires_at: Timestamp,
+}
+
+impl State {
+    /// Takes a checked document apart. What is known of tokens besides their records is carried over.
+    pub(crate) fn new(
+        document: RegistryDocument,
+        digest: Option<Digest>,
+        workspace: &WorkspaceId,
+        earlier: Option<&Self>,
+        now: Timestamp,
+    ) -> Self {
+        let mut roles: HashMap<_, _> = document
+            .members
+            .iter()
+            .filter(|m| m.workspace == *workspace)
+            .map(|m| (m.principal.clone(), m.role))
+            .collect();
+        roles.extend(document.agents.iter().map(|a| (a.principal.clone(), WorkspaceRole::Operator)));
+        let mut seats = HashMap::with_capacity(document.tokens.len());
+        for (record, token) in document.tokens.iter().enumerate() {
+            let live = earlier.and_then(|state| state.seats.get(&token.token_id)).map(|seat| Arc::clone(&seat.live));
+            let live = live.unwrap_or_else(|| {
+                let bucket = Mutex::new(Bucket::full(token.rate_per_minute, now));
+                Arc::new(Live { last_used: AtomicU64::new(0), bucket })
+            });
+            seats.insert(token.token_id.clone(), Seat { record, scopes: token.scopes.clone().into(), live });
+        }
+        let tokens_open = document.feature(Feature::ApiTokens);
+        Self { document, digest, workspace: workspace.clone(), seats, roles, tokens_open }
+    }
+
+    /// What somebody is to the workspace that is served.
+    pub(crate) fn role(&self, principal: &Principal) -> Option<WorkspaceRole> {
+        self.roles.get(principal).copied()
+    }
+
+    /// Checks what a stranger presents, and counts the request.
+    pub(crate) fn check(&self, text: &str, now: Timestamp) -> Result<Admitted, TokenRefusal> {
+        let presented = PresentedToken::parse(text).ok_or(TokenRefusal::Malformed)?;
+        let (admitted, live) = self.admit(presented.id(), presented.hash(), now)?;
+        let taken = live.bucket.lock().unwrap_or_else(PoisonError::into_inner).take(self.rate(&admitted), now);
+        taken.map_err(TokenRefusal::RateLimited)?;
+        live.last_used.fetch_max(now.unix_ms(), Ordering::Relaxed);
+        Ok(admitted)
+    }
+
+    fn rate(&self, admitted: &Admitted) -> u32 {
+        self.seats.get(&admitted.token_id).map_or(1, |seat| self.document.tokens[seat.record].rate_per_minute)
+    }
+
+    /// Whether a token, by its id and the hash of what was presented, opens as things stand.
+    pub(crate) fn admit(
+        &self,
+        id: &TokenId,
+        hash: Digest,
+        now: Timestamp,
+    ) -> Result<(Admitted, &Arc<Live>), TokenRefusal> {
+        let seat = self.seats.get(id);
+        let token = seat.map(|seat| &self.document.tokens[seat.record]);
+        // An unknown id costs the same comparison as a known one.
+        let expected = token.map_or(&Digest::ZERO, |token| &token.token_hash_sha256);
+        let current = same(expected, &hash);
+        let (Some(seat), Some(token)) = (seat, token) else { return Err(TokenRefusal::Unknown) };
+        if !current {
+            self.was_replaced(token, hash, now)?;
+        }
+        // From here on the caller has shown a secret of this token and may know how it stands.
+        if token.revoked_at.is_some() {
+            return Err(TokenRefusal::Revoked);
+        }
+        if now >= token.expires_at {
+            return Err(TokenRefusal::Expired);
+        }
+        if token.workspace != self.workspace {
+            return Err(TokenRefusal::OtherWorkspace);
+        }
+        let standing = self.role(&token.principal).ok_or(TokenRefusal::PrincipalGone)?;
+        if !self.tokens_open {
+            return Err(TokenRefusal::TokensClosed);
+        }
+        let admitted = Admitted {
+            token_id: id.clone(),
+            hash,
+            principal: token.principal.clone(),
+            role: token.role.min(standing),
+            scopes: Arc::clone(&seat.scopes),
+            expires_at: token.expires_at,
+        };
+        Ok((admitted, &seat.live))
+    }
+
+    /// Whether it is the secret before the last rotation, within the time for both.
+    fn was_replaced(&self, token: &ApiTokenRecord, hash: Digest, now: Timestamp) -> Result<(), TokenRefusal> {
+        match &token.replaced {
+            Some(replaced) if same(&replaced.token_hash_sha256, &hash) => {
+                if now < replaced.valid_until {
+                    Ok(())
+                } else {
+                    Err(TokenRefusal::Rotated)
+                }
+            }
+            _ => Err(TokenRefusal::WrongSecret),
+        }
+    }
+
+    /// When each token was last used.
+    pub(crate) fn last_uses(&self) -> impl Iterator<Item = (&TokenId, Timestamp)> {
+        self.seats.iter().filter_map(|(id, seat)| Some((id, seat.live.last_used()?)))
+    }
+
+    /// When one token was last used.
+    pub(crate) fn last_use(&self, id: &TokenId) -> Option<Timestamp> {
+        self.seats.get(id)?.live.last_used()
+    }
+
+    /// Takes over what an earlier process knew.
+    pub(crate) fn remember_use(&self, id: &TokenId, at: Timestamp) {
+        if let Some(seat) = self.seats.get(id) {
+            seat.live.last_used.fetch_max(at.unix_ms(), Ordering::Relaxed);
+        }
+    }
+}

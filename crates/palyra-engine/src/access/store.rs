@@ -1,0 +1,107 @@
+//! The registry's file, replaced so that a crash at any instant leaves one that is whole.
+//!
+//! A change takes four steps: the new content is written beside the file and made durable; the journal records its digest,
+//! which is the moment the change counts; the file is replaced; the directory is made durable. A start compares
+//! with the newest digest of the journal. The file fits: all is well. The copy beside it fits: the crash came
+//! after the record, and the replacement is finished. Neither fits: somebody else wrote the file, or put an old one
+//! back, and the daemon refuses to start on it. An older registry is as bad as a forged one: it may hold a
+//! token that was withdrawn.
+
+use super::document::MAX_BYTES;
+use palyra_protocol::Digest;
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+/// The registry's file.
+#[derive(Debug, Clone)]
+pub(crate) struct RegistryFile {
+    path: PathBuf,
+}
+
+impl RegistryFile {
+    pub(crate) fn new(path: PathBuf) -> Self {
+        Self { path }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where the next content is prepared.
+    fn beside(&self) -> PathBuf {
+        let mut name = self.path.clone().into_os_string();
+        name.push(".new");
+        name.into()
+    }
+
+    /// The file's content; nothing when there is no file.
+    pub(crate) fn read(&self) -> std::io::Result<Option<Vec<u8>>> {
+        read(&self.path)
+    }
+
+    /// Step one: the next content, durable beside the file.
+    pub(crate) fn prepare(&self, bytes: &[u8]) -> std::io::Result<()> {
+        let beside = self.beside();
+        let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&beside)?;
+        file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        self.sync_directory()
+    }
+
+    /// Takes step one back.
+    pub(crate) fn abandon(&self) {
+        if let Err(error) = std::fs::remove_file(self.beside())
+            && error.kind() != ErrorKind::NotFound
+        {
+            tracing::debug!(%error, "a prepared registry could not be removed");
+        }
+    }
+
+    /// Steps three and four: the prepared content takes the file's place.
+    pub(crate) fn replace(&self) -> std::io::Result<()> {
+        std::fs::rename(self.beside(), &self.path)?;
+        self.sync_directory()
+    }
+
+    /// Finishes a replacement that a crash has cut off; tells whether there was one.
+    pub(crate) fn finish(&self, expected: Digest) -> std::io::Result<bool> {
+        let prepared = read(&self.beside())?.is_some_and(|bytes| Digest::of(&bytes) == expected);
+        if prepared {
+            self.replace()?;
+        }
+        Ok(prepared)
+    }
+
+    /// Puts a file that is not accepted out of the way, under a name that says so.
+    pub(crate) fn set_aside(&self, suffix: &str) -> std::io::Result<PathBuf> {
+        let mut name = self.path.clone().into_os_string();
+        name.push(format!(".refused-{suffix}"));
+        let aside = PathBuf::from(name);
+        std::fs::rename(&self.path, &aside)?;
+        self.sync_directory()?;
+        Ok(aside)
+    }
+
+    fn sync_directory(&self) -> std::io::Result<()> {
+        self.path.parent().map_or(Ok(()), |dir| File::open(dir)?.sync_all())
+    }
+}
+
+fn read(path: &Path) -> std::io::Result<Option<Vec<u8>>> {
+    // Not through a link: the state directory is ours alone, and a link in it leads somewhere that is not.
+    let opened = OpenOptions::new().read(true).custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32).open(path);
+    let file = match opened {
+        Ok(file) => file,
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(e),
+    };
+    let mut bytes = Vec::new();
+    file.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err(std::io::Error::other(format!("it is larger than {} MiB", MAX_BYTES >> 20)));
+    }
+    Ok(Some(bytes))
+}

@@ -1,0 +1,136 @@
+//! The registry's document: what is accepted, and everything that is not.
+
+use super::super::document::{RegistryDocument, RegistryFlaw};
+use super::{Place, issue, new_token, owner, scoped};
+use palyra_protocol::WorkspaceRole;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+/// A document with something of everything, as the daemon wrote it.
+async fn whole() -> Value {
+    let place = Place::new();
+    let engine = place.engine().await;
+    engine.set_member(&owner(), "user:ana".parse().unwrap(), WorkspaceRole::Admin).await.unwrap();
+    engine.add_agent(&owner(), "agent:ci".parse().unwrap(), "the build".to_owned()).await.unwrap();
+    let group = |name: &str, member: &str| {
+        let (engine, name, member) = (engine.clone(), name.parse().unwrap(), member.parse().unwrap());
+        async move { engine.set_group(&owner(), name, vec![member], vec![]).await.unwrap() }
+    };
+    group("inner", "user:ana").await;
+    group("outer", "group:inner").await;
+    engine.set_feature(&owner(), crate::access::Feature::ApprovalReasons, true).await.unwrap();
+    issue(&engine, new_token("agent:ci")).await;
+    issue(&engine, scoped("user:ana", "admin", &["journal.read"])).await;
+    serde_json::from_slice(&std::fs::read(place.registry()).unwrap()).unwrap()
+}
+
+fn parse(document: &Value) -> Result<RegistryDocument, RegistryFlaw> {
+    RegistryDocument::parse(document.to_string().as_bytes())
+}
+
+#[tokio::test]
+async fn what_was_written_is_read_back() {
+    let document = whole().await;
+    let read = parse(&document).unwrap();
+    assert_eq!(serde_json::from_slice::<Value>(&read.bytes().unwrap()).unwrap(), document);
+    assert_eq!(read.revision, 7);
+}
+
+#[tokio::test]
+async fn edits_by_hand_that_make_no_sense_are_refused() {
+    let document = whole().await;
+    let other = "ws_01ARZ3NDEKTSV4RRFFQ69G5FAV";
+    let edits: Vec<(&str, Box<dyn Fn(&mut Value)>)> = vec![
+        ("schema 2", Box::new(|d| d["schema"] = json!(2))),
+        ("cannot be read", Box::new(|d| d["schema"] = json!("1"))),
+        ("cannot be read", Box::new(|d| d["revision"] = json!(-1))),
+        ("unknown field", Box::new(|d| d["extra"] = json!(1))),
+        ("unknown field", Box::new(|d| d["tokens"][0]["secret"] = json!("x"))),
+        ("missing field", Box::new(|d| drop(d.as_object_mut().unwrap().remove("members")))),
+        ("cannot be read", Box::new(|d| d["members"] = json!({}))),
+        ("cannot be read", Box::new(|d| d["members"][0]["role"] = json!("root"))),
+        ("has no owner", Box::new(|d| d["members"][0]["role"] = json!("admin"))),
+        (
+            "twice",
+            Box::new(|d| {
+                let m = d["members"][0].clone();
+                d["members"].as_array_mut().unwrap().push(m);
+            }),
+        ),
+        ("does not exist", Box::new(move |d| d["members"][1]["workspace"] = json!(other))),
+        ("only people", Box::new(|d| d["members"][1]["principal"] = json!("agent:ci"))),
+        (
+            "twice",
+            Box::new(|d| {
+                let a = d["agents"][0].clone();
+                d["agents"].as_array_mut().unwrap().push(a);
+            }),
+        ),
+        ("is none", Box::new(|d| d["agents"][0]["principal"] = json!("user:ana"))),
+        ("hold itself", Box::new(|d| d["groups"][0]["members"] = json!(["group:outer"]))),
+        ("hold itself", Box::new(|d| d["groups"][0]["members"] = json!(["group:inner"]))),
+        ("which is none", Box::new(|d| d["groups"][0]["members"] = json!(["group:gone"]))),
+        ("twice", Box::new(|d| d["groups"][1]["name"] = json!("inner"))),
+        ("configuration's", Box::new(|d| d["groups"][1]["name"] = json!("tool_callers"))),
+        ("no feature", Box::new(|d| d["features"][0]["name"] = json!("disable_journal"))),
+        (
+            "twice",
+            Box::new(|d| {
+                let t = d["tokens"][0].clone();
+                d["tokens"].as_array_mut().unwrap().push(t);
+            }),
+        ),
+        ("hash", Box::new(|d| d["tokens"][1]["token_hash_sha256"] = d["tokens"][0]["token_hash_sha256"].clone())),
+        ("cannot be read", Box::new(|d| d["tokens"][0]["token_hash_sha256"] = json!("ABC"))),
+        ("who is not here", Box::new(|d| d["tokens"][0]["principal"] = json!("agent:gone"))),
+        ("does not exist", Box::new(move |d| d["tokens"][0]["workspace"] = json!(other))),
+        ("let a program", Box::new(|d| d["tokens"][0]["scopes"] = json!(["approval.decide"]))),
+        ("let a program be owner", Box::new(|d| d["tokens"][0]["role"] = json!("owner"))),
+        ("unknown scope", Box::new(|d| d["tokens"][0]["scopes"] = json!(["tool.everything"]))),
+        ("no scopes", Box::new(|d| d["tokens"][0]["scopes"] = json!([]))),
+        ("longer than", Box::new(|d| d["tokens"][0]["expires_at"] = json!(9_000_000_000_000_u64))),
+        ("rate", Box::new(|d| d["tokens"][0]["rate_per_minute"] = json!(0))),
+        ("control characters", Box::new(|d| d["tokens"][0]["label"] = json!("a\u{7}"))),
+    ];
+    for (said, edit) in edits {
+        let mut edited = document.clone();
+        edit(&mut edited);
+        let flaw = parse(&edited).unwrap_err().to_string();
+        assert!(flaw.contains(said), "expected `{said}`: {flaw}");
+    }
+}
+
+#[tokio::test]
+async fn a_long_chain_of_groups_is_no_trouble_and_a_ring_is_found() {
+    let mut document = whole().await;
+    let ring = |n: usize, next: usize| json!({ "name": format!("g{n}"), "members": [format!("group:g{next}")] });
+    let mut chain: Vec<_> = (0..9999).map(|n| ring(n, n + 1)).collect();
+    chain.push(json!({ "name": "g9999", "members": ["user:ana"] }));
+    document["groups"] = Value::Array(chain);
+    assert!(parse(&document).is_ok());
+    document["groups"][9999]["members"] = json!(["group:g0"]);
+    assert!(parse(&document).unwrap_err().to_string().contains("hold itself"));
+}
+
+#[tokio::test]
+async fn a_registry_cut_anywhere_is_refused() {
+    let document = whole().await;
+    let text = serde_json::to_vec_pretty(&document).unwrap();
+    for end in 0..text.len() {
+        assert!(RegistryDocument::parse(&text[..end]).is_err(), "cut at {end}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..512)) {
+        prop_assert!(RegistryDocument::parse(&bytes).is_err());
+    }
+
+    #[test]
+    fn any_json_is_read_or_refused(schema in 0_u32..3, key in "[a-z]{1,9}", number in any::<i64>(), depth in 0_usize..200) {
+        let deep = (0..depth).fold(json!(number), |inner, _| json!([inner]));
+        let document = json!({ "schema": schema, key: deep, "tokens": [number] });
+        prop_assert!(parse(&document).is_err());
+    }
+}

@@ -1,0 +1,173 @@
+//! Access control on a real journal and real files, with a clock that tests set.
+
+mod crashes;
+mod documents;
+mod issuing;
+mod tokens;
+
+use super::{AccessControl, AccessError, NewToken, VerifiedPeer};
+use crate::config::{ToolCallConfig, WasmRuntime};
+use crate::engine::{Engine, EngineParts};
+use crate::error::EngineError;
+use crate::workspace::Workspace;
+use palyra_journal::JournalStore;
+use palyra_policy::{Membership, PolicyEngine, PolicySource};
+use palyra_protocol::access::TokenView;
+use palyra_protocol::{ChannelId, Clock, DaemonKey, Timestamp};
+use palyra_sandbox::{EgressEnforcementMode, SandboxProcessRunnerPolicy, SandboxTier, WorkspaceAccess};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// A time that stands still until it is moved.
+#[derive(Debug)]
+pub(super) struct TestClock(AtomicU64);
+
+impl Clock for TestClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_unix_ms(self.0.load(Ordering::SeqCst))
+    }
+}
+
+/// A state directory, a workspace, and a time.
+pub(super) struct Place {
+    pub(super) dir: TempDir,
+    pub(super) clock: Arc<TestClock>,
+}
+
+impl Place {
+    pub(super) fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["state", "work", "other"] {
+            std::fs::create_dir(dir.path().join(name)).unwrap();
+        }
+        Self { dir, clock: Arc::new(TestClock(AtomicU64::new(1_800_000_000_000))) }
+    }
+
+    pub(super) fn state(&self) -> PathBuf {
+        self.dir.path().join("state")
+    }
+
+    pub(super) fn registry(&self) -> PathBuf {
+        self.state().join(super::REGISTRY_FILE)
+    }
+
+    pub(super) fn journal(&self) -> JournalStore {
+        JournalStore::open(&self.state().join("journal.db"), self.clock.clone()).unwrap()
+    }
+
+    pub(super) fn later(&self, time: Duration) {
+        self.clock.0.fetch_add(time.as_millis() as u64, Ordering::SeqCst);
+    }
+
+    /// Opens the registry as a start does.
+    pub(super) async fn open(&self, work: &str, journal: &JournalStore) -> Result<AccessControl, AccessError> {
+        let root = self.dir.path().join(work);
+        AccessControl::open(&self.state(), &root, journal, self.clock.clone()).await
+    }
+
+    /// A daemon on this place, with these rules beside the defaults.
+    pub(super) async fn engine_with(&self, work: &str, rules: &str) -> Engine {
+        let journal = self.journal();
+        let access = self.open(work, &journal).await.unwrap();
+        let membership = Membership::single_user().with_registered(access.registered().unwrap());
+        let sources = [PolicySource::defaults(), PolicySource::new("test.cedar", rules)];
+        let root = self.dir.path().join(work);
+        let config = ToolCallConfig {
+            allowed_tools: ["palyra.echo".parse().unwrap(), "palyra.fs.list".parse().unwrap()].into(),
+            max_calls_per_run: 100,
+            execution_timeout: Duration::from_secs(60),
+            approval_timeout: Duration::from_secs(60),
+            process_runner: runner(&root),
+            wasm_runtime: WasmRuntime::Disabled,
+        };
+        Engine::new(EngineParts {
+            policy: PolicyEngine::load(&sources, &membership).unwrap(),
+            access,
+            journal,
+            workspace: Workspace::open(&root).unwrap(),
+            config,
+            key: DaemonKey::generate().unwrap(),
+            clock: self.clock.clone(),
+        })
+        .unwrap()
+    }
+
+    pub(super) async fn engine(&self) -> Engine {
+        self.engine_with("work", "").await
+    }
+}
+
+fn runner(root: &std::path::Path) -> SandboxProcessRunnerPolicy {
+    SandboxProcessRunnerPolicy {
+        tier: SandboxTier::C,
+        workspace_root: root.to_owned(),
+        workspace_access: WorkspaceAccess::ReadWrite,
+        read_roots: vec![],
+        write_roots: vec![],
+        allowed_executables: vec![],
+        allow_interpreters: vec![],
+        egress: EgressEnforcementMode::Strict,
+        egress_rules: Arc::default(),
+        cpu_time_limit_ms: 1000,
+        wall_clock_limit_ms: 1000,
+        memory_limit_bytes: 1 << 30,
+        max_output_bytes: 1 << 20,
+        max_processes: 64,
+        max_open_files: 256,
+        max_file_size_bytes: 1 << 30,
+        env_allowlist: vec![],
+        protected_paths: vec![],
+    }
+}
+
+pub(super) fn channel() -> ChannelId {
+    "cli".parse().unwrap()
+}
+
+/// The daemon's own user.
+pub(super) fn owner() -> VerifiedPeer {
+    VerifiedPeer::on_local_socket(Some(1), 1, channel()).unwrap()
+}
+
+/// A token of somebody, with everything at its default.
+pub(super) fn new_token(principal: &str) -> NewToken {
+    NewToken {
+        principal: principal.parse().unwrap(),
+        label: String::new(),
+        role: None,
+        scopes: vec![],
+        life: None,
+        rate_per_minute: None,
+    }
+}
+
+pub(super) fn scoped(principal: &str, role: &str, scopes: &[&str]) -> NewToken {
+    NewToken {
+        role: Some(role.parse().unwrap()),
+        scopes: scopes.iter().map(|s| s.parse().unwrap()).collect(),
+        ..new_token(principal)
+    }
+}
+
+/// Issues a token as the owner and returns its text.
+pub(super) async fn issue(engine: &Engine, new: NewToken) -> (TokenView, String) {
+    let (view, text) = engine.create_token(&owner(), new).await.unwrap();
+    (view, String::from_utf8(text.expose().to_vec()).unwrap())
+}
+
+pub(super) fn come(engine: &Engine, token: &str) -> Result<VerifiedPeer, EngineError> {
+    VerifiedPeer::by_token(engine, token, "test", channel())
+}
+
+pub(super) fn code<T: std::fmt::Debug>(result: Result<T, EngineError>) -> String {
+    result.unwrap_err().problem.code
+}
+
+/// Every event of the journal, as one text.
+pub(super) async fn told(engine: &Engine) -> String {
+    let events = engine.journal().events(1, 10_000).await.unwrap();
+    events.iter().map(|e| format!("{} {}\n", e.kind, e.body)).collect()
+}

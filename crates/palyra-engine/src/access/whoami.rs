@@ -1,0 +1,154 @@
+//! Who the daemon takes a caller for, and what that allows: asked of the same functions that calls ask.
+
+use super::VerifiedPeer;
+use super::rights::Shortfall;
+use crate::engine::Engine;
+use crate::error::EngineError;
+use palyra_policy::{PolicyAction, PolicyRequest, PolicyRequestContext, PolicyResource, Verdict};
+use palyra_protocol::access::{RightView, WhoAmI};
+use palyra_protocol::{DecisionKind, ToolDefinition};
+
+/// A name for something that need not exist.
+const ANY: &str = "any";
+
+impl Engine {
+    /// Who the caller is, and what they may do.
+    ///
+    /// # Errors
+    /// The caller may not even know that.
+    pub fn whoami(&self, peer: &VerifiedPeer) -> Result<WhoAmI, EngineError> {
+        self.authorize(peer, PolicyAction::AccessRead, PolicyResource::Daemon, None)?;
+        let state = self.access().state();
+        let principal = peer.effective().clone();
+        let own = state.role(peer.principal());
+        let role = match peer.token() {
+            Some(token) => own.map(|role| role.min(token.role)),
+            None => own,
+        };
+        let policy = self.policy();
+        Ok(WhoAmI {
+            acting_for: (principal != *peer.principal()).then(|| peer.principal().clone()),
+            role,
+            scopes: peer.token().map(|token| token.scopes.to_vec()),
+            token: peer.token().map(|token| token.token_id.clone()),
+            expires_at: peer.token().map(|token| token.expires_at),
+            workspace: self.access().workspace().clone(),
+            channel: peer.channel().clone(),
+            groups: policy.membership().groups_of(&principal).map(str::to_owned).collect(),
+            rights: self.rights(peer),
+            principal,
+        })
+    }
+
+    fn rights(&self, peer: &VerifiedPeer) -> Vec<RightView> {
+        let mut rights = Vec::new();
+        for action in PolicyAction::ALL {
+            match action {
+                // Asked about a call, never done.
+                PolicyAction::ApprovalWaive => {}
+                PolicyAction::ToolExecute => {
+                    rights.extend(self.catalog().iter().map(|tool| self.right_to_call(peer, tool)));
+                }
+                action => rights.push(self.right(peer, *action)),
+            }
+        }
+        rights
+    }
+
+    /// What would be decided about a call of a tool whose arguments touch nothing in particular.
+    fn right_to_call(&self, peer: &VerifiedPeer, tool: &ToolDefinition) -> RightView {
+        let name = tool.name.as_str();
+        let context = PolicyRequestContext {
+            proposed_by: Some(peer.principal().clone()),
+            tool: Some(name.to_owned()),
+            is_allowlisted_tool: self.config().allowed_tools.contains(&tool.name),
+            ..PolicyRequestContext::for_tool(peer.channel().clone(), &tool.metadata(), Default::default())
+        };
+        self.asked(peer, PolicyAction::ToolExecute, PolicyResource::Tool(name.to_owned()), context)
+    }
+
+    fn right(&self, peer: &VerifiedPeer, action: PolicyAction) -> RightView {
+        let resource = something(action);
+        // A call or token of one's own: the rules' "one's own" is what most callers can do.
+        let context = PolicyRequestContext {
+            owned_by: Some(peer.effective().clone()),
+            ..PolicyRequestContext::new(peer.channel().clone())
+        };
+        self.asked(peer, action, resource, context)
+    }
+
+    fn asked(
+        &self,
+        peer: &VerifiedPeer,
+        action: PolicyAction,
+        resource: PolicyResource,
+        context: PolicyRequestContext,
+    ) -> RightView {
+        let shown = if resource.name() == ANY { ANY.to_owned() } else { resource.to_string() };
+        if let Err((shortfall, error)) = self.is_room(peer, peer.effective(), action, Some(&resource)) {
+            let (by, reason) = match shortfall {
+                Some(Shortfall::Scope) => ("scope", "this token is not for it".to_owned()),
+                Some(Shortfall::Kind) => ("role", "programs never do this".to_owned()),
+                Some(Shortfall::Role) => ("role", "the role does not include it".to_owned()),
+                None => ("token", error.problem.message),
+            };
+            return RightView {
+                action: action.as_str().to_owned(),
+                resource: shown,
+                decision: DecisionKind::Deny.as_str().to_owned(),
+                decided_by: Some(by.to_owned()),
+                reason,
+            };
+        }
+        let request = PolicyRequest { principal: peer.effective().clone(), action, resource };
+        let verdict = self.policy().decide(&request, &context);
+        // Only calls wait for a person; for anything else an approval is no way out.
+        let kind = match (&verdict, action) {
+            (Verdict::NeedsApproval { .. }, PolicyAction::ToolExecute | PolicyAction::SkillExecute) => verdict.kind(),
+            (Verdict::NeedsApproval { .. }, _) => DecisionKind::Deny,
+            _ => verdict.kind(),
+        };
+        RightView {
+            action: action.as_str().to_owned(),
+            resource: shown,
+            decision: kind.as_str().to_owned(),
+            decided_by: (kind != DecisionKind::Allow).then(|| "policy".to_owned()),
+            reason: verdict.explanation().summary(),
+        }
+    }
+}
+
+/// Something that an action can be done to.
+fn something(action: PolicyAction) -> PolicyResource {
+    use PolicyAction as A;
+    let any = || ANY.to_owned();
+    match action {
+        A::ToolExecute | A::ApprovalWaive => PolicyResource::Tool(any()),
+        A::SkillExecute => PolicyResource::Skill(any()),
+        A::ApprovalDecide => PolicyResource::Approval(any()),
+        A::GrantRevoke => PolicyResource::Grant(any()),
+        A::CallRead | A::CallCancel => PolicyResource::Call(any()),
+        A::VaultGet => PolicyResource::Secret(any()),
+        A::MemorySearch => PolicyResource::Memory(any()),
+        A::CronDelete => PolicyResource::CronJob(any()),
+        A::ActAs => PolicyResource::Agent(any()),
+        A::TokenRotate | A::TokenRevoke => PolicyResource::Token(any()),
+        A::DeviceRevoke => PolicyResource::Device(any()),
+        A::JournalRead | A::JournalVerify | A::JournalCheckpoint => PolicyResource::Journal,
+        A::PolicyExplain | A::PolicyShow | A::PolicyReload | A::PolicySimulate => PolicyResource::PolicySet,
+        A::ToolList
+        | A::DaemonStatus
+        | A::ApprovalList
+        | A::GrantList
+        | A::AccessRead
+        | A::TokenCreate
+        | A::TokenList
+        | A::MemberList
+        | A::MemberManage
+        | A::AgentManage
+        | A::FeatureList
+        | A::FeatureSet
+        | A::DeviceList
+        | A::DevicePair => PolicyResource::Daemon,
+    }
+}

@@ -1,0 +1,188 @@
+//! A set of rules that may run: parsed, valid, and true to its own cases; or the whole list of why not.
+//!
+//! This is the one way from an operator's files to an engine, for the daemon's start, for a reload and for every tool
+//! that only looks. Whoever replaces a running set does it with what comes out of here, so a set that fails its own
+//! cases never runs.
+
+use crate::cases::{CaseError, CaseFile, CaseResults};
+use crate::directory::PolicyFiles;
+use crate::engine::PolicyEngine;
+use crate::error::{Flaw, FlawKind, PolicyError};
+use crate::membership::Membership;
+use crate::rule::Rule;
+use crate::source::{Indexed, PolicySource};
+use palyra_protocol::Digest;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+/// The most cases of one set.
+const MAX_CASES: usize = 50_000;
+
+/// Where the daemon's rules come from, read anew each time.
+#[derive(Debug, Clone)]
+pub struct PolicyLoader {
+    /// The operator's directory, if there is one.
+    pub directory: Option<PathBuf>,
+    /// Who belongs to what, as far as the configuration says.
+    pub membership: Membership,
+}
+
+/// A set that may run.
+#[derive(Debug, Clone)]
+pub struct CheckedSet {
+    /// The rules, ready to be asked.
+    pub engine: PolicyEngine,
+    /// The files it was made of.
+    pub files: Digest,
+    /// How many cases it answered as they expect.
+    pub cases: usize,
+    /// What is allowed, and worth a second look.
+    pub notes: Vec<Note>,
+}
+
+/// Something that is no flaw.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Note {
+    /// The rule.
+    pub rule: String,
+    /// Where it stands.
+    pub at: String,
+    /// What about it.
+    pub message: String,
+}
+
+/// A set that may not run.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct RefusedSet {
+    /// The files, where they could be read at all.
+    pub files: Option<Digest>,
+    /// Why.
+    #[source]
+    pub error: PolicyError,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GroupsFile {
+    #[serde(default)]
+    groups: BTreeMap<String, Vec<String>>,
+}
+
+impl PolicyLoader {
+    /// Reads, checks and tries the set.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    pub fn load(&self) -> Result<CheckedSet, RefusedSet> {
+        let files = match &self.directory {
+            Some(directory) => PolicyFiles::read(directory).map_err(|error| RefusedSet { files: None, error })?,
+            None => PolicyFiles::none(),
+        };
+        self.check(&files)
+    }
+
+    /// Checks and tries files that are not the running ones.
+    ///
+    /// # Errors
+    /// Everything that is wrong with them.
+    pub fn check(&self, files: &PolicyFiles) -> Result<CheckedSet, RefusedSet> {
+        files.check(&self.membership).map_err(|error| RefusedSet { files: Some(files.digest()), error })
+    }
+}
+
+impl PolicyFiles {
+    /// Makes an engine of the shipped rules and these, and runs their cases.
+    ///
+    /// # Errors
+    /// Every flaw of every file; if there is none, every case that comes out otherwise.
+    pub fn check(&self, base: &Membership) -> Result<CheckedSet, PolicyError> {
+        let engine = self.engine(base)?;
+        let mut results = CaseResults::default();
+        let mut flaws = Vec::new();
+        for source in &self.cases {
+            match try_cases(source, &engine) {
+                Ok(of_file) => {
+                    results.run += of_file.run;
+                    results.deciding.extend(of_file.deciding);
+                    let place = Indexed::new(source);
+                    flaws.extend(of_file.failures.into_iter().map(|failure| Flaw {
+                        help: Some("`palyra policy explain` shows how a call is decided".to_owned()),
+                        ..place.flaw(failure.offset, FlawKind::CaseFailed, failure.to_string())
+                    }));
+                }
+                Err(found) => flaws.extend(found),
+            }
+        }
+        if !flaws.is_empty() {
+            return Err(PolicyError::Flawed(flaws));
+        }
+        let notes = notes(&engine, &results.deciding);
+        Ok(CheckedSet { engine, files: self.digest(), cases: results.run, notes })
+    }
+
+    /// The rules alone, without their cases.
+    fn engine(&self, base: &Membership) -> Result<PolicyEngine, PolicyError> {
+        let mut membership = base.clone();
+        if let Some(source) = &self.groups {
+            membership = with_groups(membership, source)?;
+        }
+        let mut sources = vec![PolicySource::defaults()];
+        sources.extend(self.rules.iter().cloned());
+        PolicyEngine::load(&sources, &membership)
+    }
+}
+
+fn with_groups(membership: Membership, source: &PolicySource) -> Result<Membership, PolicyError> {
+    let place = Indexed::new(source);
+    let refused = |offset, message| PolicyError::Flawed(vec![place.flaw(offset, FlawKind::Groups, message)]);
+    let file: GroupsFile = toml::from_str(&source.text)
+        .map_err(|error| refused(error.span().map_or(0, |span| span.start), error.message().trim().to_owned()))?;
+    membership.with_groups(&file.groups).map_err(|error| {
+        let offset = error.names().find_map(|name| source.text.find(name)).unwrap_or(0);
+        refused(offset, error.to_string())
+    })
+}
+
+fn try_cases(source: &PolicySource, engine: &PolicyEngine) -> Result<CaseResults, Vec<Flaw>> {
+    let place = Indexed::new(source);
+    let bad = |offset, message| vec![place.flaw(offset, FlawKind::BadCase, message)];
+    let file = CaseFile::parse(&source.text).map_err(|error| match error {
+        CaseError::Syntax(error) => bad(error.span().map_or(0, |span| span.start), error.message().trim().to_owned()),
+        CaseError::Membership(error) => bad(0, error.to_string()),
+    })?;
+    if file.cases.len() > MAX_CASES {
+        return Err(bad(0, format!("a file has at most {MAX_CASES} cases")));
+    }
+    match file.membership(engine.membership()).map_err(|error| bad(0, error.to_string()))? {
+        None => Ok(file.run(engine)),
+        Some(membership) => {
+            let engine = engine.with_membership(&membership).map_err(|error| match error {
+                PolicyError::Flawed(flaws) => flaws,
+                other => bad(0, other.to_string()),
+            })?;
+            Ok(file.run(&engine))
+        }
+    }
+}
+
+/// An operator's rule that no case tries may say something else than its author meant; and one that asks a person may
+/// find that another rule stands in for that person.
+fn notes(engine: &PolicyEngine, deciding: &BTreeSet<String>) -> Vec<Note> {
+    let note = |rule: &Rule, message: &str| Note {
+        rule: rule.id().to_owned(),
+        at: rule.position().to_string(),
+        message: message.to_owned(),
+    };
+    let untried = engine.operator_rules().filter(|rule| !deciding.contains(rule.id()));
+    let untried = untried.map(|rule| note(rule, "no case shows what this rule decides"));
+    let waivable = engine.operator_rules().filter(|rule| engine.0.waives() && rule.asks_but_can_be_waived());
+    let waivable = waivable.map(|rule| {
+        note(
+            rule,
+            "a rule that permits `approval.waive` can stand in for the person this one asks for; if a person must always be asked, let it forbid `approval.waive` as well",
+        )
+    });
+    untried.chain(waivable).collect()
+}

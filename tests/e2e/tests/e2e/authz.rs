@@ -1,0 +1,249 @@
+//! Every method of the interface, refused to whoever may not: by scope, by policy, and without any token that opens.
+//!
+//! The methods come from the interface's own description. One that is added without a right, or without a case in
+//! [`denials`], makes these tests fail.
+
+use palyra_api::v1::{
+    AddAgentRequest, CancelCallRequest, CheckpointRequest, CreateTokenRequest, DecideRequest, FollowCallRequest,
+    GetApprovalRequest, GetCallRequest, GetEventRequest, GetToolRequest, ListAgentsRequest, ListApprovalsRequest,
+    ListFeaturesRequest, ListGrantsRequest, ListGroupsRequest, ListMembersRequest, ListTokensRequest, ListToolsRequest,
+    ProposeRequest, RemoveAgentRequest, RemoveGroupRequest, RemoveMemberRequest, RevokeGrantRequest,
+    RevokeTokenRequest, RightsRequest, RotateTokenRequest, SetFeatureRequest, SetGroupRequest, SetMemberRequest,
+    StatusRequest, TailRequest, VerifyRequest, WatchApprovalsRequest, WhoAmIRequest,
+};
+use palyra_api::{ApiError, Connection};
+use palyra_e2e::{Host, text};
+use prost::Message as _;
+use serde_json::json;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::pin::Pin;
+
+/// The methods that the interface describes.
+fn methods() -> BTreeSet<String> {
+    let described = prost_types::FileDescriptorSet::decode(palyra_api::DESCRIPTORS).unwrap();
+    let mut methods = BTreeSet::new();
+    for file in &described.file {
+        for service in &file.service {
+            let path = |method: &str| format!("{}.{}/{method}", file.package(), service.name());
+            methods.extend(service.method.iter().map(|method| path(method.name())));
+        }
+    }
+    assert!(methods.len() > 30, "{methods:?}");
+    methods
+}
+
+/// Calls a method by its name with an empty message, and returns the code of its refusal.
+async fn knock(connection: &Connection, method: &str, token: Option<&str>) -> Option<String> {
+    let mut client = tonic::client::Grpc::new(connection.channel());
+    client.ready().await.unwrap();
+    let mut request = tonic::Request::new(());
+    if let Some(token) = token {
+        request.metadata_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
+    }
+    let path = format!("/{method}").parse().unwrap();
+    let codec = tonic_prost::ProstCodec::<(), ()>::default();
+    let answered = client.server_streaming(request, path, codec).await;
+    answered.err().map(|status| ApiError::from(status).code)
+}
+
+/// The right of every method, as the daemon tells it: method and action.
+fn rights(host: &Host) -> BTreeMap<String, String> {
+    let told = host.palyra(&["access", "rights"]).good();
+    let row = |r: &serde_json::Value| (text(r, "/method").to_owned(), text(r, "/action").to_owned());
+    told.as_array().unwrap().iter().map(row).collect()
+}
+
+fn all_actions(host: &Host) -> BTreeSet<String> {
+    let me = host.palyra(&["access", "whoami"]).good();
+    me["rights"].as_array().unwrap().iter().map(|r| text(r, "/action").to_owned()).collect()
+}
+
+fn token(host: &Host, principal: &str, role: &str, scopes: &BTreeSet<String>) -> String {
+    let scopes = scopes.iter().cloned().collect::<Vec<_>>().join(",");
+    let args = ["access", "token", "create", principal, "--role", role, "--scope", &scopes, "--rate", "100000"];
+    text(&host.palyra(&args).good(), "/token").to_owned()
+}
+
+#[tokio::test]
+async fn no_method_is_reached_without_its_scope() {
+    let host = Host::up();
+    let rights = rights(&host);
+    assert_eq!(rights.keys().cloned().collect::<BTreeSet<_>>(), methods(), "the table of rights is the interface");
+    let all = all_actions(&host);
+    let connection = host.owner().await.0;
+    let full = token(&host, "user:local", "owner", &all);
+    let mut without: BTreeMap<&str, String> = BTreeMap::new();
+    for (method, action) in &rights {
+        let lacking = without.entry(action).or_insert_with(|| {
+            let scopes = all.iter().filter(|a| *a != action).cloned().collect();
+            token(&host, "user:local", "owner", &scopes)
+        });
+        assert_eq!(knock(&connection, method, Some(lacking)).await.as_deref(), Some("scope_missing"), "{method}");
+        // With every scope the same message gets further: the scope is what was missing.
+        let further = knock(&connection, method, Some(&full)).await;
+        let refused = ["scope_missing", "role_insufficient", "forbidden", "unauthenticated", "unknown_method"];
+        assert!(further.as_deref().is_none_or(|code| !refused.contains(&code)), "{method}: {further:?}");
+    }
+}
+
+#[tokio::test]
+async fn no_method_is_reached_beyond_the_role() {
+    let host = Host::up();
+    host.palyra(&["access", "member", "add", "user:otto", "--role", "owner"]).exits(0).done();
+    let all = all_actions(&host);
+    let ottos = token(&host, "user:otto", "owner", &all);
+    // Issued as an owner, and an operator now: the role of the moment counts, whatever the token says.
+    host.palyra(&["access", "member", "role", "user:otto", "operator"]).exits(0).done();
+    let connection = host.owner().await.0;
+    let operators =
+        ["tool.list", "daemon.status", "call.read", "call.cancel", "tool.execute", "policy.explain", "access.read"];
+    for (method, action) in rights(&host) {
+        let code = knock(&connection, &method, Some(&ottos)).await;
+        let refused = code.as_deref() == Some("role_insufficient");
+        assert_eq!(refused, !operators.contains(&action.as_str()), "{method}: {code:?}");
+    }
+}
+
+#[tokio::test]
+async fn no_method_is_reached_with_a_token_that_does_not_open() {
+    let host = Host::up();
+    let connection = host.owner().await.0;
+    let expect = ["unauthenticated", "too_many_attempts"];
+    for method in methods() {
+        for bad in ["", "palyra_", "x", "Bearer x"] {
+            let code = knock(&connection, &method, Some(bad)).await.unwrap();
+            assert!(expect.contains(&code.as_str()), "{method} with `{bad}`: {code}");
+        }
+    }
+    for other in
+        ["palyra.v1.Daemon/Stop", "palyra.v1.Nothing/Here", "grpc.reflection.v1.ServerReflection/ServerReflectionInfo"]
+    {
+        assert_eq!(knock(&connection, other, None).await.as_deref(), Some("unknown_method"), "{other}");
+    }
+}
+
+/// Things that exist, for requests that name one.
+#[derive(Debug, Clone)]
+struct World {
+    call: String,
+    approval: String,
+    grant: String,
+    token: String,
+}
+
+type Denied = Pin<Box<dyn Future<Output = Result<(), ApiError>>>>;
+type Denial = (&'static str, fn(Connection, World) -> Denied);
+
+macro_rules! denials {
+    ($($path:literal: $service:ident.$method:ident($world:ident, $request:expr);)+) => {
+        vec![$(($path, |connection: Connection, $world: World| {
+            Box::pin(async move {
+                let _unused = &$world;
+                connection.$service().$method($request).await.map(drop).map_err(ApiError::from)
+            })
+        }),)+]
+    };
+}
+
+/// For every method a real request, about things that exist.
+fn denials() -> Vec<Denial> {
+    denials! {
+        "palyra.v1.Daemon/Status": daemon.status(w, StatusRequest::default());
+        "palyra.v1.Tools/List": tools.list(w, ListToolsRequest {});
+        "palyra.v1.Tools/Get": tools.get(w, GetToolRequest { name: "palyra.echo".into() });
+        "palyra.v1.Calls/Get": calls.get(w, GetCallRequest { call_id: w.call });
+        "palyra.v1.Calls/Follow": calls.follow(w, FollowCallRequest { call_id: w.call, live_output: false });
+        "palyra.v1.Calls/Cancel": calls.cancel(w, CancelCallRequest { call_id: w.call });
+        "palyra.v1.Approvals/List": approvals.list(w, ListApprovalsRequest { all: true });
+        "palyra.v1.Approvals/Get": approvals.get(w, GetApprovalRequest { approval_id: w.approval });
+        "palyra.v1.Approvals/Decide": approvals.decide(w, DecideRequest { approval_id: w.approval, allow: true, ..Default::default() });
+        "palyra.v1.Approvals/Watch": approvals.watch(w, WatchApprovalsRequest {});
+        "palyra.v1.Grants/List": grants.list(w, ListGrantsRequest {});
+        "palyra.v1.Grants/Revoke": grants.revoke(w, RevokeGrantRequest { grant_id: w.grant });
+        "palyra.v1.Policy/Explain": policy.explain(w, ProposeRequest { tool: "palyra.echo".into(), input: b"{\"text\":\"x\"}".to_vec(), ..Default::default() });
+        "palyra.v1.Journal/Tail": journal.tail(w, TailRequest { first: 1, last: 0, follow: false });
+        "palyra.v1.Journal/Get": journal.get(w, GetEventRequest { seq: 1 });
+        "palyra.v1.Journal/OfCall": journal.of_call(w, GetCallRequest { call_id: w.call });
+        "palyra.v1.Journal/Verify": journal.verify(w, VerifyRequest::default());
+        "palyra.v1.Journal/Checkpoint": journal.checkpoint(w, CheckpointRequest {});
+        "palyra.v1.Access/WhoAmI": access.who_am_i(w, WhoAmIRequest {});
+        "palyra.v1.Access/Rights": access.rights(w, RightsRequest {});
+        "palyra.v1.Access/ListTokens": access.list_tokens(w, ListTokensRequest {});
+        "palyra.v1.Access/CreateToken": access.create_token(w, CreateTokenRequest { principal: "agent:bot".into(), ..Default::default() });
+        "palyra.v1.Access/RotateToken": access.rotate_token(w, RotateTokenRequest { token_id: w.token, overlap_ms: 0 });
+        "palyra.v1.Access/RevokeToken": access.revoke_token(w, RevokeTokenRequest { token_id: w.token });
+        "palyra.v1.Access/ListMembers": access.list_members(w, ListMembersRequest {});
+        "palyra.v1.Access/SetMember": access.set_member(w, SetMemberRequest { principal: "user:new".into(), role: "operator".into() });
+        "palyra.v1.Access/RemoveMember": access.remove_member(w, RemoveMemberRequest { principal: "user:stranger".into() });
+        "palyra.v1.Access/ListAgents": access.list_agents(w, ListAgentsRequest {});
+        "palyra.v1.Access/AddAgent": access.add_agent(w, AddAgentRequest { principal: "agent:new".into(), description: String::new() });
+        "palyra.v1.Access/RemoveAgent": access.remove_agent(w, RemoveAgentRequest { principal: "agent:bot".into() });
+        "palyra.v1.Access/ListGroups": access.list_groups(w, ListGroupsRequest {});
+        "palyra.v1.Access/SetGroup": access.set_group(w, SetGroupRequest { name: "ops".into(), add: vec!["user:stranger".into()], remove: vec![] });
+        "palyra.v1.Access/RemoveGroup": access.remove_group(w, RemoveGroupRequest { name: "ops".into() });
+        "palyra.v1.Access/ListFeatures": access.list_features(w, ListFeaturesRequest {});
+        "palyra.v1.Access/SetFeature": access.set_feature(w, SetFeatureRequest { name: "approval_reasons".into(), on: true });
+    }
+}
+
+const NOTHING_FOR_STRANGERS: &str = r#"
+@id("nothing_for_strangers")
+@reason("Strangers get nothing.")
+forbid (principal == User::"stranger", action, resource);
+"#;
+
+#[tokio::test]
+async fn no_method_is_reached_against_policy() {
+    let mut host = Host::idle();
+    fs::create_dir(host.path("policies")).unwrap();
+    fs::write(host.path("policies").join("strangers.cedar"), NOTHING_FOR_STRANGERS).unwrap();
+    host.configure(&format!("policy_dir = {:?}\n", host.path("policies")));
+    host.start();
+    for args in [
+        &["access", "member", "add", "user:stranger", "--role", "owner"][..],
+        &["access", "agent", "add", "agent:bot"],
+        &["access", "group", "add", "ops"],
+    ] {
+        host.palyra(args).exits(0).done();
+    }
+    // A member with the highest role and every scope, whom a rule denies everything.
+    let all = all_actions(&host);
+    let strangers = token(&host, "user:stranger", "owner", &all);
+    let ls = json!({ "argv": ["ls"] });
+    let (answered, approval) = host.ask("palyra.process.run", &ls, &["--session", "s"]);
+    host.decide(&approval, "allow", &["--scope", "session"]).exits(0).done();
+    host.palyra(&["calls", "follow", &answered]).exits(0).done();
+    let grants = host.palyra(&["grants", "list"]).good();
+    let (call, approval) = host.ask("palyra.process.run", &json!({ "argv": ["ls", "-l"] }), &[]);
+    let tokens = host.palyra(&["access", "token", "list"]).good();
+    let world = World {
+        call,
+        approval,
+        grant: text(&grants, "/0/grant_id").to_owned(),
+        token: text(&tokens, "/0/token_id").to_owned(),
+    };
+    let journal = |host: &Host| host.palyra(&["status"]).good()["journal"]["size"].as_u64().unwrap();
+    let before = journal(&host);
+
+    let mut denied: BTreeSet<String> = BTreeSet::new();
+    for (method, request) in denials() {
+        let connection = host.owner().await.0.with_token(&strangers).unwrap();
+        let error = request(connection, world.clone()).await.expect_err(method);
+        assert_eq!(error.code, "forbidden", "{method}: {error:?}");
+        assert!(error.message.contains("nothing_for_strangers"), "{method}: {error:?}");
+        denied.insert(method.to_owned());
+    }
+    // A call's denial is its outcome, and recorded like any other.
+    let call = host.palyra(&["--token", &strangers, "call", "palyra.echo", "--input", "{\"text\":\"x\"}"]);
+    call.fails(3, "policy_denied");
+    denied.insert("palyra.v1.Calls/Propose".to_owned());
+    let missing: Vec<_> = methods().difference(&denied).cloned().collect();
+    assert!(missing.is_empty(), "methods without a denial test; add them to `denials`: {missing:?}");
+
+    let changed = ["access.changed", "approval.resolved", "grant.revoked"];
+    let tail = host.palyra(&["journal", "tail", "-n", &(journal(&host) - before).to_string()]).exits(0).json_lines();
+    for event in tail {
+        assert!(!changed.contains(&text(&event, "/kind")), "nothing of it had an effect: {event}");
+    }
+}
