@@ -103,6 +103,10 @@ pub enum FacetRule {
     PathWritten(&'static str),
     /// A unified diff; every file it names is written.
     PatchTargets(&'static str),
+    /// A URL; its host and port are contacted.
+    Url(&'static str),
+    /// An HTTP method; GET when absent.
+    Method(&'static str),
 }
 
 /// Everything there is to know about a tool before it is called.
