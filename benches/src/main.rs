@@ -5,6 +5,7 @@
 #![expect(unreachable_pub, reason = "a binary exports nothing; `pub` here means: used by other files")]
 
 mod access;
+mod egress;
 mod journal;
 mod path;
 mod policy;
@@ -17,11 +18,12 @@ use std::process::ExitCode;
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 type Benchmark = (&'static str, &'static str, fn(&mut report::Report) -> Result);
 
-const ALL: [Benchmark; 5] = [
+const ALL: [Benchmark; 6] = [
     ("policy", "deciding, against Cedar alone", policy::run),
     ("access", "checking a token, against hashing it", access::run),
     ("path", "a whole call, against two durable commits", path::run),
     ("journal", "appending and verifying as history grows", journal::run),
+    ("egress", "the proxy, against a direct connection", egress::run),
     ("process", "daemon start, memory, command line start", process::run),
 ];
 

@@ -141,6 +141,7 @@ pub async fn engine(dir: &Path) -> Result<Engine> {
             env_allowlist: vec![],
             protected_paths: vec![],
         },
+        egress_rules: Arc::default(),
         wasm_runtime: WasmRuntime::Disabled,
     };
     let journal = JournalStore::open(&dir.join("journal.db"), clock.clone())?;

@@ -11,6 +11,7 @@ use palyra_policy::PolicyEngine;
 use palyra_protocol::{
     ApprovalId, ApprovalRecord, CallState, Clock, DaemonKey, Digest, JournalEvent, PublicKey, ToolMetadata, ToolName,
 };
+use palyra_sandbox::egress::{Fetcher, Roots, SystemResolver};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
@@ -60,6 +61,7 @@ struct Inner {
     waiters: Mutex<HashMap<ApprovalId, oneshot::Sender<ApprovalRecord>>>,
     approval_news: broadcast::Sender<ApprovalRecord>,
     closing: CancellationToken,
+    fetcher: Arc<Fetcher>,
 }
 
 /// Why the engine could not be put together.
@@ -91,6 +93,7 @@ impl Engine {
             let known = catalog.iter().map(|tool| tool.name.as_str()).collect::<Vec<_>>().join(", ");
             return Err(StartError::UnknownTool { name: name.clone(), known });
         }
+        let fetcher = Arc::new(Fetcher::new(Arc::clone(&config.egress_rules), Arc::new(SystemResolver), Roots::System));
         Ok(Self {
             inner: Arc::new(Inner {
                 policy: RwLock::new(policy),
@@ -106,6 +109,7 @@ impl Engine {
                 waiters: Mutex::default(),
                 approval_news: broadcast::Sender::new(APPROVAL_BACKLOG),
                 closing: CancellationToken::new(),
+                fetcher,
             }),
         })
     }
@@ -214,6 +218,10 @@ impl Engine {
         &self.inner.live
     }
 
+    pub(crate) fn fetcher(&self) -> &Arc<Fetcher> {
+        &self.inner.fetcher
+    }
+
     pub(crate) fn closing(&self) -> &CancellationToken {
         &self.inner.closing
     }
@@ -223,7 +231,12 @@ impl Engine {
     }
 
     pub(crate) fn resolver(&self) -> Resolver<'_> {
-        Resolver { catalog: self.catalog(), workspace: self.workspace(), config: self.config() }
+        Resolver {
+            catalog: self.catalog(),
+            workspace: self.workspace(),
+            config: self.config(),
+            fetcher: self.fetcher(),
+        }
     }
 
     /// What decisions need to know about a tool. A tool without an entry counts as having every capability.

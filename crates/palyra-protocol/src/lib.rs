@@ -14,6 +14,7 @@ pub mod clock;
 pub mod decision;
 pub mod digest;
 pub mod display;
+pub mod egress;
 pub mod event;
 pub mod facets;
 pub mod id;
@@ -35,6 +36,7 @@ pub use chain::{ChainFault, ChainVerifier, Checkpoint, CheckpointFault};
 pub use clock::{Clock, SystemClock, Timestamp};
 pub use decision::{DecisionKind, ToolDecision};
 pub use digest::{Digest, DigestBuilder};
+pub use egress::{EgressEnd, EgressProtocol, EgressRecord, EgressVerdict, TlsName};
 pub use event::{ChainedEvent, JournalEvent};
 pub use facets::Facets;
 pub use id::{

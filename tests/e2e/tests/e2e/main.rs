@@ -10,6 +10,7 @@ mod budget;
 mod commands;
 mod disk;
 mod display;
+mod fetch;
 mod files;
 mod grants;
 mod idempotency;

@@ -81,6 +81,7 @@ impl Place {
             execution_timeout: Duration::from_secs(60),
             approval_timeout: Duration::from_secs(60),
             process_runner: runner(&root),
+            egress_rules: Arc::default(),
             wasm_runtime: WasmRuntime::Disabled,
         };
         Engine::new(EngineParts {
