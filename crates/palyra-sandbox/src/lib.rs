@@ -15,6 +15,7 @@ pub mod egress;
 mod environment;
 mod error;
 mod executable;
+mod git;
 mod hosts;
 mod layout;
 #[cfg(target_os = "linux")]
