@@ -144,6 +144,7 @@ pub fn engine(dir: &Path) -> Result<Engine> {
             env_allowlist: vec![],
             protected_paths: vec![],
         },
+        egress_rules: Arc::default(),
         wasm_runtime: WasmRuntime::Disabled,
     };
     Ok(Engine::new(EngineParts {

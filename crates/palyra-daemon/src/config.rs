@@ -7,9 +7,11 @@ use palyra_engine::builtin::names;
 use palyra_engine::{ToolCallConfig, WasmRuntime};
 use palyra_policy::{Membership, PolicySource};
 use palyra_protocol::ToolName;
+use palyra_sandbox::egress::{EgressRule, EgressRules};
 use palyra_sandbox::{EgressEnforcementMode, SandboxProcessRunnerPolicy, SandboxTier, WorkspaceAccess};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Why a configuration cannot be used.
@@ -51,6 +53,7 @@ pub struct RawConfig {
     policy_dir: Option<PathBuf>,
     tool_call: RawToolCall,
     process_runner: RawProcessRunner,
+    egress: RawEgress,
     wasm_runtime: RawWasmRuntime,
 }
 
@@ -122,6 +125,12 @@ impl Default for RawProcessRunner {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+struct RawEgress {
+    allowed_hosts: Vec<EgressRule>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 struct RawWasmRuntime {
     enabled: bool,
 }
@@ -180,7 +189,8 @@ impl RawConfig {
             .allowed_tools
             .iter()
             .map(|name| name.parse::<ToolName>().map_err(|e| value("tool_call.allowed_tools", e.to_string())));
-        let process_runner = self.process_runner.validate(&workspace_root, state_dir)?;
+        let egress_rules = Arc::new(EgressRules::new(self.egress.allowed_hosts));
+        let process_runner = self.process_runner.validate(&workspace_root, state_dir, Arc::clone(&egress_rules))?;
         Ok(Config {
             tool_call: ToolCallConfig {
                 allowed_tools: allowed_tools.collect::<Result<_, _>>()?,
@@ -188,6 +198,7 @@ impl RawConfig {
                 execution_timeout: positive("tool_call.execution_timeout_ms", raw.execution_timeout_ms)?,
                 approval_timeout: positive("tool_call.approval_timeout_ms", raw.approval_timeout_ms)?,
                 process_runner,
+                egress_rules,
                 wasm_runtime: WasmRuntime::Disabled,
             },
             membership,
@@ -198,7 +209,12 @@ impl RawConfig {
 }
 
 impl RawProcessRunner {
-    fn validate(self, workspace: &Path, state_dir: &Path) -> Result<SandboxProcessRunnerPolicy, ConfigError> {
+    fn validate(
+        self,
+        workspace: &Path,
+        state_dir: &Path,
+        egress_rules: Arc<EgressRules>,
+    ) -> Result<SandboxProcessRunnerPolicy, ConfigError> {
         if self.egress == EgressEnforcementMode::Strict && self.tier == SandboxTier::B {
             return Err(value(
                 "process_runner.egress",
@@ -227,7 +243,7 @@ impl RawProcessRunner {
             allowed_executables: self.allowed_executables,
             allow_interpreters: self.allow_interpreters,
             egress: self.egress,
-            egress_rules: std::sync::Arc::default(),
+            egress_rules,
             cpu_time_limit_ms: self.cpu_time_limit_ms,
             wall_clock_limit_ms: self.wall_clock_limit_ms,
             memory_limit_bytes: self.memory_limit_bytes,
@@ -345,6 +361,8 @@ mod tests {
         assert!(refused("[tool_call]\nexecution_timeout_ms = 0").contains("more than 0"));
         assert!(refused("[tool_call]\nallowed_tools = [\"Bad Name\"]").contains("not a tool name"));
         assert!(refused("[tool_call]\nallowed_principals = [\"root\"]").contains("allowed_principals"));
+        assert!(refused("\n[egress]\nallowed_hosts = [\"*\"]").contains("line 3: the egress rule `*` cannot be used"));
+        assert!(refused("[egress]\nallowed_hosts = [\"https://example.org/x\"]").contains("write `example.org`"));
         assert!(refused("policy_dir = \"nowhere\"").contains("cannot be read"));
     }
 

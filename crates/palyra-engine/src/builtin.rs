@@ -24,20 +24,26 @@ pub mod names {
     pub const FS_APPLY_PATCH: &str = "palyra.fs.apply_patch";
     /// Runs a program.
     pub const PROCESS_RUN: &str = "palyra.process.run";
+    /// Fetches a URL.
+    pub const HTTP_FETCH: &str = "palyra.http.fetch";
 
     /// All of them, in the order of their listing.
-    pub const ALL: [&str; 8] = [ECHO, SLEEP, FS_READ, FS_LIST, FS_SEARCH, FS_WRITE, FS_APPLY_PATCH, PROCESS_RUN];
+    pub const ALL: [&str; 9] =
+        [ECHO, SLEEP, FS_READ, FS_LIST, FS_SEARCH, FS_WRITE, FS_APPLY_PATCH, PROCESS_RUN, HTTP_FETCH];
 }
 
 /// The longest that `palyra.sleep` waits.
 pub const MAX_SLEEP_MS: u64 = 600_000;
+
+/// The most that `palyra.http.fetch` brings back: outputs are kept in the journal.
+pub const MAX_FETCH_BYTES: usize = 4 << 20;
 
 /// Every built-in tool.
 ///
 /// # Errors
 /// A name is malformed, which the tests rule out.
 pub fn definitions() -> Result<Vec<ToolDefinition>, palyra_protocol::tool::ToolNameError> {
-    [echo, sleep, fs_read, fs_list, fs_search, fs_write, fs_apply_patch, process_run]
+    [echo, sleep, fs_read, fs_list, fs_search, fs_write, fs_apply_patch, process_run, http_fetch]
         .into_iter()
         .map(|define| define())
         .collect()
@@ -311,6 +317,61 @@ fn process_run() -> Defined {
                 FacetRule::RequestedHosts("/requested_egress_hosts"),
             ],
             json!({ "argv": ["ls", "-l"] }),
+        )
+    })
+}
+
+fn http_fetch() -> Defined {
+    let field = json!({
+        "type": "object", "properties": { "name": { "type": "string" }, "value": { "type": "string" } },
+        "required": ["name", "value"],
+    });
+    let hop = json!({
+        "type": "object", "properties": { "status": { "type": "integer" }, "url": { "type": "string" } },
+        "required": ["status", "url"],
+    });
+    Ok(ToolDefinition {
+        capabilities: [ToolCapability::Network].into(),
+        risk: RiskLevel::High,
+        ..read_only(
+            names::HTTP_FETCH,
+            "Fetch a URL from an allowed host",
+            "Sends one HTTP request to a host that the operator allows. Redirects are followed and each is checked anew; \
+             credentials never follow to another origin. Any status is a success of the call; `status` says which. Text comes as \
+             it is, other bytes as base64, and `truncated` says when there was more.",
+        )?
+        .with(
+            object(
+                json!({
+                    "url": { "type": "string", "minLength": 1, "maxLength": 8192, "description": "http or https, without a user name" },
+                    "method": { "enum": ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"], "description": "GET when absent" },
+                    "headers": {
+                        "type": "object", "maxProperties": 64, "additionalProperties": { "type": "string", "maxLength": 8192 },
+                        "description": "further header fields",
+                    },
+                    "body": { "type": "string", "description": "what to send" },
+                    "body_encoding": { "enum": ["utf-8", "base64"], "description": "how `body` is written; utf-8 when absent" },
+                    "max_bytes": {
+                        "type": "integer", "minimum": 1, "maximum": MAX_FETCH_BYTES,
+                        "description": "the most bytes of the answer's body to keep; 262144 when absent",
+                    },
+                    "max_redirects": { "type": "integer", "minimum": 0, "maximum": 10, "description": "5 when absent" },
+                    "timeout_ms": { "type": "integer", "minimum": 1, "description": "30000 when absent; at most the configured limit" },
+                }),
+                &["url"],
+            ),
+            object(
+                json!({
+                    "status": { "type": "integer" },
+                    "headers": { "type": "array", "items": field },
+                    "body": { "type": "string" }, "body_encoding": { "enum": ["utf-8", "base64"] },
+                    "truncated": { "type": "boolean" }, "final_url": { "type": "string" },
+                    "redirects": { "type": "array", "items": hop },
+                }),
+                &["status", "headers", "body", "body_encoding", "truncated", "final_url", "redirects"],
+            ),
+            vec![FacetRule::Url("/url"), FacetRule::Method("/method")],
+            json!({ "url": "https://example.org/" }),
         )
     })
 }

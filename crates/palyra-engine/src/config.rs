@@ -2,7 +2,9 @@
 
 use palyra_protocol::ToolName;
 use palyra_sandbox::SandboxProcessRunnerPolicy;
+use palyra_sandbox::egress::EgressRules;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The limits and permissions of tool calls.
@@ -18,6 +20,8 @@ pub struct ToolCallConfig {
     pub approval_timeout: Duration,
     /// How native processes are confined.
     pub process_runner: SandboxProcessRunnerPolicy,
+    /// Which hosts may be reached: by `palyra.http.fetch`, and by processes under strict egress.
+    pub egress_rules: Arc<EgressRules>,
     /// Whether WASM skills may run.
     pub wasm_runtime: WasmRuntime,
 }

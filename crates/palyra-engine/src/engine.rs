@@ -10,6 +10,7 @@ use palyra_policy::PolicyEngine;
 use palyra_protocol::{
     ApprovalId, ApprovalRecord, CallState, Clock, DaemonKey, Digest, JournalEvent, PublicKey, ToolMetadata, ToolName,
 };
+use palyra_sandbox::egress::{Fetcher, Roots, SystemResolver};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -57,6 +58,7 @@ struct Inner {
     waiters: Mutex<HashMap<ApprovalId, oneshot::Sender<ApprovalRecord>>>,
     approval_news: broadcast::Sender<ApprovalRecord>,
     closing: CancellationToken,
+    fetcher: Arc<Fetcher>,
 }
 
 /// Why the engine could not be put together.
@@ -89,6 +91,7 @@ impl Engine {
             return Err(StartError::UnknownTool { name: name.clone(), known });
         }
         let policy_hash = policy.policy_hash();
+        let fetcher = Arc::new(Fetcher::new(Arc::clone(&config.egress_rules), Arc::new(SystemResolver), Roots::System));
         Ok(Self {
             inner: Arc::new(Inner {
                 policy,
@@ -104,6 +107,7 @@ impl Engine {
                 waiters: Mutex::default(),
                 approval_news: broadcast::Sender::new(APPROVAL_BACKLOG),
                 closing: CancellationToken::new(),
+                fetcher,
             }),
         })
     }
@@ -199,6 +203,10 @@ impl Engine {
         &self.inner.live
     }
 
+    pub(crate) fn fetcher(&self) -> &Arc<Fetcher> {
+        &self.inner.fetcher
+    }
+
     pub(crate) fn closing(&self) -> &CancellationToken {
         &self.inner.closing
     }
@@ -208,7 +216,12 @@ impl Engine {
     }
 
     pub(crate) fn resolver(&self) -> Resolver<'_> {
-        Resolver { catalog: self.catalog(), workspace: self.workspace(), config: self.config() }
+        Resolver {
+            catalog: self.catalog(),
+            workspace: self.workspace(),
+            config: self.config(),
+            fetcher: self.fetcher(),
+        }
     }
 
     /// What decisions need to know about a tool. A tool without an entry counts as having every capability.

@@ -3,7 +3,9 @@
 //! Nothing in here decides. The executor's only entrance takes `Recorded<Permit>`: a call that was not decided, not
 //! approved or not recorded cannot be expressed.
 
+use crate::egress::EgressLog;
 use crate::engine::Engine;
+use crate::fetch;
 use crate::permit::Permit;
 use crate::process;
 use crate::resolve::file_problem;
@@ -69,7 +71,17 @@ impl Engine {
             }
             Work::Run(run) => {
                 let policy = self.config().process_runner.clone();
-                (ExecutorKind::Process, process::run(policy, *run, limit, cancel).await)
+                let log = EgressLog::open(self.clone(), call.id().clone());
+                let ran = process::run(policy, *run, limit, log.observer(), cancel).await;
+                log.close().await;
+                (ExecutorKind::Process, ran)
+            }
+            Work::Fetch(work) => {
+                let log = EgressLog::open(self.clone(), call.id().clone());
+                let fetched = fetch::run(Arc::clone(self.fetcher()), *work, log.observer(), cancel).await;
+                log.close().await;
+                let rules = self.config().egress_rules.rules().len();
+                (ExecutorKind::Builtin, confined_to_rules(Executed::builtin(fetched), rules))
             }
         };
         let finished_at = self.clock().now();
@@ -86,7 +98,16 @@ impl Engine {
     }
 }
 
-fn cancelled() -> Problem {
+fn confined_to_rules(mut executed: Executed, rules: usize) -> Executed {
+    executed.enforcement["layers"] = json!([{
+        "name": "egress_rules",
+        "detail": format!("every hop asked of {rules} rule(s), its name resolved once, its address checked and connected to"),
+        "applied": true,
+    }]);
+    executed
+}
+
+pub(crate) fn cancelled() -> Problem {
     Problem::plain("cancelled", "the call was cancelled")
 }
 

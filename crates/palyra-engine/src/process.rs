@@ -3,20 +3,33 @@
 use crate::execute::{Executed, printable, timed_out};
 use crate::resolve::sandbox_problem;
 use crate::work::RunWork;
-use palyra_protocol::{CallState, Problem};
+use palyra_protocol::{CallState, EgressRecord, Problem};
+use palyra_sandbox::egress::EgressObserver;
 use palyra_sandbox::{
-    CancelSignal, LimitHit, ProcessExit, ProcessOutcome, SandboxError, SandboxProcessRunnerPolicy,
-    run_constrained_process,
+    CancelSignal, LimitHit, OutputSink, OutputStream, ProcessExit, ProcessOutcome, SandboxError,
+    SandboxProcessRunnerPolicy, run_constrained_process,
 };
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
+
+/// Hands connections on while the program runs.
+struct Watcher(EgressObserver);
+
+impl OutputSink for Watcher {
+    fn chunk(&mut self, _stream: OutputStream, _bytes: &[u8]) {}
+
+    fn egress(&mut self, record: &EgressRecord) {
+        (self.0)(record);
+    }
+}
 
 /// Runs a program on a thread of its own and tells what really happened.
 pub(crate) async fn run(
     mut policy: SandboxProcessRunnerPolicy,
     work: RunWork,
     limit: Duration,
+    observer: EgressObserver,
     cancel: &CancellationToken,
 ) -> Executed {
     let limit = work.timeout.map_or(limit, |wanted| wanted.min(limit));
@@ -28,7 +41,7 @@ pub(crate) async fn run(
         Err(error) => return refused(&error),
     };
     let mut task = tokio::task::spawn_blocking(move || {
-        run_constrained_process(&policy, &work.executable, &work.request, &signal, &mut ())
+        run_constrained_process(&policy, &work.executable, &work.request, &signal, &mut Watcher(observer))
     });
     let joined = tokio::select! {
         joined = &mut task => joined,

@@ -11,6 +11,7 @@ use palyra_protocol::call::ToolCallParts;
 use palyra_protocol::{
     CallId, CallState, CanonicalJson, FacetRule, Facets, Problem, ToolCall, ToolDefinition, ToolProposal,
 };
+use palyra_sandbox::egress::{Denial, FetchError, FetchUrl, Fetcher};
 use palyra_sandbox::{Fault, ResolvedExecutable, SandboxError, check_hosts, resolve_executable};
 use serde_json::Value;
 use std::collections::HashMap;
@@ -49,6 +50,19 @@ impl From<SandboxError> for Refusal {
     }
 }
 
+impl From<FetchError> for Refusal {
+    fn from(error: FetchError) -> Self {
+        let state = if matches!(error, FetchError::Denied(_)) { CallState::Denied } else { CallState::Rejected };
+        Self { state, problem: fetch_problem(&error) }
+    }
+}
+
+impl From<Denial> for Refusal {
+    fn from(denial: Denial) -> Self {
+        FetchError::Denied(denial).into()
+    }
+}
+
 /// A call, and the work it stands for.
 #[derive(Debug)]
 pub(crate) struct ResolvedCall {
@@ -62,6 +76,7 @@ pub(crate) struct Resolver<'a> {
     pub(crate) catalog: &'a ToolCatalog,
     pub(crate) workspace: &'a Workspace,
     pub(crate) config: &'a ToolCallConfig,
+    pub(crate) fetcher: &'a Fetcher,
 }
 
 impl Resolver<'_> {
@@ -127,6 +142,16 @@ impl Resolver<'_> {
             }
             FacetRule::Argv(pointer) => self.argv(pointer, input, targets)?,
             FacetRule::RequestedHosts(pointer) => self.hosts(pointer, input, targets)?,
+            FacetRule::Url(pointer) => {
+                let text = input.pointer(pointer).and_then(Value::as_str).unwrap_or("");
+                let url = FetchUrl::parse(text).map_err(FetchError::Url)?;
+                targets.facets.hosts.push(format!("{}:{}", url.host(), url.port()));
+                targets.url = Some(url);
+            }
+            FacetRule::Method(pointer) => {
+                let method = input.pointer(pointer).and_then(Value::as_str).unwrap_or("GET");
+                targets.facets.method = Some(method.to_owned());
+            }
         }
         Ok(())
     }
@@ -178,6 +203,7 @@ pub(crate) struct Targets {
     pub(crate) patch: Option<PatchPlan>,
     pub(crate) executable: Option<ResolvedExecutable>,
     pub(crate) requested_hosts: Vec<String>,
+    pub(crate) url: Option<FetchUrl>,
 }
 
 pub(crate) fn file_problem(error: &FileError) -> Problem {
@@ -185,5 +211,9 @@ pub(crate) fn file_problem(error: &FileError) -> Problem {
 }
 
 pub(crate) fn sandbox_problem(error: &SandboxError) -> Problem {
+    Problem { code: error.code().to_owned(), message: error.to_string(), hint: error.hint() }
+}
+
+pub(crate) fn fetch_problem(error: &FetchError) -> Problem {
     Problem { code: error.code().to_owned(), message: error.to_string(), hint: error.hint() }
 }

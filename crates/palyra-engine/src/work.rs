@@ -1,10 +1,11 @@
 //! Work: a call's input as something that can be carried out, every path and program resolved.
 
-use crate::builtin::names;
-use crate::resolve::{Resolver, Targets};
+use crate::builtin::{MAX_FETCH_BYTES, names};
+use crate::resolve::{Refusal, Resolver, Targets};
 use crate::workspace::{ListOptions, PatchPlan, PatternSyntax, ReadRange, ResolvedPath, SearchQuery, WriteOptions};
 use base64::Engine as _;
 use palyra_protocol::{Problem, ToolDefinition};
+use palyra_sandbox::egress::{FetchLimits, FetchRequest};
 use palyra_sandbox::{ProcessRequest, ResolvedExecutable};
 use serde_json::Value;
 use std::time::Duration;
@@ -16,6 +17,7 @@ pub(crate) enum Work {
     Sleep { duration: Duration },
     Files(FileWork),
     Run(Box<RunWork>),
+    Fetch(Box<FetchWork>),
 }
 
 /// What is to be done with files.
@@ -36,6 +38,13 @@ pub(crate) struct RunWork {
     pub(crate) timeout: Option<Duration>,
 }
 
+/// A URL to fetch.
+#[derive(Debug)]
+pub(crate) struct FetchWork {
+    pub(crate) request: FetchRequest,
+    pub(crate) limits: FetchLimits,
+}
+
 impl Work {
     /// Reads the validated input of a tool.
     pub(crate) fn new(
@@ -43,7 +52,7 @@ impl Work {
         input: &Value,
         targets: &mut Targets,
         resolver: Resolver<'_>,
-    ) -> Result<Self, Problem> {
+    ) -> Result<Self, Refusal> {
         let patch = targets.patch.take();
         let input = Input { value: input, targets };
         Ok(match definition.name.as_str() {
@@ -55,7 +64,8 @@ impl Work {
             names::FS_WRITE => Self::Files(input.write()?),
             names::FS_APPLY_PATCH => Self::Files(FileWork::Patch(patch.ok_or_else(|| unbuilt("/patch"))?)),
             names::PROCESS_RUN => Self::Run(Box::new(input.run(resolver)?)),
-            other => return Err(unbuilt(other)),
+            names::HTTP_FETCH => Self::Fetch(Box::new(input.fetch(resolver)?)),
+            other => return Err(unbuilt(other).into()),
         })
     }
 }
@@ -123,19 +133,45 @@ impl Input<'_> {
         })
     }
 
+    /// Text as it is, or base64, as the encoding says.
+    fn bytes(&self, content: &str, encoding: &str) -> Result<Vec<u8>, Problem> {
+        let text = self.text(content);
+        match self.text(encoding) {
+            "base64" => base64::engine::general_purpose::STANDARD.decode(text).map_err(|e| {
+                Problem::plain("content_malformed", format!("`{}` is not base64: {e}", content.trim_start_matches('/')))
+            }),
+            _ => Ok(text.as_bytes().to_vec()),
+        }
+    }
+
     fn write(&self) -> Result<FileWork, Problem> {
-        let content = match self.text("/encoding") {
-            "base64" => base64::engine::general_purpose::STANDARD
-                .decode(self.text("/content"))
-                .map_err(|e| Problem::plain("content_malformed", format!("`content` is not base64: {e}")))?,
-            _ => self.text("/content").as_bytes().to_vec(),
-        };
+        let content = self.bytes("/content", "/encoding")?;
         let options = WriteOptions {
             create_parents: self.flag("/create_parents"),
             expected_sha256: self.optional("/expected_sha256"),
             must_not_exist: self.flag("/must_not_exist"),
         };
         Ok(FileWork::Write { path: self.path("/path")?, content, options })
+    }
+
+    fn fetch(&self, resolver: Resolver<'_>) -> Result<FetchWork, Refusal> {
+        let headers = self.value.pointer("/headers").and_then(Value::as_object);
+        let headers = headers.into_iter().flatten().filter_map(|(k, v)| Some((k.clone(), v.as_str()?.to_owned())));
+        let method = self.targets.facets.method.as_deref().unwrap_or("GET");
+        let url = self.targets.url.clone().ok_or_else(|| unbuilt("/url"))?;
+        let body = self.bytes("/body", "/body_encoding")?;
+        let request = FetchRequest::new(method, url, headers, body)?;
+        // Nobody is asked about a host that no answer could open.
+        resolver.fetcher.check(&request)?;
+        let defaults = FetchLimits::default();
+        let longest = resolver.config.execution_timeout;
+        let limits = FetchLimits {
+            timeout: self.number("/timeout_ms").map_or(defaults.timeout, Duration::from_millis).min(longest),
+            max_redirects: self.count("/max_redirects").unwrap_or(defaults.max_redirects),
+            max_body_bytes: self.count("/max_bytes").unwrap_or(256 << 10).min(MAX_FETCH_BYTES),
+            ..defaults
+        };
+        Ok(FetchWork { request, limits })
     }
 
     fn run(&self, resolver: Resolver<'_>) -> Result<RunWork, Problem> {

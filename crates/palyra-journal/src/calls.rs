@@ -7,8 +7,8 @@ use crate::recorded::Recorded;
 use crate::store::JournalStore;
 use crate::writer::{PreparedEvent, Transaction};
 use palyra_protocol::{
-    ApprovalId, ApprovalRecord, Authority, CallId, CallRecord, CallState, Digest, IdempotencyKey, JournalEvent, Origin,
-    Principal, Problem, RunId, ToolAttestation, ToolDecision, ToolOutcome,
+    ApprovalId, ApprovalRecord, Authority, CallId, CallRecord, CallState, Digest, EgressRecord, IdempotencyKey,
+    JournalEvent, Origin, Principal, Problem, RunId, ToolAttestation, ToolDecision, ToolOutcome,
 };
 
 /// A call to be opened: what was proposed, what was decided, and what follows.
@@ -187,6 +187,19 @@ impl JournalStore {
             .await?;
         outcome_of(event, ended_at)
             .ok_or_else(|| JournalError::Event { reason: "a finished call has no outcome".to_owned() })
+    }
+
+    /// Records connections of a running call, all of them or none.
+    ///
+    /// # Errors
+    /// Nothing was recorded.
+    pub async fn record_egress(&self, call_id: &CallId, connections: Vec<EgressRecord>) -> Result<(), JournalError> {
+        let event = |connection| {
+            let (call_id, connection) = (call_id.clone(), Box::new(connection));
+            PreparedEvent::new(&JournalEvent::EgressConnection { call_id, connection })
+        };
+        let events = connections.into_iter().map(event).collect::<Result<Vec<_>, _>>()?;
+        self.write(move |tx| events.iter().try_for_each(|event| tx.append(event).map(drop))).await
     }
 
     /// Records the end of a call that did not run, or of which nobody knows.

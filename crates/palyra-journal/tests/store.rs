@@ -8,8 +8,9 @@ use palyra_journal::{
 use palyra_protocol::call::ToolCallParts;
 use palyra_protocol::{
     ApprovalId, ApprovalRecord, ApprovalResolution, ApprovalScope, ApprovalState, Authority, CallId, CallRecord,
-    CallState, CanonicalJson, Clock, DaemonKey, DecisionId, DecisionKind, Digest, Facets, GrantId, GrantMatcher,
-    GrantRecord, JournalEvent, MatchKey, Origin, Principal, Problem, RiskLevel, Timestamp, ToolCall, ToolDecision,
+    CallState, CanonicalJson, Clock, DaemonKey, DecisionId, DecisionKind, Digest, EgressProtocol, EgressRecord, Facets,
+    GrantId, GrantMatcher, GrantRecord, JournalEvent, MatchKey, Origin, Principal, Problem, RiskLevel, Timestamp,
+    ToolCall, ToolDecision,
 };
 use rusqlite::Connection;
 use std::path::{Path, PathBuf};
@@ -194,6 +195,29 @@ async fn recorded_means_durable() {
     let again = fixture.reopen();
     assert_eq!(again.store.call(&record.call_id).await.unwrap().state, CallState::Executing);
     assert_eq!(again.store.open_calls().await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_running_calls_connections_stand_between_its_start_and_its_end() {
+    let fixture = Fixture::new();
+    let record = call("a", None);
+    fixture.store.open_call(open(&record, 10, start(Authority::Policy))).await.unwrap();
+    let connection = |host: &str| EgressRecord {
+        host: Some(host.to_owned()),
+        ..EgressRecord::new(EgressProtocol::HttpConnect, Timestamp::from_unix_ms(1))
+    };
+    fixture.store.record_egress(&record.call_id, vec![connection("a.test"), connection("b.test")]).await.unwrap();
+    let again = fixture.reopen();
+    let events = again.store.events_of_call(&record.call_id).await.unwrap();
+    let hosts: Vec<_> = events
+        .iter()
+        .filter_map(|event| match serde_json::from_str(&event.body).unwrap() {
+            JournalEvent::EgressConnection { connection, .. } => connection.host,
+            _ => None,
+        })
+        .collect();
+    assert_eq!(hosts, ["a.test", "b.test"]);
+    assert_eq!(events.last().unwrap().kind, "egress.connection");
 }
 
 #[tokio::test]

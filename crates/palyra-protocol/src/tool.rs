@@ -105,6 +105,10 @@ pub enum FacetRule {
     PatchTargets(&'static str),
     /// A list of hosts that the caller says it will need. Hosts that its arguments name are added to it.
     RequestedHosts(&'static str),
+    /// A URL; its host and port are contacted.
+    Url(&'static str),
+    /// An HTTP method; GET when absent.
+    Method(&'static str),
 }
 
 /// Everything there is to know about a tool before it is called.

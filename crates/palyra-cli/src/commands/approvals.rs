@@ -93,6 +93,7 @@ fn card(context: &Context, approval: &ApprovalRecord) -> Result<(), Failure> {
         ("in", facets.working_directory.as_deref().map(safe)),
         ("reads", (!facets.paths_read.is_empty()).then(|| paths(&facets.paths_read))),
         ("writes", (!facets.paths_written.is_empty()).then(|| paths(&facets.paths_written))),
+        ("contacts", (!facets.hosts.is_empty()).then(|| contacts(facets))),
         ("for", Some(approval.principal.to_string())),
         ("proposed by", (approval.proposed_by != approval.principal).then(|| approval.proposed_by.to_string())),
         ("session", Some(approval.session.to_string())),
@@ -197,4 +198,10 @@ async fn watch(context: &Context, connection: &Connection) -> Result<(), Failure
             say!("{}  {}", record.approval_id, state(&record));
         }
     }
+}
+
+/// The method and the hosts of a call that leaves this machine.
+fn contacts(facets: &palyra_protocol::Facets) -> String {
+    let hosts = facets.hosts.iter().map(|host| safe(host)).collect::<Vec<_>>().join(", ");
+    format!("{} {hosts}", safe(facets.method.as_deref().unwrap_or(""))).trim_start().to_owned()
 }

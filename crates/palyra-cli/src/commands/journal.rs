@@ -95,9 +95,33 @@ fn gist(body: &Value) -> String {
         "tool.finished" => {
             format!("{} {}, attested {:.12}", text("/call_id"), text("/state"), text("/attestation/execution_sha256"))
         }
+        "egress.connection" => connection(&body["connection"]),
         "tool.ended" => format!("{} {}: {}", text("/call_id"), text("/state"), text("/problem/message")),
         _ => String::new(),
     }
+}
+
+/// `allowed GET http://example.org:80/x, 120 B sent, 3400 B received, 35 ms (call_…)`.
+fn connection(connection: &Value) -> String {
+    let text = |key: &str| connection[key].as_str().unwrap_or("");
+    let number = |key: &str| connection[key].as_u64().unwrap_or(0);
+    let verdict = match text("code") {
+        "" => text("verdict").to_owned(),
+        code => format!("{} ({code})", text("verdict")),
+    };
+    let target = match text("host") {
+        "" => "no host".to_owned(),
+        host => format!("{host}:{}{}", number("port"), text("path")),
+    };
+    let many = if number("count") > 1 { format!(", {} times", number("count")) } else { String::new() };
+    format!(
+        "{verdict} {} {target}{many}, {} B sent, {} B received, {} ms, {}",
+        text("method"),
+        number("bytes_sent"),
+        number("bytes_received"),
+        number("duration_ms"),
+        text("ended")
+    )
 }
 
 async fn show(context: &Context, what: &str) -> Result<(), Failure> {

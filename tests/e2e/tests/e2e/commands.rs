@@ -82,6 +82,7 @@ fn tools_are_listed_and_shown_from_one_definition() {
             "palyra.fs.read",
             "palyra.fs.search",
             "palyra.fs.write",
+            "palyra.http.fetch",
             "palyra.process.run",
             "palyra.sleep",
         ]

@@ -8,6 +8,7 @@ mod budget;
 mod commands;
 mod disk;
 mod display;
+mod fetch;
 mod files;
 mod grants;
 mod idempotency;
