@@ -179,7 +179,8 @@ impl RawConfig {
         state_dir: &Path,
     ) -> Result<SandboxProcessRunnerPolicy, ConfigError> {
         let workspace_root = workspace_root(workspace.or(self.workspace_root), state_dir)?;
-        self.process_runner.validate(&workspace_root, state_dir)
+        let rules = Arc::new(EgressRules::new(self.egress.allowed_hosts));
+        self.process_runner.validate(&workspace_root, state_dir, rules)
     }
 
     /// The tier that processes run in.
@@ -207,7 +208,8 @@ impl RawConfig {
             .allowed_tools
             .iter()
             .map(|name| name.parse::<ToolName>().map_err(|e| value("tool_call.allowed_tools", e.to_string())));
-        let process_runner = self.process_runner.validate(&workspace_root, state_dir)?;
+        let egress_rules = Arc::new(EgressRules::new(self.egress.allowed_hosts));
+        let process_runner = self.process_runner.validate(&workspace_root, state_dir, Arc::clone(&egress_rules))?;
         Ok(Config {
             tool_call: ToolCallConfig {
                 allowed_tools: allowed_tools.collect::<Result<_, _>>()?,
@@ -215,7 +217,7 @@ impl RawConfig {
                 execution_timeout: positive("tool_call.execution_timeout_ms", raw.execution_timeout_ms)?,
                 approval_timeout: positive("tool_call.approval_timeout_ms", raw.approval_timeout_ms)?,
                 process_runner,
-                egress_rules: Arc::new(EgressRules::new(self.egress.allowed_hosts)),
+                egress_rules,
                 wasm_runtime: WasmRuntime::Disabled,
             },
             membership,
@@ -226,7 +228,12 @@ impl RawConfig {
 }
 
 impl RawProcessRunner {
-    fn validate(self, workspace: &Path, state_dir: &Path) -> Result<SandboxProcessRunnerPolicy, ConfigError> {
+    fn validate(
+        self,
+        workspace: &Path,
+        state_dir: &Path,
+        egress_rules: Arc<EgressRules>,
+    ) -> Result<SandboxProcessRunnerPolicy, ConfigError> {
         if self.egress == EgressEnforcementMode::Strict && self.tier == SandboxTier::B {
             return Err(value(
                 "process_runner.egress",
@@ -255,7 +262,7 @@ impl RawProcessRunner {
             allowed_executables: self.allowed_executables,
             allow_interpreters: self.allow_interpreters,
             egress: self.egress,
-            egress_rules: Arc::default(),
+            egress_rules,
             cpu_time_limit_ms: self.cpu_time_limit_ms,
             wall_clock_limit_ms: self.wall_clock_limit_ms,
             memory_limit_bytes: self.memory_limit_bytes,

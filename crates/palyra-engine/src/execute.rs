@@ -73,7 +73,10 @@ impl Engine {
             }
             Work::Run(run) => {
                 let policy = self.config().process_runner.clone();
-                (ExecutorKind::Process, process::run(policy, *run, limit, live).await)
+                let log = EgressLog::open(self.clone(), call.id().clone());
+                let ran = process::run(policy, *run, limit, log.observer(), live).await;
+                log.close().await;
+                (ExecutorKind::Process, ran)
             }
             Work::Fetch(work) => {
                 let log = EgressLog::open(self.clone(), call.id().clone());

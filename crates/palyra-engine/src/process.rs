@@ -2,21 +2,40 @@
 
 use crate::execute::{Executed, printable, timed_out};
 use crate::live::LiveCall;
+use crate::output::LiveOutput;
 use crate::resolve::sandbox_problem;
 use crate::work::RunWork;
-use palyra_protocol::{CallState, Problem};
+use palyra_protocol::{CallState, EgressRecord, Problem};
+use palyra_sandbox::egress::EgressObserver;
 use palyra_sandbox::{
-    CancelSignal, LimitHit, ProcessExit, ProcessOutcome, SandboxError, SandboxProcessRunnerPolicy,
-    run_constrained_process,
+    CancelSignal, LimitHit, OutputSink, OutputStream, ProcessExit, ProcessOutcome, SandboxError,
+    SandboxProcessRunnerPolicy, run_constrained_process,
 };
 use serde_json::{Value, json};
 use std::time::Duration;
+
+/// Hands output and connections on while the program runs.
+struct Watcher {
+    output: LiveOutput,
+    connections: EgressObserver,
+}
+
+impl OutputSink for Watcher {
+    fn chunk(&mut self, stream: OutputStream, bytes: &[u8]) {
+        self.output.chunk(stream, bytes);
+    }
+
+    fn egress(&mut self, record: &EgressRecord) {
+        (self.connections)(record);
+    }
+}
 
 /// Runs a program on a thread of its own and tells what really happened. Whoever watches sees its output meanwhile.
 pub(crate) async fn run(
     mut policy: SandboxProcessRunnerPolicy,
     work: RunWork,
     limit: Duration,
+    observer: EgressObserver,
     live: &LiveCall,
 ) -> Executed {
     let limit = work.timeout.map_or(limit, |wanted| wanted.min(limit));
@@ -27,9 +46,9 @@ pub(crate) async fn run(
         Ok(pair) => pair,
         Err(error) => return refused(&error),
     };
-    let mut output = live.output().clone();
+    let mut watcher = Watcher { output: live.output().clone(), connections: observer };
     let mut task = tokio::task::spawn_blocking(move || {
-        run_constrained_process(&policy, &work.executable, &work.request, &signal, &mut output)
+        run_constrained_process(&policy, &work.executable, &work.request, &signal, &mut watcher)
     });
     let joined = tokio::select! {
         joined = &mut task => joined,
@@ -88,6 +107,7 @@ fn told(outcome: ProcessOutcome, wall_clock: Duration) -> Executed {
         "stderr_total_bytes": outcome.stderr.total_bytes, "stderr_truncated": outcome.stderr.truncated,
         "duration_ms": ms(outcome.duration), "cpu_time_ms": ms(outcome.cpu_time),
         "peak_memory_bytes": outcome.peak_memory_bytes, "egress": outcome.egress,
+        "set_aside": outcome.set_aside.iter().map(|path| path.to_string_lossy()).collect::<Vec<_>>(),
     });
     Executed { state, output, problem, exit: Some(exit), enforcement }
 }

@@ -16,6 +16,7 @@ mod environment;
 mod error;
 mod executable;
 mod explain;
+mod git;
 mod hosts;
 mod layout;
 #[cfg(target_os = "linux")]

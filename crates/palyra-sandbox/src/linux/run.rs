@@ -59,6 +59,10 @@ pub(super) trait Backend {
         let _nothing_to_tell = sink;
         EgressCount::default()
     }
+    /// Sets aside what the run may not leave where it is; tells the new names.
+    fn set_aside(&mut self) -> Vec<PathBuf> {
+        Vec::new()
+    }
     /// Judges a run that ended: its exit, or that the backend itself failed.
     fn exit(&mut self, status: i32, pumped: &Pumped) -> Result<ProcessExit, SandboxError>;
     /// What a control group saw.
@@ -239,6 +243,7 @@ fn finish(
     };
     let pumped = pump::pump(&mut supervisor, pipes, &request.stdin, bounds, watch.cancel, backend, watch.sink)?;
     let egress = backend.settle(watch.sink);
+    let set_aside = backend.set_aside();
     if let Some(failed) = &pumped.failed {
         return Err(report::start_error(failed, &program, &request.working_directory));
     }
@@ -257,6 +262,7 @@ fn finish(
         exit,
         ended_by,
         egress,
+        set_aside,
         enforcement: backend.enforcement(&ended),
         stdout: pumped.stdout,
         stderr: pumped.stderr,
