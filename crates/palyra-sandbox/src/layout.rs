@@ -4,7 +4,7 @@
 //! nothing else. Nothing here may hold secrets: no home, no `/etc` as a whole, no `/var`, no `/run`.
 
 #[cfg(target_os = "linux")]
-use crate::linux::Access;
+use crate::roots::Access;
 use std::path::Path;
 
 /// Directories of programs and libraries: read and execute. Missing ones are skipped.

@@ -14,11 +14,15 @@ mod detect;
 mod environment;
 mod error;
 mod executable;
+mod guards;
 mod layout;
 #[cfg(target_os = "linux")]
 mod linux;
 mod outcome;
 mod policy;
+#[cfg(any(target_os = "linux", target_os = "macos"))]
+mod pump;
+mod roots;
 #[cfg(test)]
 mod testing;
 

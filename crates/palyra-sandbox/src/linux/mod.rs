@@ -10,7 +10,6 @@ mod landlock;
 mod limits;
 mod plan;
 mod profile;
-mod pump;
 mod raw;
 mod removal;
 mod report;
@@ -22,7 +21,6 @@ mod tier_b;
 mod tier_c;
 mod workplace;
 
-pub(crate) use grants::Access;
 pub(crate) use host::detect;
 pub(crate) use profile::describe as seccomp_profile;
 pub(crate) use run::run;

@@ -8,7 +8,6 @@ use super::grants;
 use super::landlock;
 use super::limits;
 use super::plan::{Held, Plan, Program, Record, Stack, Step, c_string};
-use super::pump::Pumped;
 use super::report::Done;
 use super::run::{self, Backend, Job, PipePairs, Prepared};
 use super::seccomp;
@@ -17,6 +16,7 @@ use crate::environment;
 use crate::error::SandboxError;
 use crate::outcome::{Enforcement, Layer, ProcessExit};
 use crate::policy::{EgressEnforcementMode, SandboxTier};
+use crate::pump::Pumped;
 
 /// One Tier B run.
 #[derive(Debug)]
