@@ -3,11 +3,13 @@
 //! Both tiers use these lists: Tier C binds what is on them and nothing else, Tier B lets Landlock grant what is on them and
 //! nothing else. Nothing here may hold secrets: no home, no `/etc` as a whole, no `/var`, no `/run`.
 
+use crate::policy::SandboxTier;
 #[cfg(target_os = "linux")]
 use crate::roots::Access;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Directories of programs and libraries: read and execute. Missing ones are skipped.
+#[cfg(not(any(target_os = "macos", windows)))]
 pub(crate) const SYSTEM_DIRECTORIES: &[&str] = &[
     "/usr",
     "/bin",
@@ -22,6 +24,7 @@ pub(crate) const SYSTEM_DIRECTORIES: &[&str] = &[
 ];
 
 /// Files of `/etc` that programs need and that hold no secret: read. Tier C copies them, which is cheaper than a mount each.
+#[cfg(not(any(target_os = "macos", windows)))]
 pub(crate) const ETC_FILES: &[&str] = &[
     "/etc/ld.so.cache",
     "/etc/localtime",
@@ -42,6 +45,7 @@ pub(crate) const ETC_FILES: &[&str] = &[
 ];
 
 /// Directories of `/etc` of the same kind.
+#[cfg(not(any(target_os = "macos", windows)))]
 pub(crate) const ETC_DIRECTORIES: &[&str] = &[
     "/etc/alternatives",
     "/etc/ssl/certs",
@@ -54,12 +58,15 @@ pub(crate) const ETC_DIRECTORIES: &[&str] = &[
 ];
 
 /// Files of `/etc` that Tier B reads as they are and Tier C replaces by minimal ones.
+#[cfg(not(any(target_os = "macos", windows)))]
 pub(crate) const ACCOUNT_FILES: &[&str] = &["/etc/passwd", "/etc/group"];
 
 /// Facts about the machine that programs ask for, such as the number of processors: read.
+#[cfg(target_os = "linux")]
 pub(crate) const MACHINE_FACTS: &[&str] = &["/sys/devices/system/cpu", "/sys/devices/system/node"];
 
 /// Devices that hold nothing: read and write.
+#[cfg(not(any(target_os = "macos", windows)))]
 pub(crate) const HARMLESS_DEVICES: &[&str] =
     &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
 
@@ -114,7 +121,42 @@ pub(crate) const GUARDED_IN_WORKSPACE: &[&str] = &[
     ".cursor",
 ];
 
+/// The directories that every process may execute from, as the kernel names them.
+fn system_directories() -> Vec<PathBuf> {
+    #[cfg(target_os = "macos")]
+    return crate::seatbelt::SYSTEM_DIRECTORIES.iter().map(PathBuf::from).collect();
+    #[cfg(windows)]
+    {
+        // The daemon's own environment: whoever sets that is trusted.
+        let named = ["SystemRoot", "ProgramFiles", "ProgramFiles(x86)", "ProgramW6432"];
+        let named = named.into_iter().filter_map(std::env::var_os);
+        named.filter_map(|path| std::fs::canonicalize(path).ok()).collect()
+    }
+    #[cfg(not(any(target_os = "macos", windows)))]
+    return SYSTEM_DIRECTORIES.iter().map(PathBuf::from).collect();
+}
+
+/// Everything of the system that a process of this tier may read.
+pub(crate) fn readable(tier: SandboxTier) -> Vec<PathBuf> {
+    let mut readable = system_directories();
+    #[cfg(target_os = "macos")]
+    readable.extend(crate::seatbelt::readable().map(PathBuf::from));
+    #[cfg(not(any(target_os = "macos", windows)))]
+    {
+        readable
+            .extend([ETC_FILES, ETC_DIRECTORIES, ACCOUNT_FILES, HARMLESS_DEVICES].concat().iter().map(PathBuf::from));
+        readable.extend(["/proc", "/dev/fd", "/dev/stdin", "/dev/stdout"].map(PathBuf::from));
+        if tier == SandboxTier::C {
+            // Its own, empty at the start.
+            readable.extend(["/tmp", "/dev/shm"].map(PathBuf::from));
+        }
+    }
+    #[cfg(any(target_os = "macos", windows))]
+    let _both_alike = tier;
+    readable
+}
+
 /// Whether a path lies in the directories that every process may execute from.
 pub(crate) fn is_system_path(path: &Path) -> bool {
-    SYSTEM_DIRECTORIES.iter().any(|dir| path.starts_with(dir)) && !path.starts_with("/usr/local/src")
+    system_directories().iter().any(|dir| path.starts_with(dir)) && !path.starts_with("/usr/local/src")
 }

@@ -14,15 +14,25 @@ mod detect;
 mod environment;
 mod error;
 mod executable;
+#[cfg(any(target_os = "macos", all(test, target_os = "linux")))]
+mod group;
 mod guards;
 mod layout;
 #[cfg(target_os = "linux")]
 mod linux;
+#[cfg(target_os = "macos")]
+mod macos;
 mod outcome;
 mod policy;
 #[cfg(any(target_os = "linux", target_os = "macos"))]
 mod pump;
+#[cfg(any(target_os = "linux", target_os = "macos"))]
+mod removal;
 mod roots;
+#[cfg(any(target_os = "linux", target_os = "macos"))]
+mod scratch;
+#[cfg(any(target_os = "macos", test))]
+mod seatbelt;
 #[cfg(test)]
 mod testing;
 
@@ -64,9 +74,14 @@ pub fn run_constrained_process(
 ) -> Result<ProcessOutcome, SandboxError> {
     #[cfg(target_os = "linux")]
     return linux::run(policy, executable, request, cancel, sink);
-    #[cfg(not(target_os = "linux"))]
+    #[cfg(target_os = "macos")]
+    return macos::run(policy, executable, request, cancel, sink);
+    #[cfg(windows)]
+    return windows::run(policy, executable, request, cancel, sink);
+    #[cfg(not(any(target_os = "linux", target_os = "macos", windows)))]
     {
         let _unused = (executable, request, cancel, sink);
-        Err(SandboxError::Unsupported { tier: policy.tier, detail: "only Linux has a runner so far".into() })
+        let detail = "there is a runner for Linux, macOS and Windows; run the daemon on one of those".into();
+        Err(SandboxError::Unsupported { tier: policy.tier, detail })
     }
 }

@@ -14,12 +14,14 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Access {
     /// Read.
+    #[cfg(target_os = "linux")]
     Read,
     /// Read and execute.
     Execute,
     /// Read, write, create, remove, execute.
     Write,
     /// Read and write, no more: a device.
+    #[cfg(target_os = "linux")]
     Device,
 }
 
