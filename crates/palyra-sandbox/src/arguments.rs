@@ -111,7 +111,8 @@ fn is_pathlike(text: &str) -> bool {
     home || (!text.is_empty() && !url && !text.starts_with('~') && !text.contains(['\n', '\0']) && text.len() < 4096)
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
+#[cfg(target_os = "linux")]
 mod tests {
     use super::*;
     use crate::testing::policy;

@@ -109,12 +109,10 @@ mod messages {
     }
 
     impl Signal {
-        #[cfg_attr(not(unix), expect(clippy::unnecessary_wraps, reason = "elsewhere a signal takes descriptors"))]
         pub(super) fn new() -> io::Result<Self> {
             Ok(Self(Mutex::new(Some(Vec::new()))))
         }
 
-        #[cfg_attr(not(any(windows, test)), expect(dead_code, reason = "nobody runs anything there"))]
         pub(super) fn tell(&self, told: Told) {
             let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             match waiting.as_mut() {
@@ -132,7 +130,8 @@ mod messages {
     }
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
+#[cfg(unix)]
 mod tests {
     use super::*;
     use rustix::event::{PollFd, PollFlags, Timespec, poll};

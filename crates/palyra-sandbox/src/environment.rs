@@ -141,6 +141,10 @@ pub(crate) fn compose(
 ) -> Result<BTreeMap<OsString, OsString>, SandboxError> {
     let mut env: BTreeMap<OsString, OsString> = BTreeMap::new();
     let mut set = |name: &str, value: &OsStr| {
+        if cfg!(windows) {
+            // One variable has one name there, however it is written.
+            env.retain(|known: &OsString, _| !known.eq_ignore_ascii_case(name));
+        }
         env.insert(name.into(), value.to_owned());
     };
     set("PATH", search_path(policy).as_ref());
@@ -177,7 +181,8 @@ pub(crate) fn compose(
     Ok(env)
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
+#[cfg(unix)]
 mod tests {
     use super::*;
     use crate::testing::policy;

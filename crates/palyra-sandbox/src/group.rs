@@ -251,6 +251,7 @@ mod tests {
         assert_eq!(ended.exit, ProcessExit::Signal(9));
     }
 
+    #[cfg(target_os = "linux")]
     #[test]
     fn it_leads_its_own_session_and_has_no_descriptor_of_ours() {
         let file = std::fs::File::open("/etc/hosts").unwrap();
@@ -289,7 +290,7 @@ mod tests {
     fn a_grandchild_that_holds_the_pipe_does_not_hold_us() {
         let dir = tempfile::TempDir::new().unwrap();
         let fifo = dir.path().join("fifo");
-        rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RWXU).unwrap();
+        assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
         let reader = std::thread::spawn({
             let fifo = fifo.clone();
             move || std::fs::read(fifo).unwrap()

@@ -84,6 +84,7 @@ pub(crate) fn tier_b_system() -> impl Iterator<Item = (&'static str, Access)> {
 }
 
 /// Paths inside a workspace through which a write becomes code that runs later, outside: read-only where they exist.
+#[cfg(any(target_os = "linux", target_os = "macos"))]
 pub(crate) const GUARDED_IN_WORKSPACE: &[&str] = &[
     ".git/hooks",
     ".git/config",
@@ -138,22 +139,28 @@ fn system_directories() -> Vec<PathBuf> {
 
 /// Everything of the system that a process of this tier may read.
 pub(crate) fn readable(tier: SandboxTier) -> Vec<PathBuf> {
-    let mut readable = system_directories();
-    #[cfg(target_os = "macos")]
-    readable.extend(crate::seatbelt::readable().map(PathBuf::from));
-    #[cfg(not(any(target_os = "macos", windows)))]
-    {
-        readable
-            .extend([ETC_FILES, ETC_DIRECTORIES, ACCOUNT_FILES, HARMLESS_DEVICES].concat().iter().map(PathBuf::from));
-        readable.extend(["/proc", "/dev/fd", "/dev/stdin", "/dev/stdout"].map(PathBuf::from));
-        if tier == SandboxTier::C {
-            // Its own, empty at the start.
-            readable.extend(["/tmp", "/dev/shm"].map(PathBuf::from));
-        }
-    }
-    #[cfg(any(target_os = "macos", windows))]
-    let _both_alike = tier;
-    readable
+    system_directories().into_iter().chain(further_readable(tier).into_iter().map(PathBuf::from)).collect()
+}
+
+#[cfg(not(any(target_os = "macos", windows)))]
+fn further_readable(tier: SandboxTier) -> Vec<&'static str> {
+    let own: &[&str] = match tier {
+        SandboxTier::B => &[],
+        // Empty at the start.
+        SandboxTier::C => &["/tmp", "/dev/shm"],
+    };
+    let always = &["/proc", "/dev/fd", "/dev/stdin", "/dev/stdout"];
+    [ETC_FILES, ETC_DIRECTORIES, ACCOUNT_FILES, HARMLESS_DEVICES, always, own].concat()
+}
+
+#[cfg(target_os = "macos")]
+fn further_readable(_both_alike: SandboxTier) -> Vec<&'static str> {
+    crate::seatbelt::readable().collect()
+}
+
+#[cfg(windows)]
+fn further_readable(_both_alike: SandboxTier) -> Vec<&'static str> {
+    Vec::new()
 }
 
 /// Whether a path lies in the directories that every process may execute from.

@@ -6,7 +6,12 @@
 //! can decide, and the runner then executes that and nothing else. What a host cannot enforce is refused by name;
 //! a run never falls back to a weaker tier, and [`Enforcement`] tells what held, not what was configured.
 //!
-//! Unsafe code lives in `linux/{raw,child,sys,workplace}.rs` and nowhere else.
+//! Unsafe code lives in `linux/{raw,child,sys,workplace}.rs`, in `group.rs` and in `windows/{file,job,process,token}.rs`, and
+//! nowhere else.
+#![cfg_attr(
+    not(any(target_os = "linux", target_os = "macos", windows)),
+    expect(dead_code, reason = "elsewhere everything is refused before it is needed")
+)]
 
 mod arguments;
 mod cancel;
@@ -16,6 +21,7 @@ mod error;
 mod executable;
 #[cfg(any(target_os = "macos", all(test, target_os = "linux")))]
 mod group;
+#[cfg(any(target_os = "linux", target_os = "macos"))]
 mod guards;
 mod layout;
 #[cfg(target_os = "linux")]
@@ -35,6 +41,8 @@ mod scratch;
 mod seatbelt;
 #[cfg(test)]
 mod testing;
+#[cfg(any(windows, test))]
+mod windows;
 
 pub use arguments::check_arguments;
 pub use cancel::{CancelHandle, CancelSignal};

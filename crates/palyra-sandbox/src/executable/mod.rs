@@ -42,6 +42,7 @@ impl ResolvedExecutable {
     }
 
     /// The path by which it was found, symlinks and all: programs such as `cargo` look at the name they are called by.
+    #[cfg(any(target_os = "linux", target_os = "macos"))]
     pub(crate) fn called(&self) -> &Path {
         &self.called
     }
@@ -257,5 +258,6 @@ fn base_name(path: &Path) -> &str {
     file::known_as(path)
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
+#[cfg(target_os = "linux")]
 mod tests;

@@ -201,7 +201,7 @@ impl Profile {
             match guard {
                 // Moving a directory away takes it off its name.
                 Guard::Pinned(path) => {
-                    self.line(format!("(deny file-write-unlink (literal {}))", Literal::path(path)?))
+                    self.line(format!("(deny file-write-unlink (literal {}))", Literal::path(path)?));
                 }
                 Guard::ReadOnly(path) => self.line(format!("(deny file-write* (subpath {}))", Literal::path(path)?)),
             }

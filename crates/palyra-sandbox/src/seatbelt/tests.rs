@@ -94,7 +94,7 @@ fn decides(forms: &[Form], operation: &str, path: &str) -> bool {
             [Form::Word(kind), Form::Text(text)] if kind == "literal" => path == text,
             _ => false,
         };
-        if words.into_iter().any(|word| about(word)) && (filters.is_empty() || filters.iter().any(|f| matches(f))) {
+        if words.into_iter().any(|word| about(word)) && (filters.is_empty() || filters.iter().any(matches)) {
             match action.as_str() {
                 "allow" => allowed = true,
                 "deny" => allowed = false,
