@@ -1,9 +1,10 @@
 //! Which paths inside the writable roots must not be changed: those through which a write becomes code that runs later, outside.
 
-use crate::layout;
-use crate::roots::Roots;
-use std::fs;
-use std::path::{Path, PathBuf};
+#[cfg(any(target_os = "linux", target_os = "macos"))]
+use crate::{layout, roots::Roots};
+use std::path::PathBuf;
+#[cfg(any(target_os = "linux", target_os = "macos"))]
+use std::{fs, path::Path};
 
 /// A path inside the workspace that must not be changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,6 +17,7 @@ pub(crate) enum Guard {
 
 /// The paths of the layout that exist in the writable roots. Those that do not exist are left alone: a mount point would have to
 /// be created for them, in the user's own directory, and `git init` writes its own.
+#[cfg(any(target_os = "linux", target_os = "macos"))]
 pub(crate) fn guards(roots: &Roots) -> Vec<Guard> {
     let mut guards = Vec::new();
     for root in roots.writable() {
@@ -42,6 +44,7 @@ pub(crate) fn guards(roots: &Roots) -> Vec<Guard> {
 }
 
 /// Whether a path is of this kind itself, not through a symlink.
+#[cfg(any(target_os = "linux", target_os = "macos"))]
 fn is_plain(path: &Path, kind: impl Fn(&fs::Metadata) -> bool) -> bool {
     fs::symlink_metadata(path).is_ok_and(|metadata| kind(&metadata))
 }

@@ -21,7 +21,7 @@ mod error;
 mod executable;
 #[cfg(any(target_os = "macos", all(test, target_os = "linux")))]
 mod group;
-#[cfg(any(target_os = "linux", target_os = "macos"))]
+#[cfg(any(target_os = "linux", target_os = "macos", test))]
 mod guards;
 mod layout;
 #[cfg(target_os = "linux")]
