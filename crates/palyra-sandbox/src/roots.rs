@@ -71,7 +71,8 @@ impl Roots {
         std::iter::once(&self.workspace).filter(|_| self.workspace_access == Access::Write).chain(&self.write)
     }
 
-    fn check_inside_protected(&self) -> Result<(), SandboxError> {
+    /// No root may lie in a protected path.
+    pub(crate) fn check_inside_protected(&self) -> Result<(), SandboxError> {
         for protected in &self.protected {
             if let Some(root) = self.all().find(|root| root.starts_with(protected)) {
                 return Err(SandboxError::ProtectedPathExposed { root: root.clone(), protected: protected.clone() });

@@ -23,16 +23,19 @@ pub(super) fn of_kernel(path: &Path) -> io::Result<PathBuf> {
 
 /// The same roots under the kernel's names.
 pub(super) fn roots(roots: &Roots) -> Result<Roots, SandboxError> {
-    let named = |path: &PathBuf| {
+    let name = |path: &PathBuf| {
         of_kernel(path).map_err(|source| SandboxError::WorkspaceUnavailable { path: path.clone(), source })
     };
-    Ok(Roots {
-        workspace: named(&roots.workspace)?,
+    let named = Roots {
+        workspace: name(&roots.workspace)?,
         workspace_access: roots.workspace_access,
-        read: roots.read.iter().map(named).collect::<Result<_, _>>()?,
-        write: roots.write.iter().map(named).collect::<Result<_, _>>()?,
+        read: roots.read.iter().map(name).collect::<Result<_, _>>()?,
+        write: roots.write.iter().map(name).collect::<Result<_, _>>()?,
         protected: roots.protected.iter().map(|path| protected(path)).collect::<Result<_, _>>()?,
-    })
+    };
+    // Once more: names that differed in case may turn out to be one.
+    named.check_inside_protected()?;
+    Ok(named)
 }
 
 /// A protected path; one that is not there yet keeps its name below the nearest parent that is. Anything else that goes wrong is a
