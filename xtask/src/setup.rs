@@ -47,7 +47,7 @@ const CROSS_NEEDS: [Need; 3] = [
     },
 ];
 
-const NEEDS: [Need; 6] = [
+const NEEDS: [Need; 9] = [
     Need { found_by: Probe::Program("bwrap"), package: "bubblewrap", why: "Tier C runs programs inside it" },
     Need { found_by: Probe::Program("cc"), package: "gcc", why: "compiles SQLite and links programs" },
     Need { found_by: Probe::File("/usr/include/stdio.h"), package: "libc6-dev", why: "the headers that SQLite needs" },
@@ -57,6 +57,13 @@ const NEEDS: [Need; 6] = [
         package: "python3",
         why: "containment tests attack the sandbox with it",
     },
+    Need {
+        found_by: Probe::File("/usr/bin/curl"),
+        package: "curl",
+        why: "containment tests go through the proxy with it",
+    },
+    Need { found_by: Probe::File("/usr/bin/node"), package: "nodejs", why: "the same, and its tests must run inside" },
+    Need { found_by: Probe::File("/usr/bin/make"), package: "make", why: "builds inside the sandbox must work" },
     Need { found_by: Probe::Program("setpriv"), package: "util-linux", why: "tests become an ordinary user with it" },
 ];
 

@@ -227,6 +227,7 @@ impl RawProcessRunner {
             allowed_executables: self.allowed_executables,
             allow_interpreters: self.allow_interpreters,
             egress: self.egress,
+            egress_rules: std::sync::Arc::default(),
             cpu_time_limit_ms: self.cpu_time_limit_ms,
             wall_clock_limit_ms: self.wall_clock_limit_ms,
             memory_limit_bytes: self.memory_limit_bytes,

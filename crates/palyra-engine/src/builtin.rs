@@ -277,6 +277,10 @@ fn process_run() -> Defined {
                         "description": "further environment variables",
                     },
                     "timeout_ms": { "type": "integer", "minimum": 1, "description": "a shorter limit than the configured one" },
+                    "requested_egress_hosts": {
+                        "type": "array", "maxItems": 256, "items": { "type": "string", "minLength": 1, "maxLength": 261 },
+                        "description": "hosts that the program will need, `example.org` or `example.org:443`; the operator's list must allow them",
+                    },
                 }),
                 &["argv"],
             ),
@@ -290,10 +294,18 @@ fn process_run() -> Defined {
                     "stderr_total_bytes": { "type": "integer" }, "stderr_truncated": { "type": "boolean" },
                     "duration_ms": { "type": "integer" }, "cpu_time_ms": { "type": "integer" },
                     "peak_memory_bytes": { "type": "integer" },
+                    "egress": {
+                        "type": "object", "description": "connections through the filtering proxy",
+                        "properties": { "allowed": { "type": "integer" }, "denied": { "type": "integer" } },
+                    },
                 }),
                 &["exit_code", "signal", "ended_by", "stdout", "stderr"],
             ),
-            vec![FacetRule::Argv("/argv"), FacetRule::WorkingDirectory("/cwd")],
+            vec![
+                FacetRule::Argv("/argv"),
+                FacetRule::WorkingDirectory("/cwd"),
+                FacetRule::RequestedHosts("/requested_egress_hosts"),
+            ],
             json!({ "argv": ["ls", "-l"] }),
         )
     })

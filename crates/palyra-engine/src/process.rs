@@ -86,7 +86,7 @@ fn told(outcome: ProcessOutcome, wall_clock: Duration) -> Executed {
         "stderr": stderr, "stderr_encoding": stderr_encoding,
         "stderr_total_bytes": outcome.stderr.total_bytes, "stderr_truncated": outcome.stderr.truncated,
         "duration_ms": ms(outcome.duration), "cpu_time_ms": ms(outcome.cpu_time),
-        "peak_memory_bytes": outcome.peak_memory_bytes,
+        "peak_memory_bytes": outcome.peak_memory_bytes, "egress": outcome.egress,
     });
     Executed { state, output, problem, exit: Some(exit), enforcement }
 }

@@ -11,7 +11,7 @@ use palyra_protocol::call::ToolCallParts;
 use palyra_protocol::{
     CallId, CallState, CanonicalJson, FacetRule, Facets, Problem, ToolCall, ToolDefinition, ToolProposal,
 };
-use palyra_sandbox::{Fault, ResolvedExecutable, SandboxError, resolve_executable};
+use palyra_sandbox::{Fault, ResolvedExecutable, SandboxError, check_hosts, resolve_executable};
 use serde_json::Value;
 use std::collections::HashMap;
 
@@ -126,18 +126,27 @@ impl Resolver<'_> {
                 targets.patch = Some(plan);
             }
             FacetRule::Argv(pointer) => self.argv(pointer, input, targets)?,
+            FacetRule::RequestedHosts(pointer) => self.hosts(pointer, input, targets)?,
         }
         Ok(())
     }
 
     fn argv(self, pointer: &str, input: &Value, targets: &mut Targets) -> Result<(), Refusal> {
-        let words = input.pointer(pointer).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-        let argv: Vec<String> = words.iter().filter_map(Value::as_str).map(str::to_owned).collect();
+        let argv = strings(input, pointer);
         let directory = self.absolute(targets.facets.working_directory.as_deref().unwrap_or("."));
         let executable = resolve_executable(&self.config.process_runner, &argv, &directory)?;
         targets.facets.executable = Some(executable.path().to_string_lossy().into_owned());
         targets.facets.argv = argv;
         targets.executable = Some(executable);
+        Ok(())
+    }
+
+    /// The hosts that a command asks for and names. What it reaches beyond them is the sandbox's business.
+    fn hosts(self, pointer: &str, input: &Value, targets: &mut Targets) -> Result<(), Refusal> {
+        let requested = strings(input, pointer);
+        let hosts = check_hosts(&self.config.process_runner, &targets.facets.argv, &requested)?;
+        targets.facets.hosts = hosts.iter().map(ToString::to_string).collect();
+        targets.requested_hosts = requested;
         Ok(())
     }
 
@@ -155,6 +164,12 @@ impl Resolver<'_> {
     }
 }
 
+/// A list of texts in the input; empty when it is not there.
+fn strings(input: &Value, pointer: &str) -> Vec<String> {
+    let words = input.pointer(pointer).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    words.iter().filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
 /// What a call's input names in the world.
 #[derive(Debug, Default)]
 pub(crate) struct Targets {
@@ -162,6 +177,7 @@ pub(crate) struct Targets {
     pub(crate) paths: HashMap<&'static str, ResolvedPath>,
     pub(crate) patch: Option<PatchPlan>,
     pub(crate) executable: Option<ResolvedExecutable>,
+    pub(crate) requested_hosts: Vec<String>,
 }
 
 pub(crate) fn file_problem(error: &FileError) -> Problem {

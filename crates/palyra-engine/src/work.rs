@@ -149,6 +149,7 @@ impl Input<'_> {
                 working_directory: resolver.absolute(facets.working_directory.as_deref().unwrap_or(".")),
                 stdin: self.text("/stdin").as_bytes().to_vec(),
                 env,
+                requested_egress_hosts: self.targets.requested_hosts.clone(),
             },
             timeout: self.number("/timeout_ms").map(Duration::from_millis),
         })

@@ -103,6 +103,8 @@ pub enum FacetRule {
     PathWritten(&'static str),
     /// A unified diff; every file it names is written.
     PatchTargets(&'static str),
+    /// A list of hosts that the caller says it will need. Hosts that its arguments name are added to it.
+    RequestedHosts(&'static str),
 }
 
 /// Everything there is to know about a tool before it is called.

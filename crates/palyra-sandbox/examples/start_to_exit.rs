@@ -21,6 +21,7 @@ fn policy(tier: SandboxTier, workspace: &std::path::Path) -> SandboxProcessRunne
         allowed_executables: vec![],
         allow_interpreters: vec![],
         egress: if tier == SandboxTier::C { EgressEnforcementMode::Strict } else { EgressEnforcementMode::None },
+        egress_rules: std::sync::Arc::default(),
         cpu_time_limit_ms: 20_000,
         wall_clock_limit_ms: 30_000,
         memory_limit_bytes: 1 << 30,
@@ -40,6 +41,7 @@ fn sandboxed(tier: SandboxTier, workspace: &std::path::Path) -> impl FnMut() + u
         working_directory: workspace.to_owned(),
         stdin: vec![],
         env: BTreeMap::new(),
+        requested_egress_hosts: Vec::new(),
     };
     let executable = resolve_executable(&policy, &request.argv, workspace).unwrap();
     let never = CancelSignal::never().unwrap();

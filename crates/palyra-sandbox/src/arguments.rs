@@ -3,7 +3,8 @@
 //! A prediction, made before anything runs so that a person and a policy can see it: the kernel enforces the same rule whatever
 //! is predicted here. It looks at every word that is, holds or leads to an existing path: plain, relative, through
 //! symlinks and `..`, after `--flag=`, `-I`, `@` and `file://`. A word that names nothing on this machine is not judged: it
-//! may be a pattern, a URL or prose. It must never be taken for the enforcement.
+//! may be a pattern, a URL or prose. The daemon's own state is judged apart: whoever names it is refused in every tier, even
+//! where the process would find something else under that name. It must never be taken for the enforcement.
 
 use crate::error::SandboxError;
 use crate::layout;
@@ -21,6 +22,7 @@ pub fn check_arguments(
     working_directory: &Path,
 ) -> Result<Vec<PathBuf>, SandboxError> {
     let allowed = allowed_roots(policy);
+    let protected = protected_paths(policy);
     let mut named = Vec::new();
     for argument in argv.iter().skip(1) {
         for candidate in candidates(argument) {
@@ -28,6 +30,10 @@ pub fn check_arguments(
                 // Nothing expands it on the way, but many programs do themselves.
                 let path = PathBuf::from(candidate);
                 return Err(SandboxError::ArgumentOutside { argument: argument.clone(), path });
+            }
+            let reached = nearest(&working_directory.join(candidate));
+            if protected.iter().any(|path| reached.starts_with(path)) {
+                return Err(SandboxError::ArgumentOutside { argument: argument.clone(), path: reached });
             }
             let Some(path) = existing(&working_directory.join(candidate)) else { continue };
             if !allowed.iter().any(|root| path.starts_with(root)) {
@@ -39,6 +45,27 @@ pub fn check_arguments(
         }
     }
     Ok(named)
+}
+
+/// The protected paths, as the policy names them and as they really are.
+fn protected_paths(policy: &SandboxProcessRunnerPolicy) -> Vec<PathBuf> {
+    let mut paths = policy.protected_paths.clone();
+    paths.extend(policy.protected_paths.iter().map(|path| nearest(path)));
+    paths.sort_unstable();
+    paths.dedup();
+    paths
+}
+
+/// Where a path leads as far as it exists; what does not exist keeps its name.
+fn nearest(path: &Path) -> PathBuf {
+    if let Ok(real) = fs::canonicalize(path) {
+        return real;
+    }
+    match (path.parent(), path.file_name()) {
+        (Some(parent), Some(name)) => nearest(parent).join(name),
+        // `missing/..`: nothing can be reached through it.
+        _ => path.to_owned(),
+    }
 }
 
 /// Where a path really leads: itself, or, for one that could be created, its directory. `None` when neither exists.
@@ -115,6 +142,7 @@ fn is_pathlike(text: &str) -> bool {
 #[cfg(target_os = "linux")]
 mod tests {
     use super::*;
+    use crate::policy::SandboxTier;
     use crate::testing::policy;
     use std::os::unix::fs::symlink;
     use tempfile::TempDir;
@@ -188,5 +216,43 @@ mod tests {
             assert!(check(word).is_ok(), "{word} {:?}", check(word));
         }
         assert_eq!(check("sub/../ok").unwrap(), [workspace.canonicalize().unwrap().join("ok")]);
+    }
+
+    #[test]
+    fn the_daemons_state_is_refused_in_every_tier_however_it_is_named() {
+        // Below /tmp, which tier c replaces by its own.
+        let dir = tempfile::Builder::new().prefix("palyra-arguments-").tempdir_in("/tmp").unwrap();
+        let (workspace, state) = (dir.path().join("w"), dir.path().join("state"));
+        fs::create_dir_all(&workspace).unwrap();
+        fs::create_dir_all(&state).unwrap();
+        fs::write(state.join("signing.key"), "").unwrap();
+        symlink(&state, workspace.join("link")).unwrap();
+        let mut policy = policy(&workspace);
+        policy.protected_paths = vec![state.clone()];
+        let state = state.display();
+        for tier in [SandboxTier::B, SandboxTier::C] {
+            policy.tier = tier;
+            let check = |word: &str| check_arguments(&policy, &["cat".into(), word.into()], &workspace);
+            for word in [
+                &format!("{state}"),
+                &format!("{state}/signing.key"),
+                &format!("{state}/not/there/yet"),
+                &format!("{state}/../state/signing.key"),
+                &format!("--file={state}/signing.key"),
+                &format!("@{state}/signing.key"),
+                &format!("file://{state}/signing.key"),
+                "../state/signing.key",
+                "link",
+                "link/signing.key",
+                "link/not/there",
+            ] {
+                assert!(check(word).is_err(), "{tier} {word}");
+            }
+            if tier == SandboxTier::C {
+                for word in [&format!("{state}-other"), &format!("{state}.bak"), "/tmp/anything"] {
+                    assert!(check(word).is_ok(), "{word}");
+                }
+            }
+        }
     }
 }

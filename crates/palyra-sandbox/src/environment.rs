@@ -115,6 +115,23 @@ pub(crate) fn changes_code(name: &str) -> bool {
     CODE_VARIABLES.iter().any(|known| same_name(known, name)) || CODE_VARIABLE_PREFIXES.iter().any(begins)
 }
 
+/// Variables that lead programs to the proxy.
+const PROXY_VARIABLES: &[&str] =
+    &["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy", "ALL_PROXY", "all_proxy", "NODE_USE_ENV_PROXY"];
+/// Exceptions from it. Empty by default; a caller may set them, for servers of its own inside the sandbox.
+const PROXY_EXCEPTIONS: &[&str] = &["NO_PROXY", "no_proxy"];
+
+/// How a program inside finds the proxy on `port`.
+fn proxy_value(name: &str, port: u16) -> String {
+    match name {
+        // Without it node's own `fetch` looks at none of the others.
+        "NODE_USE_ENV_PROXY" => "1".to_owned(),
+        // With an `h`: names are resolved by the proxy.
+        "ALL_PROXY" | "all_proxy" => format!("socks5h://127.0.0.1:{port}"),
+        _ => format!("http://127.0.0.1:{port}"),
+    }
+}
+
 /// The search path inside the sandbox: the daemon's when the operator passes it on, the system's otherwise.
 pub(crate) fn search_path(policy: &SandboxProcessRunnerPolicy) -> String {
     if policy.env_allowlist.iter().any(|name| same_name(name, "PATH"))
@@ -133,11 +150,12 @@ fn same_name(a: &str, b: &str) -> bool {
     if cfg!(windows) { a.eq_ignore_ascii_case(b) } else { a == b }
 }
 
-/// The whole environment of a process whose private directory is `temporary`.
+/// The whole environment of a process whose private directory is `temporary`; with the port of its proxy, if it has one.
 pub(crate) fn compose(
     policy: &SandboxProcessRunnerPolicy,
     requested: &BTreeMap<String, String>,
     temporary: &Path,
+    proxy: Option<u16>,
 ) -> Result<BTreeMap<OsString, OsString>, SandboxError> {
     let mut env: BTreeMap<OsString, OsString> = BTreeMap::new();
     let mut set = |name: &str, value: &OsStr| {
@@ -167,6 +185,14 @@ pub(crate) fn compose(
             set(name, &value);
         }
     }
+    if let Some(port) = proxy {
+        for name in PROXY_VARIABLES {
+            set(name, proxy_value(name, port).as_ref());
+        }
+        for name in PROXY_EXCEPTIONS {
+            set(name, OsStr::new(""));
+        }
+    }
     for (name, value) in requested {
         if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
             return Err(SandboxError::NulByte { what: format!("environment variable {}", name.escape_default()) });
@@ -175,6 +201,9 @@ pub(crate) fn compose(
         // PATH would make the program that was looked at and the programs that it starts differ from what was decided.
         if (changes_code(name) || same_name(name, "PATH")) && !named_by_operator {
             return Err(SandboxError::EnvironmentRefused { name: name.clone() });
+        }
+        if proxy.is_some() && PROXY_VARIABLES.contains(&name.as_str()) {
+            return Err(SandboxError::ProxyVariable { name: name.clone() });
         }
         set(name, OsStr::new(value));
     }
@@ -189,7 +218,7 @@ mod tests {
 
     #[test]
     fn nothing_is_inherited_but_what_was_named() {
-        let env = compose(&policy("/w"), &BTreeMap::new(), Path::new("/t")).unwrap();
+        let env = compose(&policy("/w"), &BTreeMap::new(), Path::new("/t"), None).unwrap();
         let names: Vec<_> = env.keys().filter_map(|k| k.to_str()).collect();
         assert_eq!(names, ["HOME", "LANG", "PATH", "TMPDIR"]);
         assert_eq!(env[OsStr::new("HOME")], "/t");
@@ -201,19 +230,36 @@ mod tests {
             ["LD_PRELOAD", "BASH_ENV", "GIT_SSH_COMMAND", "NODE_OPTIONS", "PATH", "GIT_CONFIG_COUNT", "BASH_FUNC_ls%%"]
         {
             let requested = BTreeMap::from([(name.to_owned(), "x".to_owned())]);
-            let refused = compose(&policy("/w"), &requested, Path::new("/t")).unwrap_err();
+            let refused = compose(&policy("/w"), &requested, Path::new("/t"), None).unwrap_err();
             assert_eq!(refused.code(), "sandbox_environment_refused", "{name}");
             let mut named = policy("/w");
             named.env_allowlist.push(name.to_owned());
-            assert!(compose(&named, &requested, Path::new("/t")).is_ok(), "{name}");
+            assert!(compose(&named, &requested, Path::new("/t"), None).is_ok(), "{name}");
         }
+    }
+
+    #[test]
+    fn with_a_proxy_programs_are_led_to_it_and_a_caller_cannot_lead_them_away() {
+        let env = compose(&policy("/w"), &BTreeMap::new(), Path::new("/t"), Some(3128)).unwrap();
+        for name in ["HTTP_PROXY", "https_proxy"] {
+            assert_eq!(env[OsStr::new(name)], "http://127.0.0.1:3128");
+        }
+        assert_eq!(env[OsStr::new("ALL_PROXY")], "socks5h://127.0.0.1:3128");
+        assert_eq!(env[OsStr::new("NO_PROXY")], "");
+        let set = |name: &str| BTreeMap::from([(name.to_owned(), "x".to_owned())]);
+        for name in PROXY_VARIABLES {
+            let refused = compose(&policy("/w"), &set(name), Path::new("/t"), Some(3128)).unwrap_err();
+            assert_eq!(refused.code(), "sandbox_proxy_variable", "{name}");
+            assert!(compose(&policy("/w"), &set(name), Path::new("/t"), None).is_ok());
+        }
+        assert!(compose(&policy("/w"), &set("NO_PROXY"), Path::new("/t"), Some(3128)).is_ok());
     }
 
     #[test]
     fn malformed_names_are_refused() {
         for name in ["", "A=B", "A\0"] {
             let requested = BTreeMap::from([(name.to_owned(), "x".to_owned())]);
-            assert!(compose(&policy("/w"), &requested, Path::new("/t")).is_err(), "{name:?}");
+            assert!(compose(&policy("/w"), &requested, Path::new("/t"), None).is_err(), "{name:?}");
         }
     }
 }

@@ -105,6 +105,18 @@ pub enum SandboxError {
         /// The variable.
         name: String,
     },
+    /// A variable that leads programs to the filtering proxy.
+    #[error("the environment variable `{name}` leads to the sandbox's own proxy and may not be set")]
+    ProxyVariable {
+        /// The variable.
+        name: String,
+    },
+    /// A host that no rule speaks of.
+    #[error("`{host}` is not among the hosts that may be reached")]
+    HostNotAllowed {
+        /// The host.
+        host: String,
+    },
     /// Tier B cannot hold back the network.
     #[error("strict egress cannot be enforced in tier b")]
     EgressNeedsTierC,
@@ -225,6 +237,8 @@ impl SandboxError {
             Self::InterpreterDenied { .. } => "sandbox_interpreter_denied",
             Self::WrapperRefused { .. } => "sandbox_wrapper_refused",
             Self::EnvironmentRefused { .. } => "sandbox_environment_refused",
+            Self::ProxyVariable { .. } => "sandbox_proxy_variable",
+            Self::HostNotAllowed { .. } => "sandbox_host_not_allowed",
             Self::EgressNeedsTierC => "sandbox_egress_needs_tier_c",
             Self::InvalidPolicy { .. } => "sandbox_invalid_policy",
             Self::ProtectedPathExposed { .. } => "sandbox_protected_path_exposed",
@@ -257,6 +271,8 @@ impl SandboxError {
             | Self::InterpreterDenied { .. }
             | Self::WrapperRefused { .. }
             | Self::EnvironmentRefused { .. }
+            | Self::ProxyVariable { .. }
+            | Self::HostNotAllowed { .. }
             | Self::EgressNeedsTierC
             | Self::InvalidPolicy { .. }
             | Self::ProtectedPathExposed { .. } => Fault::Policy,
@@ -293,6 +309,13 @@ impl SandboxError {
             }
             Self::WrapperRefused { .. } => Some("call the inner program directly".into()),
             Self::EnvironmentRefused { name } => Some(format!("an operator can add `{name}` to `env_allowlist`")),
+            Self::ProxyVariable { .. } => Some(
+                "leave it out: there is no other way out of the sandbox; `NO_PROXY` may be set for servers inside"
+                    .into(),
+            ),
+            Self::HostNotAllowed { host } => {
+                Some(format!("an operator can add `{host}` to `allowed_hosts` under `[egress]`"))
+            }
             Self::EgressNeedsTierC => {
                 Some("use tier c, which has a network of its own, or egress mode `preflight`".into())
             }

@@ -236,7 +236,7 @@ mod tests {
         .unwrap();
         let (milliseconds, max_output) = bounds;
         let bounds = Bounds { started: Instant::now(), wall_clock: Duration::from_millis(milliseconds), max_output };
-        let pumped = pump(&mut group, pipes, input, bounds, &CancelSignal::never().unwrap(), &mut ()).unwrap();
+        let pumped = pump(&mut group, pipes, input, bounds, &CancelSignal::never().unwrap(), &mut (), &mut ()).unwrap();
         (group.ended().unwrap(), pumped)
     }
 

@@ -1,10 +1,10 @@
-//! Which paths inside the writable roots must not be changed: those through which a write becomes code that runs later, outside.
+//! Which paths inside the writable roots a profile of macOS keeps from change: those through which a write becomes code that runs
+//! later, outside. Linux mounts, and has its own.
 
-#[cfg(any(target_os = "linux", target_os = "macos"))]
-use crate::{layout, roots::Roots};
-use std::path::PathBuf;
-#[cfg(any(target_os = "linux", target_os = "macos"))]
-use std::{fs, path::Path};
+use crate::layout;
+use crate::roots::Roots;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 /// A path inside the workspace that must not be changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,9 +15,8 @@ pub(crate) enum Guard {
     ReadOnly(PathBuf),
 }
 
-/// The paths of the layout that exist in the writable roots. Those that do not exist are left alone: a mount point would have to
-/// be created for them, in the user's own directory, and `git init` writes its own.
-#[cfg(any(target_os = "linux", target_os = "macos"))]
+/// The paths of the layout that exist in the writable roots. Those that do not exist are left alone, as on Linux: `git init` writes
+/// its own.
 pub(crate) fn guards(roots: &Roots) -> Vec<Guard> {
     let mut guards = Vec::new();
     for root in roots.writable() {
@@ -44,7 +43,32 @@ pub(crate) fn guards(roots: &Roots) -> Vec<Guard> {
 }
 
 /// Whether a path is of this kind itself, not through a symlink.
-#[cfg(any(target_os = "linux", target_os = "macos"))]
 fn is_plain(path: &Path, kind: impl Fn(&fs::Metadata) -> bool) -> bool {
     fs::symlink_metadata(path).is_ok_and(|metadata| kind(&metadata))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::policy;
+    use tempfile::TempDir;
+
+    #[test]
+    fn only_what_exists_is_guarded() {
+        let dir = TempDir::new().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        fs::create_dir_all(root.join(".git/hooks")).unwrap();
+        fs::write(root.join(".git/config"), "").unwrap();
+        #[cfg(unix)]
+        std::os::unix::fs::symlink("/etc/passwd", root.join(".bashrc")).unwrap();
+        let got = guards(&Roots::resolve(&policy(&root)).unwrap());
+        assert_eq!(
+            got,
+            [
+                Guard::Pinned(root.join(".git")),
+                Guard::ReadOnly(root.join(".git/hooks")),
+                Guard::ReadOnly(root.join(".git/config"))
+            ]
+        );
+    }
 }

@@ -84,7 +84,7 @@ pub(crate) fn tier_b_system() -> impl Iterator<Item = (&'static str, Access)> {
 }
 
 /// Paths inside a workspace through which a write becomes code that runs later, outside: read-only where they exist.
-#[cfg(any(target_os = "linux", target_os = "macos"))]
+#[cfg(any(target_os = "linux", target_os = "macos", test))]
 pub(crate) const GUARDED_IN_WORKSPACE: &[&str] = &[
     ".git/hooks",
     ".git/config",

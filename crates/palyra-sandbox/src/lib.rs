@@ -6,8 +6,8 @@
 //! can decide, and the runner then executes that and nothing else. What a host cannot enforce is refused by name;
 //! a run never falls back to a weaker tier, and [`Enforcement`] tells what held, not what was configured.
 //!
-//! Unsafe code lives in `linux/{raw,child,sys,workplace}.rs`, in `group.rs` and in `windows/{file,job,process,token}.rs`, and
-//! nowhere else.
+//! Unsafe code lives in `linux/{raw,child,sys,doorway,workplace}.rs`, in `group.rs` and in `windows/{file,job,process,token}.rs`,
+//! and nowhere else.
 #![cfg_attr(
     not(any(target_os = "linux", target_os = "macos", windows)),
     expect(dead_code, reason = "elsewhere everything is refused before it is needed")
@@ -16,13 +16,19 @@
 mod arguments;
 mod cancel;
 mod detect;
+#[cfg_attr(
+    any(target_os = "macos", windows),
+    expect(dead_code, reason = "the proxy runs on Linux; elsewhere only the rules are asked")
+)]
+pub mod egress;
 mod environment;
 mod error;
 mod executable;
 #[cfg(any(target_os = "macos", all(test, target_os = "linux")))]
 mod group;
-#[cfg(any(target_os = "linux", target_os = "macos", test))]
+#[cfg(any(target_os = "macos", test))]
 mod guards;
+mod hosts;
 mod layout;
 #[cfg(target_os = "linux")]
 mod linux;
@@ -49,8 +55,10 @@ pub use cancel::{CancelHandle, CancelSignal};
 pub use detect::{Capability, HostCapabilities, detect};
 pub use error::{Fault, SandboxError};
 pub use executable::{FileIdentity, ResolvedExecutable, resolve_executable};
+pub use hosts::{NamedHost, check_hosts, hosts_in_arguments};
 pub use outcome::{
-    CapturedStream, Enforcement, Layer, LimitHit, OutputSink, OutputStream, ProcessExit, ProcessOutcome, SeccompRule,
+    CapturedStream, EgressCount, Enforcement, Layer, LimitHit, OutputSink, OutputStream, ProcessExit, ProcessOutcome,
+    SeccompRule,
 };
 pub use policy::{EgressEnforcementMode, ProcessRequest, SandboxProcessRunnerPolicy, SandboxTier, WorkspaceAccess};
 

@@ -3,6 +3,7 @@
 //! [`Enforcement`] is evidence: it goes into a signed attestation. Every layer in it is there because a system call
 //! succeeded, or because the child reported that one did. It must never be filled from configuration.
 
+use crate::egress::EgressRecord;
 use crate::policy::{EgressEnforcementMode, SandboxTier};
 use serde::Serialize;
 use std::time::Duration;
@@ -17,10 +18,15 @@ pub enum OutputStream {
     Stderr,
 }
 
-/// Receives output while the process runs. Only bytes that are kept arrive here, so a flood cannot drown the receiver.
+/// Receives what happens while the process runs. Only bytes that are kept arrive here, so a flood cannot drown the receiver.
 pub trait OutputSink {
     /// Takes the next bytes of `stream`.
     fn chunk(&mut self, stream: OutputStream, bytes: &[u8]);
+
+    /// Takes a connection through the filtering proxy, allowed or denied, when it is over.
+    fn egress(&mut self, record: &EgressRecord) {
+        let _nobody_asks = record;
+    }
 }
 
 /// Nobody is watching.
@@ -120,8 +126,19 @@ pub struct ProcessOutcome {
     pub cpu_time: Duration,
     /// Peak memory: of the whole tree where a control group counted it, of the largest process otherwise.
     pub peak_memory_bytes: u64,
+    /// Connections through the filtering proxy.
+    pub egress: EgressCount,
     /// What really held it.
     pub enforcement: Enforcement,
+}
+
+/// How many connections a process made through the filtering proxy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct EgressCount {
+    /// Those that a rule allows.
+    pub allowed: u64,
+    /// Those that none does.
+    pub denied: u64,
 }
 
 /// One wall, and whether it stood.

@@ -4,10 +4,12 @@
 //! layer enforces; none of them is advice. What was *really* enforced is told by [`crate::Enforcement`], which is never
 //! derived from this file.
 
+use crate::egress::EgressRules;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// How strong the walls around a native process are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -37,7 +39,7 @@ pub enum EgressEnforcementMode {
     None,
     /// The hosts a call names were compared with the allow-list before it ran; the kernel enforces nothing.
     Preflight,
-    /// The kernel: the process has no network of its own. Tier C only.
+    /// The kernel: the process has no network but, where there are rules, a proxy that obeys them. Tier C only.
     Strict,
 }
 
@@ -70,6 +72,8 @@ pub struct SandboxProcessRunnerPolicy {
     pub allow_interpreters: Vec<String>,
     /// What holds it back from the network.
     pub egress: EgressEnforcementMode,
+    /// Where it may connect to all the same: enforced by a proxy in strict mode, compared beforehand in preflight mode.
+    pub egress_rules: Arc<EgressRules>,
     /// CPU time of any one process, in milliseconds.
     pub cpu_time_limit_ms: u64,
     /// Time from start to end, in milliseconds.
@@ -101,4 +105,6 @@ pub struct ProcessRequest {
     pub stdin: Vec<u8>,
     /// Variables set for it, over those the policy passes on.
     pub env: BTreeMap<String, String>,
+    /// Hosts that the caller says it will need: `example.org`, `example.org:443`.
+    pub requested_egress_hosts: Vec<String>,
 }

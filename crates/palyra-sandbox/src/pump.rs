@@ -1,7 +1,7 @@
 //! Moves bytes between the daemon and a running command, and watches the clock and the cancel signal.
 //!
-//! One `poll` over everything that can happen: output, room in the input pipe, the end of the command, a cancellation, the
-//! deadline. Nothing sleeps and nothing looks at regular intervals. No stream may block another: all
+//! One `poll` over everything that can happen: output, room in the input pipe, the end of the command, a cancellation, something
+//! that an attendant watches, the deadline. Nothing sleeps and nothing looks at regular intervals. No stream may block another: all
 //! descriptors are non-blocking, and output beyond the limit is read, counted and dropped, so that a flood can neither fill
 //! memory nor stop the clock.
 
@@ -45,6 +45,23 @@ pub(crate) struct Bounds {
     pub(crate) max_output: u64,
 }
 
+/// Somebody with something of its own to look after while the process runs.
+pub(crate) trait Attendant {
+    /// What to watch, and what on it means that [`Attendant::attend`] has work.
+    fn watched(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
+        None
+    }
+    /// Looks after it. An error ends the run.
+    fn attend(&mut self, sink: &mut dyn OutputSink) -> Result<(), SandboxError> {
+        let _nothing_to_tell = sink;
+        Ok(())
+    }
+}
+
+/// Nothing to look after.
+#[cfg(any(target_os = "macos", test))]
+impl Attendant for () {}
+
 /// What came out.
 #[derive(Debug)]
 pub(crate) struct Pumped {
@@ -76,6 +93,7 @@ pub(crate) fn pump(
     input: &[u8],
     bounds: Bounds,
     cancel: &CancelSignal,
+    attendant: &mut dyn Attendant,
     sink: &mut dyn OutputSink,
 ) -> Result<Pumped, SandboxError> {
     let stream = |which, fd| Stream { which, fd: Some(fd), captured: CapturedStream::default() };
@@ -89,7 +107,7 @@ pub(crate) fn pump(
         buffer: Vec::with_capacity(READ_BYTES),
     };
     pump.feed();
-    pump.run(cancel, sink)?;
+    pump.run(cancel, attendant, sink)?;
     let [stdout, stderr] = pump.streams;
     Ok(Pumped { stdout: stdout.captured, stderr: stderr.captured, stopped_by: pump.stopped_by })
 }
@@ -101,14 +119,23 @@ struct Ready {
     stdin: bool,
     over: bool,
     cancelled: bool,
+    watched: bool,
     late: bool,
 }
 
 impl Pump<'_> {
-    fn run(&mut self, cancel: &CancelSignal, sink: &mut dyn OutputSink) -> Result<(), SandboxError> {
+    fn run(
+        &mut self,
+        cancel: &CancelSignal,
+        attendant: &mut dyn Attendant,
+        sink: &mut dyn OutputSink,
+    ) -> Result<(), SandboxError> {
         let mut deadline = self.bounds.started + self.bounds.wall_clock;
         loop {
-            let ready = self.wait(cancel, deadline)?;
+            let ready = self.wait(cancel, attendant.watched(), deadline)?;
+            if ready.watched {
+                attendant.attend(sink)?;
+            }
             for at in 0..2 {
                 if ready.streams[at] {
                     self.read(at, sink);
@@ -152,13 +179,19 @@ impl Pump<'_> {
         }
     }
 
-    fn wait(&self, cancel: &CancelSignal, deadline: Instant) -> Result<Ready, SandboxError> {
-        let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(6);
+    fn wait(
+        &self,
+        cancel: &CancelSignal,
+        watched: Option<(BorrowedFd<'_>, PollFlags)>,
+        deadline: Instant,
+    ) -> Result<Ready, SandboxError> {
+        let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(7);
         let over = add(&mut fds, Some(self.tree.over()), PollFlags::IN);
         let streams = [0, 1].map(|at| add(&mut fds, self.streams[at].fd.as_ref().map(AsFd::as_fd), PollFlags::IN));
         let stdin = add(&mut fds, self.stdin.as_ref().map(AsFd::as_fd), PollFlags::OUT);
         // Once it is being stopped, a cancellation has nothing to add, and would be found again and again.
         let cancelled = add(&mut fds, self.stopped_by.is_none().then(|| cancel.fd()), PollFlags::IN);
+        let watched = watched.and_then(|(fd, flags)| add(&mut fds, Some(fd), flags));
         let left = deadline.saturating_duration_since(Instant::now());
         let timeout =
             Timespec { tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX), tv_nsec: left.subsec_nanos().into() };
@@ -173,6 +206,7 @@ impl Pump<'_> {
             stdin: is(stdin),
             over: is(over),
             cancelled: is(cancelled),
+            watched: is(watched),
             late: count == 0 || Instant::now() >= deadline,
         };
         Ok(ready)

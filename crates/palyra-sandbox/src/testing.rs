@@ -2,6 +2,7 @@
 
 use crate::policy::{EgressEnforcementMode, SandboxProcessRunnerPolicy, SandboxTier, WorkspaceAccess};
 use std::path::Path;
+use std::sync::Arc;
 
 /// A policy with generous limits over one workspace.
 pub(crate) fn policy(workspace: impl AsRef<Path>) -> SandboxProcessRunnerPolicy {
@@ -14,6 +15,7 @@ pub(crate) fn policy(workspace: impl AsRef<Path>) -> SandboxProcessRunnerPolicy 
         allowed_executables: Vec::new(),
         allow_interpreters: Vec::new(),
         egress: EgressEnforcementMode::None,
+        egress_rules: Arc::default(),
         cpu_time_limit_ms: 10_000,
         wall_clock_limit_ms: 20_000,
         memory_limit_bytes: 1 << 30,

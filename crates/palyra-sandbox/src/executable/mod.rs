@@ -11,6 +11,7 @@
 mod content;
 mod file;
 mod names;
+mod options;
 mod wrappers;
 
 use crate::error::SandboxError;
@@ -186,6 +187,11 @@ impl Resolver<'_> {
             let reason = format!("`{}` is a copy of `{}`", path.display(), original.name);
             found.push((original.kind, original.name, reason));
         }
+        if crate::layout::is_system_path(path) && !self.allows_a_shell() {
+            for hop in hops {
+                options::check(base_name(hop), argv)?;
+            }
+        }
         for (kind, base, reason) in found {
             match kind {
                 Kind::Interpreter(family) => self.check_interpreter(family, hops, path, &reason)?,
@@ -198,6 +204,11 @@ impl Resolver<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Whether a shell may be run anyway: then an option that starts one opens nothing.
+    fn allows_a_shell(&self) -> bool {
+        self.policy.allow_interpreters.iter().any(|entry| matches!(entry.as_str(), "sh" | "bash" | "dash"))
     }
 
     /// Lets an interpreter pass when the operator named it: by family, by the name it is called by, or by what that leads to.

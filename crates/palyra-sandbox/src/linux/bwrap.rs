@@ -5,9 +5,9 @@
 //! because an older bubblewrap does not know it: that is a refusal.
 
 use super::grants::{Access, Roots};
+use super::guards::{Guard, Hold};
 use crate::error::SandboxError;
 use crate::executable::{FileIdentity, ResolvedExecutable};
-pub(super) use crate::guards::{Guard, guards};
 use crate::layout;
 use crate::policy::{EgressEnforcementMode, SandboxProcessRunnerPolicy};
 use std::collections::BTreeMap;
@@ -26,6 +26,9 @@ const CANDIDATES: &[&str] =
 const TEMPORARY_BYTES: u64 = 512 << 20;
 /// A file of `/etc` larger than this is left out.
 const MOST_COPIED_BYTES: u64 = 1 << 20;
+
+/// The file that is written last.
+pub(super) const GATE_FILE: &str = "/etc/group";
 
 /// An installed bubblewrap.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,6 +96,8 @@ fn parse_version(text: &str) -> Option<(u32, u32)> {
 pub(super) struct Descriptors<'a> {
     pub(super) seccomp: RawFd,
     pub(super) status: RawFd,
+    /// The file that it waits for when everything is built.
+    pub(super) gate: Option<RawFd>,
     /// Small files that are copied in, and where to.
     pub(super) files: &'a [(RawFd, &'static str)],
     /// The program's content as it was checked, where others may write the file.
@@ -141,6 +146,10 @@ pub(super) fn arguments(blueprint: &Blueprint<'_>, guarded: &[Guard]) -> Vec<OsS
     system(&mut words, blueprint.roots);
     own_file_systems(&mut words, blueprint);
     workspace(&mut words, blueprint, guarded);
+    // After every mount: it reads the file to its end, which comes when the daemon has seen that all is well.
+    if let Some(gate) = blueprint.descriptors.gate {
+        words.flags(&format!("--perms 0444 --file {gate} {GATE_FILE}"));
+    }
     // Last: the root of the new tree was writable so far.
     words.flags("--remount-ro /");
     words.add(["--chdir".as_ref(), blueprint.working_directory.as_ref()]);
@@ -215,20 +224,19 @@ fn workspace(words: &mut Words, blueprint: &Blueprint<'_>, guarded: &[Guard]) {
         words.bind(option, root, root);
     }
     for guard in guarded {
-        match guard {
-            Guard::Pinned(path) => words.bind("--bind", path, path),
-            Guard::ReadOnly(path) => words.bind("--ro-bind", path, path),
-        }
+        let option = match guard.hold {
+            Hold::Pinned => "--bind",
+            Hold::ReadOnly => "--ro-bind",
+        };
+        words.bind(option, &guard.path, &guard.path);
     }
     // A program that lies where others may write is replaced by what was checked: nobody can change that copy.
     let executable = blueprint.executable.path();
     if roots.writable().any(|root| executable.starts_with(root)) {
-        match blueprint.descriptors.program {
-            Some(content) => {
-                words.flags(&format!("--perms 0555 --ro-bind-data {content}"));
-                words.add([executable.as_ref()]);
-            }
-            None => words.bind("--ro-bind", executable, executable),
+        // One that is too large to be copied is among the guards.
+        if let Some(content) = blueprint.descriptors.program {
+            words.flags(&format!("--perms 0555 --ro-bind-data {content}"));
+            words.add([executable.as_ref()]);
         }
     }
     let shown = |path: &Path| roots.contain(path) || layout::is_system_path(path);

@@ -132,6 +132,7 @@ fn confine(shared: &Shared<'_>) -> Result<(), Failure> {
         check(unsafe { call!(libc::SYS_write, *group, c"0".as_ptr(), 1) }).map_err(|e| (Step::ControlGroup, e))?;
         done(Step::ControlGroup);
     }
+    offer_to_the_oom_killer();
     // SAFETY: no arguments.
     check(unsafe { call!(libc::SYS_setsid) }).map_err(|e| (Step::Session, e))?;
     done(Step::Session);
@@ -188,6 +189,20 @@ fn set_rlimits(plan: &Plan) -> Result<(), c_int> {
         check(unsafe { call!(libc::SYS_prlimit64, 0, *resource, &raw const limit, 0) })?;
     }
     Ok(())
+}
+
+/// When the machine runs out of memory, a run goes before the daemon and before whatever else its user runs. While still
+/// root, this also sets the least that the command may ask for. Without `/proc` it stays as it was.
+fn offer_to_the_oom_killer() {
+    let (path, flags) = (c"/proc/self/oom_score_adj".as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
+    // SAFETY: constant, NUL-terminated strings; the descriptor is our own.
+    unsafe {
+        let fd = call!(libc::SYS_openat, libc::AT_FDCWD, path, flags);
+        if fd >= 0 {
+            call!(libc::SYS_write, fd, c"800".as_ptr(), 3);
+            call!(libc::SYS_close, fd);
+        }
+    }
 }
 
 /// Gives up root for good.

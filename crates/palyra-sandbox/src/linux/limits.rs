@@ -11,18 +11,31 @@ use std::time::Duration;
 ///
 /// Memory is `RLIMIT_DATA`, not `RLIMIT_AS`: address space is reserved by the gigabyte by programs that never touch it (node,
 /// Go, Java, sanitizers), and what a limit on it stops is not use but start. Processes are counted by the kernel per user,
-/// not per run; the number of tasks on the machine is added, so that others of the same user do not eat the run's share.
-pub(super) fn rlimits(policy: &SandboxProcessRunnerPolicy) -> Vec<(u32, rlim_t)> {
-    vec![
+/// not per run; the number of tasks on the machine is added, so that others of the same user do not eat the run's share. A run
+/// whose processes a control group counts has no such limit: a neighbour of the same user could use it up.
+pub(super) fn rlimits(policy: &SandboxProcessRunnerPolicy, processes: Counted) -> Vec<(u32, rlim_t)> {
+    let mut limits = vec![
         (libc::RLIMIT_CPU, cpu_seconds(policy)),
         (libc::RLIMIT_DATA, policy.memory_limit_bytes),
         (libc::RLIMIT_FSIZE, policy.max_file_size_bytes),
         (libc::RLIMIT_NOFILE, policy.max_open_files.max(8)),
-        (libc::RLIMIT_NPROC, policy.max_processes.saturating_add(sys::task_count())),
         (libc::RLIMIT_CORE, 0),
         (libc::RLIMIT_MEMLOCK, 64 << 10),
         (libc::RLIMIT_MSGQUEUE, 0),
-    ]
+    ];
+    if processes == Counted::ByUser {
+        limits.push((libc::RLIMIT_NPROC, policy.max_processes.saturating_add(sys::task_count())));
+    }
+    limits
+}
+
+/// Who counts a run's processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Counted {
+    /// The kernel, for each user.
+    ByUser,
+    /// A control group, for each run.
+    ByGroup,
 }
 
 fn cpu_seconds(policy: &SandboxProcessRunnerPolicy) -> u64 {

@@ -3,7 +3,10 @@
 mod bwrap;
 mod cgroup;
 mod child;
+mod doorway;
+mod gate;
 mod grants;
+mod guards;
 mod host;
 mod identity;
 mod landlock;
@@ -17,6 +20,7 @@ mod seccomp;
 mod sys;
 mod tier_b;
 mod tier_c;
+mod way_out;
 mod workplace;
 
 pub(crate) use host::detect;

@@ -3,6 +3,7 @@
 use super::plan::{Record, Step};
 use crate::error::SandboxError;
 use crate::outcome::Layer;
+use crate::policy::EgressEnforcementMode;
 use std::io;
 use std::path::Path;
 
@@ -22,6 +23,19 @@ impl Done {
     /// A layer that stands if its step was done.
     pub(super) fn layer(self, step: Step, name: &str, detail: impl Into<String>, missing: &str) -> Layer {
         if self.has(step) { Layer::applied(name, detail) } else { Layer::missing(name, missing) }
+    }
+}
+
+/// What a network that is shared with the host means under a mode.
+pub(super) fn shared_network(egress: EgressEnforcementMode) -> &'static str {
+    match egress {
+        EgressEnforcementMode::Preflight => {
+            "THE HOST'S NETWORK IS SHARED: the hosts that the call names were compared with the allow-list before it ran; \
+             what it really connects to is not OS-enforced"
+        }
+        EgressEnforcementMode::None | EgressEnforcementMode::Strict => {
+            "THE HOST'S NETWORK IS SHARED: the process can reach every host this machine can"
+        }
     }
 }
 

@@ -11,9 +11,10 @@ use super::{tier_b, tier_c};
 use crate::cancel::CancelSignal;
 use crate::error::SandboxError;
 use crate::executable::{FileIdentity, ResolvedExecutable};
-use crate::outcome::{Enforcement, OutputSink, ProcessExit, ProcessOutcome};
+use crate::hosts::check_hosts;
+use crate::outcome::{EgressCount, Enforcement, OutputSink, ProcessExit, ProcessOutcome};
 use crate::policy::{EgressEnforcementMode, ProcessRequest, SandboxProcessRunnerPolicy, SandboxTier};
-use crate::pump::{self, Bounds, Pipes, Pumped, Tree};
+use crate::pump::{self, Attendant, Bounds, Pipes, Pumped, Tree};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::OsString;
@@ -43,7 +44,12 @@ pub(super) struct Prepared {
 }
 
 /// What a tier makes of a job: a plan for the child, and how to read the end of it.
-pub(super) trait Backend {
+pub(super) trait Backend: Attendant {
+    /// Ends what it attended to, when every process is gone, and counts the connections that were made.
+    fn settle(&mut self, sink: &mut dyn OutputSink) -> EgressCount {
+        let _nothing_to_tell = sink;
+        EgressCount::default()
+    }
     /// Judges a run that ended: its exit, or that the backend itself failed.
     fn exit(&mut self, status: i32, pumped: &Pumped) -> Result<ProcessExit, SandboxError>;
     /// What a control group saw.
@@ -85,6 +91,7 @@ fn check<'a>(
     if policy.tier == SandboxTier::B && policy.egress == EgressEnforcementMode::Strict {
         return Err(SandboxError::EgressNeedsTierC);
     }
+    check_hosts(policy, &request.argv, &request.requested_egress_hosts)?;
     let roots = Roots::resolve(policy)?;
     let working_directory = roots.working_directory(&request.working_directory)?;
     let identity = identity::choose(&roots)?;
@@ -256,7 +263,8 @@ fn finish(
         max_output: policy.max_output_bytes,
     };
     let OurPipes { streams, report } = pipes;
-    let pumped = pump::pump(&mut supervisor, streams, &request.stdin, bounds, watch.cancel, watch.sink)?;
+    let pumped = pump::pump(&mut supervisor, streams, &request.stdin, bounds, watch.cancel, backend, watch.sink)?;
+    let egress = backend.settle(watch.sink);
     let record = read_report(&report);
     if let Some(failed) = record.filter(|record| record.tag == TAG_FAILED) {
         return Err(report::start_error(&failed, &program, &request.working_directory));
@@ -275,6 +283,7 @@ fn finish(
     Ok(ProcessOutcome {
         exit,
         ended_by,
+        egress,
         enforcement: backend.enforcement(&ended),
         stdout: pumped.stdout,
         stderr: pumped.stderr,

@@ -95,7 +95,7 @@ pub(super) fn start_supervisor(plan: &Plan) -> io::Result<Supervisor<'_>> {
 ///
 /// # Safety
 /// As [`raw::spawn`]; nothing else may use the stack while the process lives.
-unsafe fn spawn(
+pub(super) unsafe fn spawn(
     flags: c_int,
     stack: &Stack,
     entry: extern "C" fn(*mut c_void) -> c_int,
@@ -113,10 +113,10 @@ unsafe fn spawn(
 }
 
 /// While this lives, the calling thread takes no signals.
-struct BlockedSignals(libc::sigset_t);
+pub(super) struct BlockedSignals(libc::sigset_t);
 
 impl BlockedSignals {
-    fn all() -> Self {
+    pub(super) fn all() -> Self {
         // SAFETY: sets are plain bits, for which zero is valid; the calls get pointers to local sets.
         unsafe {
             let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = (std::mem::zeroed(), std::mem::zeroed());
@@ -192,7 +192,8 @@ fn signal(pidfd: &OwnedFd, signal: c_int) {
     unsafe { libc::syscall(libc::SYS_pidfd_send_signal, pidfd.as_raw_fd(), signal, info, 0) };
 }
 
-fn reap(pid: c_int) {
+/// Waits for a child of ours to be gone.
+pub(super) fn reap(pid: c_int) {
     // SAFETY: waits for our own child; no status is wanted.
     while unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) } == -1
         && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
@@ -336,7 +337,8 @@ extern "C" fn hold_table(argument: *mut c_void) -> c_int {
     wait_to_be_killed()
 }
 
-fn own_pid() -> c_int {
+/// The daemon's process id.
+pub(super) fn own_pid() -> c_int {
     // SAFETY: no arguments; always succeeds.
     unsafe { libc::getpid() }
 }

@@ -6,9 +6,9 @@
 use super::cgroup::Seen;
 use super::grants;
 use super::landlock;
-use super::limits;
+use super::limits::{self, Counted};
 use super::plan::{Held, Plan, Program, Record, Stack, Step, c_string};
-use super::report::Done;
+use super::report::{Done, shared_network};
 use super::run::{self, Backend, Job, PipePairs, Prepared};
 use super::seccomp;
 use super::workplace::Workplace;
@@ -16,7 +16,7 @@ use crate::environment;
 use crate::error::SandboxError;
 use crate::outcome::{Enforcement, Layer, ProcessExit};
 use crate::policy::{EgressEnforcementMode, SandboxTier};
-use crate::pump::Pumped;
+use crate::pump::{Attendant, Pumped};
 
 /// One Tier B run.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ pub(super) fn prepare(job: Job<'_>) -> Result<(TierB, Prepared), SandboxError> {
         let source = std::io::Error::from(std::io::ErrorKind::Unsupported);
         return Err(SandboxError::LayerUnavailable { layer: "landlock", source });
     }
-    let environment = environment::compose(policy, &request.env, workplace.directory())?;
+    let environment = environment::compose(policy, &request.env, workplace.directory(), None)?;
     let mut held = Held::default();
     let file = held.hold(run::hold(executable)?);
     let program = if executable.is_script() {
@@ -56,7 +56,7 @@ pub(super) fn prepare(job: Job<'_>) -> Result<(TierB, Prepared), SandboxError> {
         stdio: stdio.map(|fd| held.hold(fd)),
         report: held.hold(report),
         inherited: Vec::new(),
-        rlimits: limits::rlimits(policy),
+        rlimits: limits::rlimits(policy, Counted::ByUser),
         mount_namespace: identity.mount_namespace.map(|fd| held.share(fd)),
         user: identity.user,
         fence: landlock::fence()?.map(|fd| held.share(fd)),
@@ -79,6 +79,8 @@ pub(super) fn prepare(job: Job<'_>) -> Result<(TierB, Prepared), SandboxError> {
     };
     Ok((backend, Prepared { plan, held, pipes: ours }))
 }
+
+impl Attendant for TierB {}
 
 impl Backend for TierB {
     fn exit(&mut self, status: i32, _pumped: &Pumped) -> Result<ProcessExit, SandboxError> {
@@ -132,7 +134,7 @@ impl Backend for TierB {
                 "not set",
             ),
             Layer::missing("cgroup", "memory and processes are limited per process and user, not for the tree"),
-            Layer::missing("network_namespace", "the host's network; egress is not enforced by the kernel in tier b"),
+            Layer::missing("network_namespace", shared_network(self.egress)),
         ];
         Enforcement { tier: SandboxTier::B, backend: "linux-process", layers, egress: self.egress, uid: self.uid }
     }

@@ -5,20 +5,26 @@
 
 use super::bwrap::{self, Blueprint, Bubblewrap, Descriptors};
 use super::cgroup::{Group, Limits, Seen};
+use super::doorway::{self, Inside};
+use super::gate::Gate;
+use super::guards::{self, Guard};
 use super::landlock;
-use super::limits;
+use super::limits::{self, Counted};
 use super::plan::{CStrings, Held, Plan, Program, Record, Stack, Step, c_string};
-use super::report::Done;
+use super::report::{Done, shared_network};
 use super::run::{self, Backend, Job, PipePairs, Prepared};
 use super::seccomp;
+use super::way_out::WayOut;
 use crate::environment;
 use crate::error::SandboxError;
-use crate::outcome::{Enforcement, Layer, ProcessExit};
+use crate::executable::FileIdentity;
+use crate::outcome::{EgressCount, Enforcement, Layer, OutputSink, ProcessExit};
 use crate::policy::{EgressEnforcementMode, SandboxProcessRunnerPolicy, SandboxTier};
-use crate::pump::Pumped;
+use crate::pump::{Attendant, Pumped};
+use rustix::event::PollFlags;
 use rustix::fs::MemfdFlags;
 use std::ffi::OsString;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -30,11 +36,14 @@ const BWRAP_PROCESSES: u64 = 2;
 /// One Tier C run.
 #[derive(Debug)]
 pub(super) struct TierC {
-    status: OwnedFd,
+    status: Status,
+    /// What bubblewrap waits at; `None` when it is open.
+    gate: Option<Gate>,
+    way_out: Option<WayOut>,
     bubblewrap: Bubblewrap,
     uid: u32,
     mapped: usize,
-    guarded: usize,
+    guards: Vec<Guard>,
     egress: EgressEnforcementMode,
     memory_limit: u64,
     group: Option<(Group, Limits)>,
@@ -56,7 +65,7 @@ pub(super) fn prepare(job: Job<'_>) -> Result<(TierC, Prepared), SandboxError> {
         stdio: stdio.map(|fd| held.hold(fd)),
         report: held.hold(report),
         inherited: handover.inherited.into_iter().map(|fd| held.hold(fd)).collect(),
-        rlimits: limits::rlimits(policy),
+        rlimits: limits::rlimits(policy, group.counted()),
         mount_namespace: identity.mount_namespace.map(|fd| held.share(fd)),
         user: identity.user,
         fence: landlock::fence()?.map(|fd| held.share(fd)),
@@ -72,10 +81,12 @@ pub(super) fn prepare(job: Job<'_>) -> Result<(TierC, Prepared), SandboxError> {
     };
     plan.keep = held.numbers();
     let backend = TierC {
-        status: handover.status,
+        status: Status { pipe: handover.status, text: String::new() },
+        gate: handover.gate,
+        way_out: handover.way_out,
         uid: identity.uid,
         mapped: identity.mapped,
-        guarded: handover.guarded,
+        guards: handover.guards,
         egress: policy.egress,
         memory_limit: policy.memory_limit_bytes,
         bubblewrap,
@@ -91,6 +102,10 @@ struct Confinement {
 }
 
 impl Confinement {
+    fn counted(&self) -> Counted {
+        if self.group.is_some() { Counted::ByGroup } else { Counted::ByUser }
+    }
+
     fn create(policy: &SandboxProcessRunnerPolicy) -> Result<Self, SandboxError> {
         let processes = policy.max_processes.saturating_add(BWRAP_PROCESSES);
         let limits = Limits { memory_bytes: policy.memory_limit_bytes, processes };
@@ -109,14 +124,18 @@ struct Handover {
     inherited: Vec<OwnedFd>,
     /// Where it tells how the command ended.
     status: OwnedFd,
-    guarded: usize,
+    gate: Option<Gate>,
+    way_out: Option<WayOut>,
+    guards: Vec<Guard>,
 }
 
 fn hand_over(job: &Job<'_>, bubblewrap: &Bubblewrap) -> Result<Handover, SandboxError> {
     let Job { policy, executable, request, roots, working_directory, identity } = job;
     // Checks that the file is still the one that was looked at.
     drop(run::hold(executable)?);
-    let environment = environment::compose(policy, &request.env, Path::new(TEMPORARY))?;
+    let way_out = has_way_out(policy).then(|| WayOut::closed(&policy.egress_rules)).transpose()?;
+    let proxy = way_out.as_ref().map(|_| doorway::PORT);
+    let environment = environment::compose(policy, &request.env, Path::new(TEMPORARY), proxy)?;
     let (status, status_write) = run::pipe()?;
     rustix::io::ioctl_fionbio(&status, true)
         .map_err(|e| SandboxError::Io { action: "prepare a pipe", source: e.into() })?;
@@ -125,25 +144,35 @@ fn hand_over(job: &Job<'_>, bubblewrap: &Bubblewrap) -> Result<Handover, Sandbox
     let (users, groups) = bwrap::passwd(identity.uid, gid, Path::new(TEMPORARY));
     let mut files = bwrap::etc_files(roots);
     files.push((sealed(users.as_bytes())?, "/etc/passwd"));
-    files.push((sealed(groups.as_bytes())?, "/etc/group"));
-    let file_numbers: Vec<_> = files.iter().map(|(fd, target)| (fd.as_raw_fd(), *target)).collect();
+    let mut guards = guards::guards(roots);
     let writable = roots.writable().any(|root| executable.path().starts_with(root));
     let content = if writable { run::content(executable)? } else { None };
+    if writable && content.is_none() {
+        let FileIdentity { device, inode, .. } = executable.identity();
+        guards.push(guards::program(executable.path(), device, inode));
+    }
+    let (gate, waits_for) = if way_out.is_some() || !guards.is_empty() {
+        Gate::around(&groups).map(|(gate, inner)| (Some(gate), Some(inner)))?
+    } else {
+        files.push((sealed(groups.as_bytes())?, bwrap::GATE_FILE));
+        (None, None)
+    };
+    let file_numbers: Vec<_> = files.iter().map(|(fd, target)| (fd.as_raw_fd(), *target)).collect();
     let content = content.map(|bytes| sealed(&bytes)).transpose()?;
     let descriptors = Descriptors {
         seccomp: filter.as_raw_fd(),
         status: status_write.as_raw_fd(),
+        gate: waits_for.as_ref().map(AsRawFd::as_raw_fd),
         files: &file_numbers,
         program: content.as_ref().map(AsRawFd::as_raw_fd),
     };
-    let guarded = bwrap::guards(roots);
     let environment = &environment;
     let blueprint = Blueprint { policy, roots, executable, working_directory, environment, descriptors };
-    let words = sealed(&nul_separated(&bwrap::arguments(&blueprint, &guarded))?)?;
+    let words = sealed(&nul_separated(&bwrap::arguments(&blueprint, &guards))?)?;
     let argv = command_line(bubblewrap, &words, executable.called(), &request.argv)?;
     let mut inherited = vec![filter, status_write, words];
-    inherited.extend(files.into_iter().map(|(fd, _)| fd).chain(content));
-    Ok(Handover { argv, inherited, status, guarded: guarded.len() })
+    inherited.extend(files.into_iter().map(|(fd, _)| fd).chain(content).chain(waits_for));
+    Ok(Handover { argv, inherited, status, gate, way_out, guards })
 }
 
 /// `bwrap --args FD -- PROGRAM ARGUMENT…`: the program by the path it was found at.
@@ -186,29 +215,72 @@ fn sealed(bytes: &[u8]) -> Result<OwnedFd, SandboxError> {
     Ok(fd)
 }
 
-impl TierC {
-    fn status_text(&self) -> String {
-        let mut text = Vec::new();
+/// What bubblewrap tells on its status pipe.
+#[derive(Debug)]
+struct Status {
+    pipe: OwnedFd,
+    text: String,
+}
+
+impl Status {
+    /// Reads what is there.
+    fn read(&mut self) {
         let mut buffer = [0u8; 1024];
-        while let Ok(length @ 1..) = rustix::io::read(&self.status, &mut buffer) {
-            text.extend_from_slice(&buffer[..length]);
+        while let Ok(length @ 1..) = rustix::io::read(&self.pipe, &mut buffer) {
+            self.text.push_str(&String::from_utf8_lossy(&buffer[..length]));
         }
-        String::from_utf8_lossy(&text).into_owned()
     }
 }
 
+/// Whether the run's network has a way out.
+fn has_way_out(policy: &SandboxProcessRunnerPolicy) -> bool {
+    policy.egress == EgressEnforcementMode::Strict && !policy.egress_rules.is_empty()
+}
+
 impl TierC {
+    /// Lets the command begin, if everything is as it should be. An error leaves the gate to be opened after the run's end.
+    fn open_gate(&mut self) -> Result<(), SandboxError> {
+        // It tells before it builds. If it did not, it is gone, and how it ended says why.
+        if let Some(inside) = Inside::parse(&self.status.text) {
+            guards::prove(&self.guards, inside.pid)
+                .map_err(|source| SandboxError::LayerUnavailable { layer: "guarded_paths", source })?;
+            if let Some(way_out) = &mut self.way_out {
+                way_out.open(inside)?;
+            }
+        }
+        self.gate = None;
+        Ok(())
+    }
+
+    /// Whether the network is the run's own: bubblewrap told its number, and it is not that of the host's.
+    fn has_own_network(&self) -> bool {
+        let own = doorway::own_network().ok();
+        Inside::parse(&self.status.text).is_some_and(|inside| own.is_some_and(|own| own != inside.network))
+    }
+
+    fn network_layers(&self) -> Vec<Layer> {
+        if !self.has_own_network() {
+            return vec![Layer::missing("network_namespace", shared_network(self.egress))];
+        }
+        match &self.way_out {
+            Some(way_out) if way_out.was_opened() => vec![
+                Layer::applied(
+                    "network_namespace",
+                    "own, with nothing but a loopback device and the proxy's door on it",
+                ),
+                Layer::applied(
+                    "egress_proxy",
+                    format!("{} rule(s); names are resolved outside, by the proxy alone", way_out.rules()),
+                ),
+            ],
+            _ => vec![Layer::applied("network_namespace", "own, with nothing but a loopback device: no network")],
+        }
+    }
+
     /// The walls that stand because bubblewrap reported that it started the command: it builds all of them or nothing.
     fn built_by_bubblewrap(&self) -> Vec<Layer> {
         let (major, minor) = self.bubblewrap.version;
-        let network = if bwrap::shares_network(self.egress) {
-            let loud = "THE HOST'S NETWORK IS SHARED: the process can reach every host this machine can";
-            Layer::missing("network_namespace", loud)
-        } else {
-            Layer::applied("network_namespace", "own, with nothing but a loopback device: no network")
-        };
         vec![
-            network,
             Layer::applied("bubblewrap", format!("{} {major}.{minor}", self.bubblewrap.path.display())),
             Layer::applied("user_namespace", "own; creating further ones is disabled"),
             Layer::applied(
@@ -222,16 +294,42 @@ impl TierC {
             Layer::applied("capabilities", "none"),
             Layer::applied(
                 "guarded_paths",
-                format!("{} existing path(s) of the workspace kept from change", self.guarded),
+                format!("{} existing path(s) of the workspace kept from change", self.guards.len()),
             ),
             Layer::applied("seccomp", "deny-list of tier c"),
         ]
     }
 }
 
+impl Attendant for TierC {
+    fn watched(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
+        match (&self.gate, &self.way_out) {
+            (Some(gate), _) => Some((gate.fd(), PollFlags::OUT)),
+            (None, Some(way_out)) => Some((way_out.bell(), PollFlags::IN)),
+            (None, None) => None,
+        }
+    }
+
+    fn attend(&mut self, sink: &mut dyn OutputSink) -> Result<(), SandboxError> {
+        if self.gate.is_some() {
+            self.status.read();
+            return self.open_gate();
+        }
+        self.way_out.iter_mut().for_each(|way_out| way_out.deliver(sink));
+        Ok(())
+    }
+}
+
 impl Backend for TierC {
+    fn settle(&mut self, sink: &mut dyn OutputSink) -> EgressCount {
+        self.status.read();
+        self.way_out.as_mut().map(|way_out| way_out.settle(sink)).unwrap_or_default()
+    }
+
     fn exit(&mut self, status: i32, pumped: &Pumped) -> Result<ProcessExit, SandboxError> {
-        if pumped.stopped_by.is_none() && bwrap::reported_exit(&self.status_text()).is_none() {
+        // A kernel that is out of the run's memory may choose bubblewrap itself, and then nobody is left to report.
+        let out_of_memory = self.seen().out_of_memory > 0;
+        if pumped.stopped_by.is_none() && !out_of_memory && bwrap::reported_exit(&self.status.text).is_none() {
             return Err(blocked(&String::from_utf8_lossy(&pumped.stderr.bytes)));
         }
         Ok(limits::exit_through_init(status))
@@ -243,7 +341,8 @@ impl Backend for TierC {
 
     fn enforcement(&self, ended: &Record) -> Enforcement {
         let done = Done::of(ended);
-        let mut layers = self.built_by_bubblewrap();
+        let mut layers = self.network_layers();
+        layers.extend(self.built_by_bubblewrap());
         layers.extend([
             done.layer(Step::NoNewPrivileges, "no_new_privileges", "set-id programs give nothing", "not set"),
             done.layer(Step::User, "user", format!("dropped from root to uid {}", self.uid), "the daemon's own user"),
@@ -262,10 +361,7 @@ impl Backend for TierC {
             done.layer(
                 Step::Rlimits,
                 "rlimits",
-                format!(
-                    "CPU, {} bytes of private memory per process, files, processes, no core dumps",
-                    self.memory_limit
-                ),
+                format!("CPU, {} bytes of private memory per process, files, no core dumps", self.memory_limit),
                 "not set",
             ),
             match &self.group {
@@ -278,7 +374,11 @@ impl Backend for TierC {
                 ),
             },
         ]);
-        Enforcement { tier: SandboxTier::C, backend: "bubblewrap", layers, egress: self.egress, uid: self.uid }
+        let egress = match self.egress {
+            EgressEnforcementMode::Strict if !self.has_own_network() => EgressEnforcementMode::None,
+            mode => mode,
+        };
+        Enforcement { tier: SandboxTier::C, backend: "bubblewrap", layers, egress, uid: self.uid }
     }
 }
 

@@ -7,7 +7,8 @@ use crate::error::SandboxError;
 use crate::executable::{FileIdentity, ResolvedExecutable};
 use crate::group::{self, Ended, Start};
 use crate::guards::{self, Guard};
-use crate::outcome::{Enforcement, Layer, LimitHit, OutputSink, ProcessExit, ProcessOutcome};
+use crate::hosts::check_hosts;
+use crate::outcome::{EgressCount, Enforcement, Layer, LimitHit, OutputSink, ProcessExit, ProcessOutcome};
 use crate::policy::{EgressEnforcementMode, ProcessRequest, SandboxProcessRunnerPolicy, SandboxTier};
 use crate::pump::{self, Bounds, Pumped};
 use crate::roots::Roots;
@@ -35,6 +36,7 @@ pub(crate) fn run(
     if request.argv.is_empty() {
         return Err(SandboxError::EmptyCommand);
     }
+    check_hosts(policy, &request.argv, &request.requested_egress_hosts)?;
     let roots = paths::roots(&Roots::resolve(policy)?)?;
     let working_directory = roots.working_directory(&request.working_directory)?;
     let scratch = Scratch::create(None)?;
@@ -42,7 +44,7 @@ pub(crate) fn run(
     let guarded = guards::guards(&roots);
     let network = Network::of(policy.egress);
     let profile = seatbelt::profile(&Blueprint { roots: &roots, guarded: &guarded, scratch: &scratch_path, network })?;
-    let environment = environment::compose(policy, &request.env, &scratch_path)?;
+    let environment = environment::compose(policy, &request.env, &scratch_path, None)?;
     let arguments = seatbelt::arguments(profile, executable.called(), &request.argv);
     check_executable(executable)?;
     let start = Start {
@@ -59,13 +61,14 @@ pub(crate) fn run(
         wall_clock: Duration::from_millis(policy.wall_clock_limit_ms),
         max_output: policy.max_output_bytes,
     };
-    let pumped = pump::pump(&mut group, pipes, &request.stdin, bounds, cancel, sink)?;
+    let pumped = pump::pump(&mut group, pipes, &request.stdin, bounds, cancel, &mut (), sink)?;
     let lost = || SandboxError::Io { action: "learn how the process ended", source: io::ErrorKind::NotFound.into() };
     let ended = group.ended().ok_or_else(lost)?;
     if let Some(said) = own_failure(&ended, &pumped) {
         return Err(blocked(said));
     }
     Ok(ProcessOutcome {
+        egress: EgressCount::default(),
         exit: ended.exit,
         ended_by: pumped.stopped_by.or_else(|| limit_hit(policy, &ended)),
         enforcement: enforcement(policy, &roots, &guarded),
@@ -80,6 +83,12 @@ pub(crate) fn run(
 fn check_host(policy: &SandboxProcessRunnerPolicy) -> Result<(), SandboxError> {
     if policy.tier == SandboxTier::B && policy.egress == EgressEnforcementMode::Strict {
         return Err(SandboxError::EgressNeedsTierC);
+    }
+    if policy.egress == EgressEnforcementMode::Strict && !policy.egress_rules.is_empty() {
+        // Nothing would leave, where the policy says that something may: said rather than found out.
+        let detail = "strict egress with rules needs the proxy, which runs on Linux only; \
+                      use strict without rules (nothing leaves) or egress mode `preflight`";
+        return Err(SandboxError::Unsupported { tier: policy.tier, detail: detail.into() });
     }
     if !Path::new(SANDBOX_EXEC).exists() {
         let fix = "it is part of macOS: reinstall the system, or run the daemon on a host that has it".into();

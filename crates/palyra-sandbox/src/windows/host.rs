@@ -7,6 +7,7 @@ use crate::detect::{Capability, HostCapabilities};
 use crate::policy::{EgressEnforcementMode, SandboxProcessRunnerPolicy, SandboxTier, WorkspaceAccess};
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Looks at this host.
 pub(crate) fn detect() -> HostCapabilities {
@@ -49,6 +50,7 @@ fn any_policy() -> SandboxProcessRunnerPolicy {
         allowed_executables: Vec::new(),
         allow_interpreters: Vec::new(),
         egress: EgressEnforcementMode::None,
+        egress_rules: Arc::default(),
         cpu_time_limit_ms: 1000,
         wall_clock_limit_ms: 1000,
         memory_limit_bytes: 64 << 20,

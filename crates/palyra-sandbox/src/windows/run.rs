@@ -15,7 +15,10 @@ use crate::cancel::CancelSignal;
 use crate::environment;
 use crate::error::SandboxError;
 use crate::executable::ResolvedExecutable;
-use crate::outcome::{CapturedStream, KILL_GRACE, LimitHit, OutputSink, OutputStream, ProcessExit, ProcessOutcome};
+use crate::hosts::check_hosts;
+use crate::outcome::{
+    CapturedStream, EgressCount, KILL_GRACE, LimitHit, OutputSink, OutputStream, ProcessExit, ProcessOutcome,
+};
 use crate::policy::{EgressEnforcementMode, ProcessRequest, SandboxProcessRunnerPolicy, SandboxTier};
 use crate::roots::Roots;
 use std::fs::File;
@@ -54,13 +57,14 @@ pub(crate) fn run(
     let started = Instant::now();
     check_promises(policy)?;
     let Some((_, arguments)) = request.argv.split_first() else { return Err(SandboxError::EmptyCommand) };
+    check_hosts(policy, &request.argv, &request.requested_egress_hosts)?;
     let roots = Roots::resolve(policy)?;
     let working_directory = roots.working_directory(&request.working_directory)?;
     let unavailable = |layer| move |source| SandboxError::LayerUnavailable { layer, source };
     let token = RestrictedToken::create().map_err(unavailable("restricted_token"))?;
     reach::check(policy, &roots, &token)?;
     let scratch = Scratch::create(&token)?;
-    let environment = environment::compose(policy, &request.env, &plain(scratch.path()))?;
+    let environment = environment::compose(policy, &request.env, &plain(scratch.path()), None)?;
     let wide = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
         (name.encode_wide().collect::<Vec<u16>>(), value.encode_wide().collect::<Vec<u16>>())
     };
@@ -94,6 +98,7 @@ pub(crate) fn run(
     let exit = ProcessExit::Code(process::exit_code(&running).map_err(SandboxError::io("ask for the exit code"))?);
     let Used { cpu_time, peak_memory_bytes, .. } = job.used().map_err(SandboxError::io("ask what the job used"))?;
     Ok(ProcessOutcome {
+        egress: EgressCount::default(),
         exit,
         ended_by: heard.stopped_by.or_else(|| limits::limit_hit(&heard.told, exit)),
         stdout: heard.stdout,

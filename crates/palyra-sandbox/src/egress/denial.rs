@@ -1,0 +1,89 @@
+//! What a refused connection is told.
+//!
+//! The reader is an agent that sees one failed request. A denial therefore names the host, what was missing and what to ask for; a
+//! bare 403 looks like a broken network and is retried for ever.
+
+use serde::Serialize;
+use std::fmt;
+
+/// Why a connection was refused; the words are stable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum DenialCode {
+    /// No rule allows it.
+    EgressDenied,
+    /// The name leads to an address that no rule names.
+    AddressDenied,
+    /// A path that servers read differently, where the rule names a path.
+    AmbiguousPath,
+    /// The name in the TLS greeting is not the one the connection was opened for.
+    SniMismatch,
+    /// The TLS greeting cannot be read.
+    BadTlsHello,
+    /// The request cannot be read, or could be read in two ways.
+    BadRequest,
+    /// The request is too large.
+    RequestTooLarge,
+    /// The request did not arrive in time.
+    RequestTimeout,
+    /// Too many connections at once, or over the whole run.
+    TooManyConnections,
+}
+
+impl DenialCode {
+    /// The word.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::EgressDenied => "egress_denied",
+            Self::AddressDenied => "address_denied",
+            Self::AmbiguousPath => "ambiguous_path",
+            Self::SniMismatch => "sni_mismatch",
+            Self::BadTlsHello => "bad_tls_hello",
+            Self::BadRequest => "bad_request",
+            Self::RequestTooLarge => "request_too_large",
+            Self::RequestTimeout => "request_timeout",
+            Self::TooManyConnections => "too_many_connections",
+        }
+    }
+}
+
+impl fmt::Display for DenialCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A refusal that says what would help.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Denial {
+    /// Why, as a word.
+    pub code: DenialCode,
+    /// The host that was asked for, if it got that far.
+    pub host: Option<String>,
+    /// The port that was asked for.
+    pub port: Option<u16>,
+    /// Why, as a sentence.
+    pub message: String,
+    /// What to do next.
+    pub hint: String,
+}
+
+impl Denial {
+    /// A refusal of something that never named a host.
+    pub(super) fn unreadable(code: DenialCode, message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { code, host: None, port: None, message: message.into(), hint: hint.into() }
+    }
+
+    /// A refusal of a host.
+    pub(super) fn of(
+        code: DenialCode,
+        (host, port): (impl fmt::Display, u16),
+        message: impl Into<String>,
+        hint: impl Into<String>,
+    ) -> Self {
+        Self { code, host: Some(host.to_string()), port: Some(port), message: message.into(), hint: hint.into() }
+    }
+}

@@ -1,0 +1,38 @@
+//! What a process or tool may reach over the network, and the proxy that sees to it.
+//!
+//! ```text
+//! client ──HTTP CONNECT, plain HTTP, SOCKS5──▶ proxy: rule? ▶ resolve ▶ address? ▶ connect to that address ▶ bytes ▶ record
+//! ```
+//!
+//! A process in Tier C with rules has no network but this proxy. The proxy alone resolves names, and it connects to the addresses that it has
+//! checked. Everything is denied that no [`EgressRule`] allows, and each connection leaves one [`EgressRecord`].
+//! The parsers read hostile bytes: they have limits, take one spelling of everything, and are fuzzed.
+
+mod address;
+mod denial;
+#[doc(hidden)]
+pub mod fuzzing;
+mod gate;
+mod hello;
+mod host;
+mod http;
+mod path;
+#[cfg(target_os = "linux")]
+mod proxy;
+mod record;
+mod resolve;
+mod rule;
+mod rules;
+mod socks;
+#[cfg(target_os = "linux")]
+mod wait;
+
+pub use address::special_range;
+pub use denial::{Denial, DenialCode};
+pub use host::{Host, HostError};
+#[cfg(target_os = "linux")]
+pub use proxy::{EgressObserver, Proxy, ProxyError, ProxyLimits, ProxySummary};
+pub use record::{EgressEnd, EgressProtocol, EgressRecord, EgressVerdict, TlsName};
+pub use resolve::{Resolve, SystemResolver};
+pub use rule::{EgressRule, RuleError, RuleFault};
+pub use rules::{EgressRules, Purpose, Target};

@@ -1,0 +1,293 @@
+//! The filtering proxy: one port, three protocols, a thread for each connection.
+//!
+//! A connection has a thread because everything it does can block: resolving, connecting, moving bytes. There are never more than
+//! [`ProxyLimits::max_connections`] of them, each waits in `poll` with a deadline and for the order to stop, so
+//! [`Proxy::stop`] ends all of them at once and nothing is left behind. What a run may do to the journal is bounded too: after
+//! [`ProxyLimits::max_total_connections`] further ones are refused and counted in one record.
+//!
+//! The listener may live in another network namespace; connections to servers are made in the one of this process.
+
+mod answer;
+mod client;
+mod dial;
+mod flow;
+mod relay;
+
+use super::denial::DenialCode;
+use super::record::{EgressProtocol, EgressRecord, EgressVerdict};
+use super::resolve::Resolve;
+use super::rules::EgressRules;
+use super::wait::{Woken, wait};
+use crate::{CancelHandle, CancelSignal};
+use rustix::event::PollFlags;
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd as _;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Enough for a connection; what it reads goes to the heap.
+const STACK: usize = 256 * 1024;
+
+/// Who is told of each connection when it has ended.
+pub type EgressObserver = Arc<dyn Fn(&EgressRecord) + Send + Sync>;
+
+/// What a proxy may use up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProxyLimits {
+    /// Connections at once.
+    pub max_connections: usize,
+    /// Connections over the proxy's life. Those beyond are refused and counted in one record.
+    pub max_total_connections: u64,
+    /// Names being resolved at once, those included that were given up on.
+    pub max_lookups: usize,
+    /// How long a client has to say what it wants, from its first byte to the last.
+    pub head_timeout: Duration,
+    /// How long resolving may take.
+    pub resolve_timeout: Duration,
+    /// How long connecting may take, over all addresses.
+    pub connect_timeout: Duration,
+    /// How long nothing may move.
+    pub idle_timeout: Duration,
+}
+
+impl Default for ProxyLimits {
+    fn default() -> Self {
+        Self {
+            max_connections: 128,
+            max_total_connections: 10_000,
+            max_lookups: 64,
+            head_timeout: Duration::from_secs(10),
+            resolve_timeout: Duration::from_secs(10),
+            connect_timeout: Duration::from_secs(15),
+            idle_timeout: Duration::from_secs(300),
+        }
+    }
+}
+
+/// What a proxy did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ProxySummary {
+    /// Connections that a rule allowed.
+    pub allowed: u64,
+    /// Connections that were refused.
+    pub denied: u64,
+    /// Bytes that went to servers.
+    pub bytes_sent: u64,
+    /// Bytes that came from them.
+    pub bytes_received: u64,
+}
+
+/// Why a proxy could not start.
+#[derive(Debug, thiserror::Error)]
+#[error("the egress proxy could not {action}")]
+pub struct ProxyError {
+    action: &'static str,
+    #[source]
+    source: io::Error,
+}
+
+/// A running proxy.
+pub struct Proxy {
+    stop: CancelHandle,
+    shared: Arc<Shared>,
+    acceptor: Option<JoinHandle<()>>,
+    address: SocketAddr,
+}
+
+/// What all threads of a proxy have in common.
+struct Shared {
+    rules: Arc<EgressRules>,
+    resolver: Arc<dyn Resolve>,
+    limits: ProxyLimits,
+    observer: EgressObserver,
+    stop: CancelSignal,
+    active: AtomicUsize,
+    lookups: Arc<AtomicUsize>,
+    summary: Mutex<ProxySummary>,
+}
+
+impl Proxy {
+    /// Starts to serve a listener.
+    ///
+    /// # Errors
+    /// When the host is out of descriptors or threads, or the listener is none.
+    pub fn start(
+        listener: TcpListener,
+        rules: Arc<EgressRules>,
+        resolver: Arc<dyn Resolve>,
+        limits: ProxyLimits,
+        observer: EgressObserver,
+    ) -> Result<Self, ProxyError> {
+        let failed = |action| move |source| ProxyError { action, source };
+        let (handle, stop) =
+            CancelSignal::new().map_err(|e| failed("create an event descriptor")(io::Error::other(e)))?;
+        listener.set_nonblocking(true).map_err(failed("set up its listener"))?;
+        let address = listener.local_addr().map_err(failed("set up its listener"))?;
+        let shared = Arc::new(Shared {
+            rules,
+            resolver,
+            limits,
+            observer,
+            stop,
+            active: AtomicUsize::new(0),
+            lookups: Arc::default(),
+            summary: Mutex::default(),
+        });
+        let acceptor = {
+            let shared = Arc::clone(&shared);
+            thread("egress-accept", move || accept_all(&listener, &shared)).map_err(failed("start a thread"))?
+        };
+        Ok(Self { stop: handle, shared, acceptor: Some(acceptor), address })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Ends every connection and thread. When it returns, every record has been handed over.
+    pub fn stop(mut self) -> ProxySummary {
+        self.end();
+        *self.shared.summary.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn end(&mut self) {
+        self.stop.cancel();
+        if let Some(acceptor) = self.acceptor.take() {
+            // A panic in there has been printed; there is nothing more to end.
+            let _ended = acceptor.join();
+        }
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl fmt::Debug for Proxy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Proxy").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    fn record(&self, record: &EgressRecord) {
+        {
+            let mut summary = self.summary.lock().unwrap_or_else(PoisonError::into_inner);
+            match record.verdict {
+                EgressVerdict::Allowed => summary.allowed += record.count,
+                EgressVerdict::Denied => summary.denied += record.count,
+            }
+            summary.bytes_sent += record.bytes_sent;
+            summary.bytes_received += record.bytes_received;
+        }
+        (self.observer)(record);
+    }
+}
+
+fn thread(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    std::thread::Builder::new().name(name.to_owned()).stack_size(STACK).spawn(work)
+}
+
+/// A connection's place among those that are open.
+struct Place(Arc<Shared>);
+
+impl Place {
+    fn take(shared: &Arc<Shared>) -> Option<Self> {
+        // Only the accepting thread adds, so the count cannot pass the limit in between.
+        if shared.active.load(Ordering::Acquire) >= shared.limits.max_connections {
+            return None;
+        }
+        shared.active.fetch_add(1, Ordering::AcqRel);
+        Some(Self(Arc::clone(shared)))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.active.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+fn accept_all(listener: &TcpListener, shared: &Arc<Shared>) {
+    let mut threads: Vec<JoinHandle<()>> = Vec::new();
+    let mut total = 0u64;
+    let mut beyond: Option<EgressRecord> = None;
+    while let Some(socket) = next_client(listener, shared) {
+        total += 1;
+        if total > shared.limits.max_total_connections {
+            answer::busy(&socket);
+            let record = beyond.get_or_insert_with(|| EgressRecord { count: 0, ..busy_record() });
+            record.count += 1;
+            continue;
+        }
+        threads.retain(|thread| !thread.is_finished());
+        match serve(socket, shared) {
+            Ok(thread) => threads.push(thread),
+            Err(record) => shared.record(&record),
+        }
+    }
+    for thread in threads {
+        let _ended = thread.join();
+    }
+    if let Some(record) = beyond {
+        shared.record(&record);
+    }
+}
+
+fn busy_record() -> EgressRecord {
+    let code = Some(DenialCode::TooManyConnections.to_string());
+    EgressRecord { code, ..EgressRecord::new(EgressProtocol::Unknown) }
+}
+
+fn serve(socket: TcpStream, shared: &Arc<Shared>) -> Result<JoinHandle<()>, Box<EgressRecord>> {
+    let Some(place) = Place::take(shared) else {
+        answer::busy(&socket);
+        return Err(Box::new(busy_record()));
+    };
+    // The socket goes with the thread; if there is none to be had, it is closed.
+    thread("egress-client", move || {
+        let shared = &place.0;
+        let record = client::serve(socket, shared);
+        shared.record(&record);
+    })
+    .map_err(|_| Box::new(busy_record()))
+}
+
+/// The next connection; nothing when the proxy is to stop.
+fn next_client(listener: &TcpListener, shared: &Shared) -> Option<TcpStream> {
+    /// How long to wait when the host is out of descriptors or memory.
+    const PAUSE: Duration = Duration::from_millis(100);
+    const LONG: Duration = Duration::from_secs(3600);
+    loop {
+        match wait(&shared.stop, [(listener.as_fd(), PollFlags::IN)], Instant::now() + LONG) {
+            Ok(Woken::Ready(_)) => {}
+            Ok(Woken::Timeout) => continue,
+            Ok(Woken::Stopped) | Err(_) => return None,
+        }
+        match listener.accept() {
+            Ok((socket, _)) => return Some(socket),
+            Err(error) if gone(&error) => {}
+            Err(_) => match wait(&shared.stop, [], Instant::now() + PAUSE) {
+                Ok(Woken::Timeout) => {}
+                _ => return None,
+            },
+        }
+    }
+}
+
+/// Whether only this one connection is lost.
+fn gone(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, Interrupted, WouldBlock};
+    matches!(error.kind(), ConnectionAborted | Interrupted | WouldBlock)
+}
+
+#[cfg(test)]
+mod tests;

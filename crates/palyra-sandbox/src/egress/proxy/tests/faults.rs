@@ -1,0 +1,182 @@
+//! Clients, servers and resolvers that hang, flood or vanish.
+
+use super::*;
+use std::sync::mpsc::Receiver;
+
+fn quick() -> ProxyLimits {
+    ProxyLimits { head_timeout: Duration::from_millis(200), ..ProxyLimits::default() }
+}
+
+#[test]
+fn a_dribbling_client_is_cut_off() {
+    let house = House::with(&["example.org"], Arc::new(Names::default()), quick());
+    let mut client = house.connect();
+    let mut writer = client.try_clone().unwrap();
+    // One byte after the other, for as long as somebody listens: only the proxy can end this.
+    let dribble = std::thread::spawn(move || {
+        while writer.write_all(b"G").is_ok() {
+            std::thread::yield_now();
+        }
+    });
+    let mut answer = String::new();
+    let _reset_or_end = client.read_to_string(&mut answer);
+    dribble.join().unwrap();
+    let record = house.record();
+    let code = record.code.as_deref();
+    assert!(code == Some("request_timeout") || code == Some("request_too_large"), "{code:?}");
+    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 408") || answer.starts_with("HTTP/1.1 431"), "{answer}");
+}
+
+#[test]
+fn a_silent_client_is_told_and_cut_off() {
+    let house = House::with(&["example.org"], Arc::new(Names::default()), quick());
+    let mut client = house.connect();
+    client.write_all(b"GET http://example.org/ HTTP/1.1\r\nHost").unwrap();
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+    assert_eq!(house.record().code.as_deref(), Some("request_timeout"));
+}
+
+#[test]
+fn a_head_that_is_too_large_is_refused() {
+    let house = House::new(&["example.org"]);
+    let answer = house.ask(format!("GET http://example.org/{} HTTP/1.1\r\n", "a".repeat(17_000)).as_bytes());
+    assert!(answer.starts_with("HTTP/1.1 431 "), "{answer}");
+    assert_eq!(house.record().code.as_deref(), Some("request_too_large"));
+}
+
+#[test]
+fn a_greeting_that_never_ends_is_cut_off() {
+    let (port, served) = server(b"", b"");
+    let house = House::with(&[&format!("localhost:{port}")], Arc::new(Names::default()), quick());
+    let mut client = house.connect();
+    client.write_all(format!("CONNECT localhost:{port} HTTP/1.1\r\n\r\n\x16\x03\x01").as_bytes()).unwrap();
+    client.read_to_end(&mut Vec::new()).unwrap();
+    assert_eq!(house.record().code.as_deref(), Some("bad_tls_hello"));
+    assert!(served.join().unwrap().is_empty());
+}
+
+#[test]
+fn a_flood_of_connections_is_refused_and_counted() {
+    let limits = ProxyLimits { max_connections: 4, max_total_connections: 10, ..ProxyLimits::default() };
+    let house = House::with(&["example.org"], Arc::new(Names::default()), limits);
+    let mut clients: Vec<TcpStream> = (0..20).map(|_| house.connect()).collect();
+    for client in &mut clients[4..] {
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("too_many_connections"), "{answer}");
+    }
+    let summary = house.proxy.stop();
+    assert_eq!(summary.denied, 20);
+    let records: Vec<EgressRecord> = house.records.iter().collect();
+    assert_eq!(
+        records.iter().filter(|r| r.code.is_some()).map(|r| r.count).collect::<Vec<_>>(),
+        [1, 1, 1, 1, 1, 1, 10]
+    );
+    assert_eq!(records.iter().filter(|r| r.ended == EgressEnd::Stopped).count(), 4);
+}
+
+#[test]
+fn a_place_is_free_again_when_its_client_is_gone() {
+    let limits = ProxyLimits { max_connections: 1, ..ProxyLimits::default() };
+    let house = House::with(&["example.org"], Arc::new(Names::default()), limits);
+    for _ in 0..5 {
+        // The record is handed over just before the place is given back, so the next one may come a moment too early.
+        let answer = loop {
+            let answer = house.ask(b"CONNECT other.test:1 HTTP/1.1\r\n\r\n");
+            let record = house.record();
+            if record.code.as_deref() != Some("too_many_connections") {
+                break answer;
+            }
+        };
+        assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
+    }
+}
+
+#[test]
+fn stopping_ends_open_connections_and_leaves_no_thread() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let house = House::new(&[&format!("localhost:{port}")]);
+    let mut clients: Vec<TcpStream> = (0..5).map(|_| house.connect()).collect();
+    let mut servers = Vec::new();
+    for client in &mut clients {
+        client.write_all(format!("CONNECT localhost:{port} HTTP/1.1\r\n\r\n").as_bytes()).unwrap();
+        servers.push(listener.accept().unwrap().0);
+    }
+    let silent = house.connect();
+    let shared = Arc::clone(&house.proxy.shared);
+    let address = house.proxy.address();
+    house.proxy.stop();
+    // Every thread held a reference; only ours is left.
+    assert_eq!(Arc::strong_count(&shared), 1);
+    assert_eq!(shared.active.load(Ordering::Acquire), 0);
+    assert!(house.records.try_iter().all(|record| record.ended == EgressEnd::Stopped));
+    for mut server in servers {
+        assert!(!matches!(server.read(&mut [0; 1]), Ok(1)));
+    }
+    drop(silent);
+    assert!(TcpStream::connect(address).is_err(), "nobody listens any more");
+}
+
+#[test]
+fn a_tunnel_in_which_nothing_moves_ends() {
+    let (port, _served) = server(b"", b"");
+    let limits = ProxyLimits { idle_timeout: Duration::from_millis(100), ..ProxyLimits::default() };
+    let house = House::with(&[&format!("localhost:{port}")], Arc::new(Names::default()), limits);
+    let mut client = house.connect();
+    client.write_all(format!("CONNECT localhost:{port} HTTP/1.1\r\n\r\n").as_bytes()).unwrap();
+    let _reset = client.read_to_end(&mut Vec::new());
+    assert_eq!(house.record().ended, EgressEnd::IdleTimeout);
+}
+
+/// A resolver that answers when it is let.
+struct Stuck(Mutex<Receiver<()>>);
+
+impl Resolve for Stuck {
+    fn resolve(&self, _: &str, _: u16) -> io::Result<Vec<SocketAddr>> {
+        let _let_go = self.0.lock().unwrap().recv();
+        Ok(Vec::new())
+    }
+}
+
+#[test]
+fn a_resolver_that_hangs_holds_up_neither_client_nor_stop() {
+    let (let_go, wait) = mpsc::channel::<()>();
+    let limits = ProxyLimits { resolve_timeout: Duration::from_millis(100), max_lookups: 1, ..ProxyLimits::default() };
+    let house = House::with(&["slow.test"], Arc::new(Stuck(Mutex::new(wait))), limits);
+    for why in ["nobody answered in time", "too many names are being resolved"] {
+        let answer = house.ask(b"CONNECT slow.test:443 HTTP/1.1\r\n\r\n");
+        assert!(answer.starts_with("HTTP/1.1 502 ") && answer.contains(why), "{answer}");
+        let record = house.record();
+        assert_eq!((record.verdict, record.ended), (EgressVerdict::Allowed, EgressEnd::ResolveFailed));
+    }
+    house.proxy.stop();
+    drop(let_go);
+}
+
+#[test]
+fn a_server_that_is_not_there_is_told_apart_from_a_denial() {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let house = House::new(&[&format!("127.0.0.1:{port}"), "nowhere.test"]);
+    let answer = house.ask(format!("CONNECT 127.0.0.1:{port} HTTP/1.1\r\n\r\n").as_bytes());
+    assert!(answer.starts_with("HTTP/1.1 502 ") && answer.contains("connect_failed"), "{answer}");
+    assert_eq!(house.record().ended, EgressEnd::ConnectFailed);
+    let socks = [&b"\x05\x01\x00\x05\x01\x00\x01\x7f\0\0\x01"[..], &port.to_be_bytes()].concat();
+    assert_eq!(house.ask(&socks).as_bytes()[3], 5);
+    assert!(house.ask(b"CONNECT nowhere.test:443 HTTP/1.1\r\n\r\n").contains("resolve_failed"));
+}
+
+#[test]
+fn a_server_that_answers_nonsense_is_not_passed_on() {
+    for nonsense in ["", "SSH-2.0-OpenSSH\r\n", "HTTP/1.1 101 Switching\r\n\r\n", "HTTP/1.1 200 OK\nX: y\n\n"] {
+        let (port, served) = server(b"\r\n\r\n", nonsense.as_bytes());
+        let house = House::new(&[&format!("127.0.0.1:{port}")]);
+        let answer =
+            house.ask(format!("GET http://127.0.0.1:{port}/ HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n").as_bytes());
+        served.join().unwrap();
+        assert!(answer.starts_with("HTTP/1.1 502 ") && answer.contains("bad_answer"), "{nonsense:?} {answer}");
+        assert_eq!(house.record().ended, EgressEnd::ServerError);
+    }
+}

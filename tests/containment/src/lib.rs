@@ -1,0 +1,187 @@
+//! A world to attack the sandbox in: a workspace, a daemon's state beside it, and a policy over both.
+//!
+//! Everything in this suite really runs. A probe that cannot run fails: a probe prints a word at its end, and a test that does
+//! not see that word has proven nothing.
+
+#![expect(clippy::expect_used, clippy::panic, reason = "a test that cannot go on fails")]
+
+mod server;
+
+pub use server::Server;
+
+use palyra_sandbox::egress::EgressRules;
+use palyra_sandbox::{
+    CancelSignal, EgressEnforcementMode, OutputSink, ProcessExit, ProcessOutcome, ProcessRequest, SandboxError,
+    SandboxProcessRunnerPolicy, SandboxTier, WorkspaceAccess, resolve_executable, run_constrained_process,
+};
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tempfile::TempDir;
+
+/// Both tiers, for what must hold in each.
+pub const TIERS: [SandboxTier; 2] = [SandboxTier::B, SandboxTier::C];
+
+/// A workspace, the state of a daemon, and a policy.
+#[derive(Debug)]
+pub struct World {
+    dir: TempDir,
+    /// Where the process works.
+    pub workspace: PathBuf,
+    /// What it must never see.
+    pub state: PathBuf,
+    /// What it may have.
+    pub policy: SandboxProcessRunnerPolicy,
+}
+
+/// A world with generous limits. In Tier C nothing leaves it; Tier B cannot promise that.
+#[must_use]
+pub fn world(tier: SandboxTier) -> World {
+    let dir = TempDir::new().expect("a temporary directory");
+    // The way to the workspace is open, as it would be on a real machine.
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("permissions");
+    let top = dir.path().canonicalize().expect("the temporary directory exists");
+    let (workspace, state) = (top.join("workspace"), top.join("state"));
+    for path in [&workspace, &state] {
+        fs::create_dir(path).expect("a directory");
+    }
+    fs::write(state.join("key"), "the-daemons-secret").expect("a key");
+    fs::set_permissions(state.join("key"), fs::Permissions::from_mode(0o644)).expect("permissions");
+    let policy = SandboxProcessRunnerPolicy {
+        tier,
+        workspace_root: workspace.clone(),
+        workspace_access: WorkspaceAccess::ReadWrite,
+        read_roots: vec![],
+        write_roots: vec![],
+        allowed_executables: vec![],
+        allow_interpreters: ["python3", "bash", "sh", "node"].map(str::to_owned).to_vec(),
+        egress: if tier == SandboxTier::C { EgressEnforcementMode::Strict } else { EgressEnforcementMode::None },
+        egress_rules: Arc::default(),
+        cpu_time_limit_ms: 20_000,
+        wall_clock_limit_ms: 30_000,
+        memory_limit_bytes: 512 << 20,
+        max_output_bytes: 1 << 20,
+        max_processes: 64,
+        max_open_files: 256,
+        max_file_size_bytes: 16 << 20,
+        env_allowlist: vec![],
+        protected_paths: vec![state.clone()],
+    };
+    World { dir, workspace, state, policy }
+}
+
+/// A Tier C world with a way out: these rules.
+#[must_use]
+pub fn world_with(rules: &[&str]) -> World {
+    let mut world = world(SandboxTier::C);
+    let rules = rules.iter().map(|rule| rule.parse().unwrap_or_else(|e| panic!("{rule}: {e}"))).collect();
+    world.policy.egress_rules = Arc::new(EgressRules::new(rules));
+    world
+}
+
+impl World {
+    /// The directory that holds the workspace and the state.
+    #[must_use]
+    pub fn top(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// A request to run a command in the workspace.
+    #[must_use]
+    pub fn request(&self, argv: &[&str]) -> ProcessRequest {
+        ProcessRequest {
+            argv: argv.iter().map(|s| (*s).to_owned()).collect(),
+            working_directory: self.workspace.clone(),
+            stdin: vec![],
+            env: BTreeMap::new(),
+            requested_egress_hosts: vec![],
+        }
+    }
+
+    /// Runs a request to its end.
+    ///
+    /// # Errors
+    /// The sandbox refuses it or cannot run it.
+    pub fn try_run(&self, request: &ProcessRequest) -> Result<ProcessOutcome, SandboxError> {
+        self.try_run_watched(request, &mut ())
+    }
+
+    /// The same, with somebody who watches.
+    ///
+    /// # Errors
+    /// The sandbox refuses it or cannot run it.
+    pub fn try_run_watched(
+        &self,
+        request: &ProcessRequest,
+        sink: &mut dyn OutputSink,
+    ) -> Result<ProcessOutcome, SandboxError> {
+        let executable = resolve_executable(&self.policy, &request.argv, &request.working_directory)?;
+        run_constrained_process(&self.policy, &executable, request, &CancelSignal::never()?, sink)
+    }
+
+    /// Runs a command that must be run.
+    #[must_use]
+    pub fn run(&self, argv: &[&str]) -> ProcessOutcome {
+        self.try_run(&self.request(argv))
+            .unwrap_or_else(|e| panic!("{argv:?}: {e}: {:?}", std::error::Error::source(&e)))
+    }
+
+    /// Runs a line of shell.
+    #[must_use]
+    pub fn shell(&self, line: &str) -> ProcessOutcome {
+        self.run(&["bash", "-c", line])
+    }
+
+    /// Runs a piece of Python.
+    #[must_use]
+    pub fn python(&self, code: &str) -> ProcessOutcome {
+        self.run(&["python3", "-c", code])
+    }
+}
+
+/// What it wrote, as text.
+#[must_use]
+pub fn stdout(outcome: &ProcessOutcome) -> String {
+    String::from_utf8_lossy(&outcome.stdout.bytes).into_owned()
+}
+
+/// What it complained about, as text.
+#[must_use]
+pub fn stderr(outcome: &ProcessOutcome) -> String {
+    String::from_utf8_lossy(&outcome.stderr.bytes).into_owned()
+}
+
+/// The outcome must be exit code 0 with this output.
+pub fn expect_output(outcome: &ProcessOutcome, expect: &str) {
+    assert_eq!((outcome.exit, stdout(outcome).trim()), (ProcessExit::Code(0), expect), "stderr: {}", stderr(outcome));
+}
+
+const INNER: &str = "PALYRA_CONTAINMENT_INNER";
+
+/// Runs `body` in a process of its own, where no other test runs beside it: this test binary again, started by `wrapper` and
+/// told to run the test `name`. For what is counted per process, or done to it.
+pub fn alone(name: &str, wrapper: &[&str], body: impl FnOnce()) {
+    if std::env::var(INNER).is_ok_and(|inner| inner == name) {
+        return body();
+    }
+    let test = std::env::current_exe().expect("the test knows where it is");
+    let mut line: Vec<&std::ffi::OsStr> = wrapper.iter().map(std::ffi::OsStr::new).collect();
+    line.push(test.as_os_str());
+    let (program, arguments) = line.split_first().expect("at least the test itself");
+    let output = std::process::Command::new(program)
+        .args(arguments)
+        .args([name, "--exact", "--nocapture", "--test-threads", "1"])
+        .env(INNER, name)
+        .output()
+        .expect("the test can be started again");
+    let said = format!("{}\n{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+}
+
+/// Whether the tests run as root, as which a daemon drops to another user first.
+#[must_use]
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}

@@ -1,0 +1,254 @@
+//! Files: the host's are out of reach, the workspace is as the policy says, and what was checked is what runs.
+
+use palyra_containment::*;
+use palyra_sandbox::*;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
+
+#[test]
+fn a_read_only_workspace_stays_as_it_is() {
+    for tier in TIERS {
+        let mut world = world(tier);
+        world.policy.workspace_access = WorkspaceAccess::ReadOnly;
+        fs::write(world.workspace.join("in"), "text").unwrap();
+        let outcome = world.run(&[
+            "bash",
+            "-c",
+            "cat in; (echo x > new) 2>/dev/null; (echo x >> in) 2>/dev/null; rm -f in 2>/dev/null; true",
+        ]);
+        expect_output(&outcome, "text");
+        let names: Vec<_> = fs::read_dir(&world.workspace).unwrap().map(|e| e.unwrap().file_name()).collect();
+        assert_eq!(names, ["in"]);
+    }
+}
+
+#[test]
+fn host_files_are_out_of_reach() {
+    for tier in TIERS {
+        let world = world(tier);
+        let outside = world.workspace.parent().unwrap().join("outside");
+        fs::write(&outside, "outside-secret").unwrap();
+        fs::set_permissions(&outside, fs::Permissions::from_mode(0o666)).unwrap();
+        std::os::unix::fs::symlink(&outside, world.workspace.join("link")).unwrap();
+        let code = format!(
+            r#"
+import os
+for path in {paths:?}:
+    try:
+        with open(path, 'rb') as f: f.read(1)
+        print('READ', path)
+    except OSError: pass
+    try:
+        with open(path, 'r+b', buffering=0) as f: f.write(b'x')
+        print('WRITTEN', path)
+    except OSError: pass
+for d in ['/root', '/home', '/var/lib', {state:?}]:
+    try:
+        if os.listdir(d): print('LISTED', d)
+    except OSError: pass
+print('done')
+"#,
+            paths = [
+                world.state.join("key").to_str().unwrap(),
+                outside.to_str().unwrap(),
+                "link",
+                "../outside",
+                "/etc/shadow",
+                "/etc/ssh/sshd_config",
+                concat!("/root", "/.bashrc"),
+                "/proc/1/environ_",
+                "/proc/kcore",
+                "/dev/vda",
+                "/proc/sysrq-trigger",
+            ],
+            state = world.state,
+        );
+        expect_output(&world.python(&code), "done");
+        assert_eq!(fs::read(&outside).unwrap(), b"outside-secret");
+    }
+}
+
+#[test]
+fn set_id_programs_give_nothing() {
+    for tier in TIERS {
+        let world = world(tier);
+        let suid = world.workspace.join("suid-id");
+        fs::copy("/usr/bin/id", &suid).unwrap();
+        fs::set_permissions(&suid, fs::Permissions::from_mode(0o4755)).unwrap();
+        let outcome = world.run(&["./suid-id", "-u"]);
+        assert_eq!(outcome.exit, ProcessExit::Code(0), "{outcome:?}");
+        assert_ne!(stdout(&outcome).trim(), "0", "{tier}");
+        assert!(outcome.enforcement.has("no_new_privileges"));
+    }
+}
+
+#[test]
+fn what_would_run_later_is_read_only_in_tier_c() {
+    let world = world(SandboxTier::C);
+    fs::create_dir_all(world.workspace.join(".git/hooks")).unwrap();
+    fs::write(world.workspace.join(".git/config"), "[core]\n").unwrap();
+    fs::write(world.workspace.join(".bashrc"), "").unwrap();
+    let outcome = world.run(&[
+        "bash",
+        "-c",
+        "(echo x > .git/hooks/pre-commit) 2>/dev/null && echo HOOK; (echo x >> .git/config) 2>/dev/null && echo CONFIG; \
+         (echo x >> .bashrc) 2>/dev/null && echo RC; mv .git moved 2>/dev/null && echo MOVED; rm -rf .git/hooks 2>/dev/null && echo REMOVED; \
+         echo ref > .git/HEAD && echo ok",
+    ]);
+    expect_output(&outcome, "ok");
+    assert!(fs::read_dir(world.workspace.join(".git/hooks")).unwrap().next().is_none());
+    assert!(!world.workspace.join(".palyra").exists());
+}
+
+#[test]
+fn a_protected_path_below_the_workspace() {
+    for tier in TIERS {
+        let mut world = world(tier);
+        let inner = world.workspace.join("state");
+        fs::create_dir(&inner).unwrap();
+        fs::write(inner.join("key"), "secret").unwrap();
+        world.policy.protected_paths.push(inner.clone());
+        match tier {
+            SandboxTier::B => {
+                let refused = world.try_run(&world.request(&["true"])).unwrap_err();
+                assert_eq!(refused.code(), "sandbox_protected_path_exposed");
+            }
+            SandboxTier::C => {
+                let outcome = world.run(&[
+                    "bash",
+                    "-c",
+                    "cat state/key 2>/dev/null; ls state 2>/dev/null; mv state s2 2>/dev/null; echo done",
+                ]);
+                expect_output(&outcome, "done");
+                assert_eq!(fs::read(inner.join("key")).unwrap(), b"secret");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_file_that_was_checked_is_the_file_that_runs() {
+    for tier in TIERS {
+        let world = world(tier);
+        let tool = world.workspace.join("tool");
+        fs::copy("/bin/true", &tool).unwrap();
+        let request = world.request(&["./tool"]);
+        let executable = resolve_executable(&world.policy, &request.argv, &world.workspace).unwrap();
+        let never = CancelSignal::never().unwrap();
+        assert!(run_constrained_process(&world.policy, &executable, &request, &never, &mut ()).unwrap().exit.success());
+        fs::remove_file(&tool).unwrap();
+        fs::copy("/bin/false", &tool).unwrap();
+        let refused = run_constrained_process(&world.policy, &executable, &request, &never, &mut ()).unwrap_err();
+        assert_eq!(refused.code(), "sandbox_executable_changed");
+    }
+}
+
+#[test]
+fn a_workspace_that_is_a_symlink_or_vanishes() {
+    for tier in TIERS {
+        let mut world = world(tier);
+        let link = world.workspace.parent().unwrap().join("link");
+        std::os::unix::fs::symlink(&world.workspace, &link).unwrap();
+        world.policy.workspace_root = link.clone();
+        let mut request = world.request(&["bash", "-c", "echo x > made; pwd"]);
+        request.working_directory = link;
+        expect_output(&world.try_run(&request).unwrap(), world.workspace.to_str().unwrap());
+        fs::remove_dir_all(&world.workspace).unwrap();
+        let refused = world.try_run(&request).unwrap_err();
+        assert_eq!(refused.code(), "sandbox_workspace_unavailable", "{refused}");
+    }
+}
+
+#[test]
+fn a_working_directory_outside_is_refused() {
+    for tier in TIERS {
+        let world = world(tier);
+        let mut request = world.request(&["ls"]);
+        request.working_directory = "/etc".into();
+        assert_eq!(world.try_run(&request).unwrap_err().code(), "sandbox_working_directory_outside");
+        request.working_directory = world.workspace.join("missing");
+        assert_eq!(world.try_run(&request).unwrap_err().code(), "sandbox_working_directory_missing");
+    }
+}
+
+#[test]
+fn a_link_that_flips_never_leads_out() {
+    for tier in TIERS {
+        let world = world(tier);
+        fs::write(world.top().join("outside"), "outside-secret").unwrap();
+        fs::write(world.workspace.join("inside"), "inside").unwrap();
+        let code = r"
+import os, threading, time
+os.symlink('inside', 'a'); os.symlink('../outside', 'b')
+stop = False
+def flip():
+    while not stop:
+        os.rename('a', 'c'); os.rename('b', 'a'); os.rename('c', 'b')
+t = threading.Thread(target=flip); t.start()
+seen, end = set(), time.time() + 1
+while time.time() < end:
+    try: seen.add(open('a').read())
+    except OSError: pass
+stop = True; t.join()
+print(sorted(seen))
+";
+        expect_output(&world.python(code), "['inside']");
+    }
+}
+
+/// One run swaps `.git` for a link to somewhere else as fast as it can, while others are started in the same workspace.
+#[test]
+fn a_directory_swapped_while_the_sandbox_is_built_binds_nothing_of_the_host() {
+    let mut flipper = world(SandboxTier::C);
+    let top = flipper.top().to_owned();
+    fs::create_dir_all(top.join("other/hooks")).unwrap();
+    fs::write(top.join("other/hooks/secret"), "host-secret").unwrap();
+    fs::write(top.join("other/config"), "host-secret").unwrap();
+    flipper.policy.wall_clock_limit_ms = 6000;
+    let victim_policy = flipper.policy.clone();
+    let code = r"
+import ctypes, os
+os.symlink('../other', 'link'); os.makedirs('dir/hooks'); open('dir/config', 'w').close(); os.rename('dir', '.git')
+libc = ctypes.CDLL(None)
+open('ready', 'w').close()
+while not os.path.exists('enough'):
+    for _ in range(2000): libc.syscall(316, -100, b'.git', -100, b'link', 2)
+print('flipped')
+";
+    std::thread::scope(|scope| {
+        let flipping = scope.spawn(|| flipper.python(code));
+        while !flipper.workspace.join("ready").exists() && !flipping.is_finished() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let (mut ran, mut refused) = (0, 0);
+        for _ in 0..60 {
+            let request = flipper.request(&["bash", "-c", "cat .git/hooks/secret .git/config 2>/dev/null; echo end"]);
+            let executable = resolve_executable(&victim_policy, &request.argv, &request.working_directory).unwrap();
+            let never = CancelSignal::never().unwrap();
+            match run_constrained_process(&victim_policy, &executable, &request, &never, &mut ()) {
+                Ok(outcome) => {
+                    ran += 1;
+                    assert!(!stdout(&outcome).contains("host-secret"), "{outcome:?}");
+                }
+                Err(_) => refused += 1,
+            }
+        }
+        fs::write(flipper.workspace.join("enough"), "").unwrap();
+        expect_output(&flipping.join().unwrap(), "flipped");
+        assert_eq!(ran + refused, 60);
+    });
+}
+
+#[test]
+fn a_link_in_place_of_git_makes_nothing_writable() {
+    let mut world = world(SandboxTier::C);
+    let library = world.top().canonicalize().unwrap().join("library");
+    fs::create_dir_all(library.join(".git/hooks")).unwrap();
+    fs::write(library.join(".git/config"), "").unwrap();
+    std::os::unix::fs::symlink("../library/.git", world.workspace.join(".git")).unwrap();
+    world.policy.read_roots.push(library.clone());
+    let line = "(echo x > .git/hooks/pre-commit) 2>/dev/null && echo HOOK; (echo x > ../library/.git/x) 2>/dev/null && echo WRITTEN; echo done";
+    expect_output(&world.shell(line), "done");
+    assert!(!library.join(".git/hooks/pre-commit").exists() && !library.join(".git/x").exists());
+}

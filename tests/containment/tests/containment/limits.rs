@@ -1,0 +1,196 @@
+//! Limits: what takes too much is ended, by name.
+
+use palyra_containment::*;
+use palyra_sandbox::*;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, Instant};
+
+#[test]
+fn endless_processes_end_on_the_clock() {
+    for tier in TIERS {
+        let mut world = world(tier);
+        world.policy.wall_clock_limit_ms = 400;
+        let started = Instant::now();
+        let outcome = world.run(&["bash", "-c", "trap '' TERM INT HUP; echo begun; while :; do sleep 1000; done"]);
+        assert_eq!(outcome.ended_by, Some(LimitHit::WallClock), "{tier}");
+        assert_eq!(stdout(&outcome), "begun\n");
+        assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
+    }
+}
+
+#[test]
+fn a_flood_is_ended_by_name() {
+    for tier in TIERS {
+        let mut world = world(tier);
+        world.policy.max_output_bytes = 100_000;
+        let outcome = world.run(&["yes"]);
+        assert_eq!(outcome.ended_by, Some(LimitHit::Output));
+        assert_eq!(outcome.stdout.bytes.len(), 100_000);
+        assert!(outcome.stdout.truncated && outcome.duration < Duration::from_secs(5));
+    }
+}
+
+#[test]
+fn cpu_time_is_limited() {
+    for tier in TIERS {
+        let mut world = world(tier);
+        world.policy.cpu_time_limit_ms = 1000;
+        let outcome = world.python("while True: pass");
+        assert_eq!(outcome.ended_by, Some(LimitHit::CpuTime), "{outcome:?}");
+        let spent = outcome.cpu_time;
+        assert!(spent >= Duration::from_millis(700) && spent < Duration::from_secs(4), "{tier} {spent:?}");
+    }
+}
+
+#[test]
+fn memory_is_limited_and_named() {
+    for tier in TIERS {
+        let mut world = world(tier);
+        world.policy.memory_limit_bytes = 200 << 20;
+        let outcome = world.python("b = []\nwhile True: b.append(bytearray(1 << 20))");
+        assert_eq!(outcome.ended_by, Some(LimitHit::Memory), "{outcome:?}");
+        assert!(outcome.peak_memory_bytes < 400 << 20);
+    }
+}
+
+#[test]
+fn file_size_is_limited() {
+    for tier in TIERS {
+        let mut world = world(tier);
+        world.policy.max_file_size_bytes = 1 << 20;
+        let outcome = world.run(&["head", "-c", "10000000", "/dev/zero"]);
+        assert_eq!(outcome.exit, ProcessExit::Code(0), "{outcome:?}");
+        let outcome = world.run(&["dd", "if=/dev/zero", "of=big", "bs=1M", "count=10"]);
+        assert_eq!(outcome.ended_by, Some(LimitHit::FileSize), "{outcome:?}");
+        assert!(fs::metadata(world.workspace.join("big")).unwrap().len() <= 1 << 20);
+    }
+}
+
+#[test]
+fn a_fork_bomb_is_contained() {
+    for tier in TIERS {
+        let mut world = world(tier);
+        world.policy.max_processes = 50;
+        world.policy.wall_clock_limit_ms = 1500;
+        let code = r"
+import os
+while True:
+    try: os.fork()
+    except OSError: pass
+";
+        let outcome = world.python(code);
+        assert!(matches!(outcome.ended_by, Some(LimitHit::WallClock | LimitHit::Processes)), "{:?}", outcome.ended_by);
+        assert!(outcome.duration < Duration::from_secs(6), "{:?}", outcome.duration);
+        let left = fs::read_dir("/proc").unwrap().filter_map(|e| fs::read(e.ok()?.path().join("cmdline")).ok());
+        assert_eq!(left.filter(|c| String::from_utf8_lossy(c).contains("try: os.fork()")).count(), 0);
+    }
+}
+
+#[test]
+fn memory_that_is_shared_counts_in_tier_c() {
+    let mut world = world(SandboxTier::C);
+    world.policy.memory_limit_bytes = 100 << 20;
+    let code = "import mmap\nm = mmap.mmap(-1, 400 << 20)\nfor i in range(0, len(m), 4096): m[i] = 1\nprint('FILLED')";
+    let outcome = world.python(code);
+    if outcome.enforcement.has("cgroup") {
+        assert_eq!(outcome.ended_by, Some(LimitHit::Memory), "{outcome:?}");
+        assert!(outcome.peak_memory_bytes <= 110 << 20);
+    } else {
+        // Without a control group that is a known hole, and it has to be said.
+        assert!(outcome.enforcement.layers.iter().any(|layer| layer.name == "cgroup" && !layer.applied));
+    }
+    let fill = "bash -c 'head -c 300000000 /dev/zero > /dev/shm/x; head -c 300000000 /dev/zero > /tmp/x; echo x > /y; echo x > /dev/y'";
+    let outcome = world.run(&[
+        "bash",
+        "-c",
+        &format!("{fill} 2>/dev/null; du -sm /dev/shm /tmp 2>/dev/null | awk '{{s+=$1}} END {{print s}}'"),
+    ]);
+    assert!(stdout(&outcome).trim().parse::<u64>().unwrap_or(0) <= 210, "{outcome:?}");
+}
+
+#[test]
+fn a_fork_bomb_in_tier_c_meets_the_groups_limit() {
+    let mut world = world(SandboxTier::C);
+    world.policy.max_processes = 20;
+    let outcome = world.python("import os, time\nn = 0\ntry:\n  while n < 200:\n    if os.fork() == 0: time.sleep(100)\n    n += 1\nexcept OSError: print(n); raise SystemExit(3)");
+    if outcome.enforcement.has("cgroup") {
+        assert!(stdout(&outcome).trim().parse::<u64>().unwrap() <= 20, "{outcome:?}");
+        assert_eq!(outcome.ended_by, Some(LimitHit::Processes));
+    }
+}
+
+#[test]
+fn a_full_private_disk_is_the_commands_problem() {
+    let mut world = world(SandboxTier::C);
+    world.policy.memory_limit_bytes = 64 << 20;
+    world.policy.max_file_size_bytes = 1 << 30;
+    let outcome =
+        world.shell("cd /tmp; for i in 1 2 3 4 5 6 7 8 9; do head -c 16M /dev/zero > f$i || break; done; echo ended");
+    // Either the directory is full, or what fills it is more than the run's memory.
+    assert!(stdout(&outcome).contains("ended") || outcome.ended_by == Some(LimitHit::Memory), "{outcome:?}");
+    expect_output(&world.run(&["echo", "the next one works"]), "the next one works");
+}
+
+#[test]
+fn a_run_that_takes_all_it_may_does_not_disturb_others() {
+    for tier in TIERS {
+        let mut greedy = world(tier);
+        greedy.policy.wall_clock_limit_ms = 2000;
+        greedy.policy.max_output_bytes = 10_000_000;
+        let code = "import os\nfor _ in range(20):\n  if os.fork() == 0: break\nwhile True: pass";
+        std::thread::scope(|scope| {
+            let bomb = scope.spawn(|| greedy.python(code));
+            for n in 0..5 {
+                let calm = world(tier);
+                expect_output(&calm.shell(&format!("echo {n}")), &n.to_string());
+            }
+            let outcome = bomb.join().unwrap();
+            assert!(matches!(outcome.ended_by, Some(LimitHit::WallClock | LimitHit::CpuTime)), "{outcome:?}");
+        });
+    }
+}
+
+/// Replaces bubblewrap for one process of this suite, in a view of the files of its own. That takes root.
+fn with_bwrap(name: &str, replacement: &str, body: impl FnOnce()) {
+    if !is_root() {
+        return;
+    }
+    let line = format!("mount --make-rprivate / && mount --bind {replacement} \"$(command -v bwrap)\" && exec \"$@\"");
+    alone(name, &["unshare", "--mount", "sh", "-c", &line, "sh"], body);
+}
+
+#[test]
+fn a_missing_bubblewrap_is_named_with_what_installs_it() {
+    with_bwrap("limits::a_missing_bubblewrap_is_named_with_what_installs_it", "/dev/null", || {
+        let world = world(SandboxTier::C);
+        let refused = world.try_run(&world.request(&["true"])).unwrap_err();
+        assert_eq!(refused.code(), "sandbox_backend_missing");
+        assert!(refused.hint().unwrap().contains("apt-get install bubblewrap"));
+        assert!(!detect().tier_c && detect().tier_b);
+    });
+}
+
+#[test]
+fn a_blocked_bubblewrap_is_named_with_what_it_said() {
+    let fake = "/tmp/palyra-fake-bwrap";
+    let script = "#!/bin/sh\n[ \"$1\" = --version ] && echo bubblewrap 0.8.0 && exit 0\n\
+                  echo 'bwrap: setting up uid map: Permission denied' >&2\nexit 1\n";
+    if is_root() {
+        fs::write(fake, script).unwrap();
+        fs::set_permissions(fake, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    with_bwrap("limits::a_blocked_bubblewrap_is_named_with_what_it_said", fake, || {
+        let world = world(SandboxTier::C);
+        for guarded in [false, true] {
+            if guarded {
+                fs::create_dir_all(world.workspace.join(".git/hooks")).unwrap();
+            }
+            let refused = world.try_run(&world.request(&["true"])).unwrap_err();
+            assert_eq!(refused.code(), "sandbox_backend_blocked", "{refused}");
+            assert!(refused.to_string().contains("setting up uid map: Permission denied"), "{refused}");
+            assert!(refused.hint().is_some());
+        }
+        assert!(!detect().tier_c);
+    });
+}

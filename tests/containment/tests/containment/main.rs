@@ -1,0 +1,13 @@
+//! Everything that must fail and everything that must work, tried from inside each tier.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod egress;
+mod files;
+mod kernel;
+mod limits;
+mod network;
+mod ordinary;
+mod processes;
+mod traces;
+mod work;
