@@ -4,6 +4,7 @@
 #![expect(clippy::print_stdout, reason = "a benchmark's answer is what it prints")]
 #![expect(unreachable_pub, reason = "a binary exports nothing; `pub` here means: used by other files")]
 
+mod egress;
 mod journal;
 mod path;
 mod policy;
@@ -16,10 +17,11 @@ use std::process::ExitCode;
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 type Benchmark = (&'static str, &'static str, fn(&mut report::Report) -> Result);
 
-const ALL: [Benchmark; 4] = [
+const ALL: [Benchmark; 5] = [
     ("policy", "deciding, against Cedar alone", policy::run),
     ("path", "a whole call, against two durable commits", path::run),
     ("journal", "appending and verifying as history grows", journal::run),
+    ("egress", "the proxy, against a direct connection", egress::run),
     ("process", "daemon start, memory, command line start", process::run),
 ];
 

@@ -294,6 +294,10 @@ fn process_run() -> Defined {
                     "stderr_total_bytes": { "type": "integer" }, "stderr_truncated": { "type": "boolean" },
                     "duration_ms": { "type": "integer" }, "cpu_time_ms": { "type": "integer" },
                     "peak_memory_bytes": { "type": "integer" },
+                    "set_aside": {
+                        "type": "array", "items": { "type": "string" },
+                        "description": "new files that would run as code later, under the names they were given: `.envrc.held`",
+                    },
                     "egress": {
                         "type": "object", "description": "connections through the filtering proxy",
                         "properties": { "allowed": { "type": "integer" }, "denied": { "type": "integer" } },

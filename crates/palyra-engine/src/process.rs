@@ -87,6 +87,7 @@ fn told(outcome: ProcessOutcome, wall_clock: Duration) -> Executed {
         "stderr_total_bytes": outcome.stderr.total_bytes, "stderr_truncated": outcome.stderr.truncated,
         "duration_ms": ms(outcome.duration), "cpu_time_ms": ms(outcome.cpu_time),
         "peak_memory_bytes": outcome.peak_memory_bytes, "egress": outcome.egress,
+        "set_aside": outcome.set_aside.iter().map(|path| path.to_string_lossy()).collect::<Vec<_>>(),
     });
     Executed { state, output, problem, exit: Some(exit), enforcement }
 }

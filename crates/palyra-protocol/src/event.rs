@@ -9,6 +9,7 @@ use crate::call::{Authority, CallRecord, CallState, Origin, Problem};
 use crate::clock::Timestamp;
 use crate::decision::ToolDecision;
 use crate::digest::Digest;
+use crate::egress::EgressRecord;
 use crate::id::{ApprovalId, CallId, GrantId};
 use crate::principal::Principal;
 use crate::signing::PublicKey;
@@ -128,6 +129,14 @@ pub enum JournalEvent {
         /// The signed statement.
         attestation: Box<ToolAttestation>,
     },
+    /// A running call reached, or was kept from reaching, another host.
+    #[serde(rename = "egress.connection")]
+    EgressConnection {
+        /// The call.
+        call_id: CallId,
+        /// The connection.
+        connection: Box<EgressRecord>,
+    },
     /// A call that ended without having run: denied, expired, cancelled, over budget; or that nobody knows about.
     #[serde(rename = "tool.ended")]
     ToolEnded {
@@ -157,6 +166,7 @@ impl JournalEvent {
             Self::GrantRevoked { .. } => "grant.revoked",
             Self::ToolStarted { .. } => "tool.started",
             Self::ToolFinished { .. } => "tool.finished",
+            Self::EgressConnection { .. } => "egress.connection",
             Self::ToolEnded { .. } => "tool.ended",
         }
     }
@@ -177,6 +187,7 @@ impl JournalEvent {
             | Self::ApprovalResolved { call_id, .. }
             | Self::ToolStarted { call_id, .. }
             | Self::ToolFinished { call_id, .. }
+            | Self::EgressConnection { call_id, .. }
             | Self::ToolEnded { call_id, .. } => Some(call_id),
         }
     }

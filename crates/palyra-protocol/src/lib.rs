@@ -12,6 +12,7 @@ pub mod chain;
 pub mod clock;
 pub mod decision;
 pub mod digest;
+pub mod egress;
 pub mod event;
 pub mod facets;
 pub mod id;
@@ -32,6 +33,7 @@ pub use chain::{ChainFault, ChainVerifier, Checkpoint, CheckpointFault};
 pub use clock::{Clock, SystemClock, Timestamp};
 pub use decision::{DecisionKind, ToolDecision};
 pub use digest::{Digest, DigestBuilder};
+pub use egress::{EgressEnd, EgressProtocol, EgressRecord, EgressVerdict, TlsName};
 pub use event::{ChainedEvent, JournalEvent};
 pub use facets::Facets;
 pub use id::{

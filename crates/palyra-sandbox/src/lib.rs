@@ -24,6 +24,8 @@ pub mod egress;
 mod environment;
 mod error;
 mod executable;
+#[cfg_attr(any(target_os = "macos", windows), expect(dead_code, reason = "only Linux looks at what a run left behind"))]
+mod git;
 #[cfg(any(target_os = "macos", all(test, target_os = "linux")))]
 mod group;
 #[cfg(any(target_os = "macos", test))]

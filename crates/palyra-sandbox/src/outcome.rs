@@ -6,6 +6,7 @@
 use crate::egress::EgressRecord;
 use crate::policy::{EgressEnforcementMode, SandboxTier};
 use serde::Serialize;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// One of the two output streams.
@@ -128,6 +129,8 @@ pub struct ProcessOutcome {
     pub peak_memory_bytes: u64,
     /// Connections through the filtering proxy.
     pub egress: EgressCount,
+    /// Guarded paths that it created, under the names they have now: `.envrc.held`.
+    pub set_aside: Vec<PathBuf>,
     /// What really held it.
     pub enforcement: Enforcement,
 }

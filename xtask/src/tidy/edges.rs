@@ -18,12 +18,13 @@ struct Door {
     rooms: &'static [&'static str],
 }
 
-const DOORS: [Door; 10] = [
+const DOORS: [Door; 11] = [
     Door { dependency: "cedar-policy", rooms: &["policy"] },
     Door { dependency: "rusqlite", rooms: &["journal"] },
     Door { dependency: "wasmtime", rooms: &["plugins"] },
     Door { dependency: "landlock", rooms: &["sandbox"] },
     Door { dependency: "seccompiler", rooms: &["sandbox"] },
+    Door { dependency: "ureq", rooms: &["sandbox"] },
     Door { dependency: "jsonschema", rooms: &["engine"] },
     Door { dependency: "tonic", rooms: &["api", "daemon", "cli"] },
     Door { dependency: "axum", rooms: &["daemon"] },

@@ -225,7 +225,7 @@ fn trim(bytes: &[u8]) -> &[u8] {
     &bytes[start..end]
 }
 
-fn token(bytes: &[u8]) -> Option<&str> {
+pub(super) fn token(bytes: &[u8]) -> Option<&str> {
     let fits = |b: &u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(b);
     std::str::from_utf8(bytes).ok().filter(|_| !bytes.is_empty() && bytes.iter().all(fits))
 }
@@ -259,7 +259,7 @@ fn framing(fields: &[Field], version: Version) -> Result<Framing, Malformed> {
 }
 
 /// Fields that speak of one connection, and those that we write ourselves.
-fn is_ours(name: &str) -> bool {
+pub(super) fn is_ours(name: &str) -> bool {
     matches!(
         name,
         "connection"
@@ -317,18 +317,22 @@ impl Forward {
 
     /// A field by which some servers replace the method or the path that a rule has just allowed.
     pub(super) fn overriding_field(&self) -> Option<&str> {
-        const OVERRIDES: [&str; 6] = [
-            "x-http-method-override",
-            "x-http-method",
-            "x-method-override",
-            "x-original-url",
-            "x-rewrite-url",
-            "x-original-uri",
-        ];
-        // Some servers take an underscore for a hyphen.
-        let replaces = |field: &&Field| OVERRIDES.contains(&field.name.replace('_', "-").as_str());
-        self.fields.iter().find(replaces).map(|field| field.name.as_str())
+        self.fields.iter().map(|field| field.name.as_str()).find(|name| is_overriding(name))
     }
+}
+
+/// Whether some servers take this field for another method or path.
+pub(super) fn is_overriding(name: &str) -> bool {
+    const OVERRIDES: [&str; 6] = [
+        "x-http-method-override",
+        "x-http-method",
+        "x-method-override",
+        "x-original-url",
+        "x-rewrite-url",
+        "x-original-uri",
+    ];
+    // Some servers take an underscore for a hyphen.
+    OVERRIDES.contains(&name.to_ascii_lowercase().replace('_', "-").as_str())
 }
 
 /// The head of an answer.

@@ -10,6 +10,10 @@
 
 mod address;
 mod denial;
+#[cfg(target_os = "linux")]
+mod dial;
+#[cfg(target_os = "linux")]
+mod fetch;
 #[doc(hidden)]
 pub mod fuzzing;
 mod gate;
@@ -19,7 +23,6 @@ mod http;
 mod path;
 #[cfg(target_os = "linux")]
 mod proxy;
-mod record;
 mod resolve;
 mod rule;
 mod rules;
@@ -29,10 +32,12 @@ mod wait;
 
 pub use address::special_range;
 pub use denial::{Denial, DenialCode};
+#[cfg(target_os = "linux")]
+pub use fetch::{FetchError, FetchLimits, FetchRequest, FetchResponse, FetchUrl, Fetcher, Redirect, Roots, UrlError};
 pub use host::{Host, HostError};
+pub use palyra_protocol::egress::{EgressEnd, EgressProtocol, EgressRecord, EgressVerdict, TlsName};
 #[cfg(target_os = "linux")]
 pub use proxy::{EgressObserver, Proxy, ProxyError, ProxyLimits, ProxySummary};
-pub use record::{EgressEnd, EgressProtocol, EgressRecord, EgressVerdict, TlsName};
 pub use resolve::{Resolve, SystemResolver};
 pub use rule::{EgressRule, RuleError, RuleFault};
 pub use rules::{EgressRules, Purpose, Target};

@@ -5,6 +5,7 @@
 //! whatever they say, inside the same sandbox. Where a shell is allowed anyway nothing is looked at here.
 
 use crate::error::SandboxError;
+use crate::git::is_harmless_setting;
 
 /// One program's options that start others.
 struct Dangerous {
@@ -92,77 +93,6 @@ const GIT_LAUNCHES: &[&str] = &[
     "remote-ext",
 ];
 
-/// Settings of git that may be given with `-c`: a whole section, or one key. No other, since many name a program.
-const GIT_HARMLESS: &[&str] = &[
-    "user.",
-    "author.",
-    "committer.",
-    "color.",
-    "log.",
-    "advice.",
-    "column.",
-    "i18n.",
-    "push.",
-    "pull.",
-    "fetch.",
-    "branch.",
-    "status.",
-    "gc.",
-    "pack.",
-    "rerere.",
-    "safe.",
-    "http.",
-    "feature.",
-    "index.",
-    "blame.",
-    "format.",
-    "checkout.",
-    "apply.",
-    "init.defaultbranch",
-    "commit.gpgsign",
-    "commit.status",
-    "commit.verbose",
-    "commit.cleanup",
-    "tag.sort",
-    "tag.gpgsign",
-    "merge.ff",
-    "merge.conflictstyle",
-    "merge.renames",
-    "merge.stat",
-    "merge.log",
-    "rebase.autosquash",
-    "rebase.autostash",
-    "diff.algorithm",
-    "diff.renames",
-    "diff.noprefix",
-    "diff.mnemonicprefix",
-    "diff.context",
-    "diff.colormoved",
-    "diff.renamelimit",
-    "core.quotepath",
-    "core.autocrlf",
-    "core.eol",
-    "core.safecrlf",
-    "core.abbrev",
-    "core.filemode",
-    "core.ignorecase",
-    "core.symlinks",
-    "core.longpaths",
-    "core.precomposeunicode",
-    "core.preloadindex",
-    "core.untrackedcache",
-    "core.compression",
-    "core.bigfilethreshold",
-    "core.whitespace",
-    "core.commentchar",
-    "core.logallrefupdates",
-    "protocol.version",
-    "submodule.recurse",
-    "grep.linenumber",
-    "grep.column",
-    "grep.patterntype",
-];
-
 /// Refuses a command whose options start another program; `name` is the program's base name.
 pub(super) fn check(name: &str, argv: &[String]) -> Result<(), SandboxError> {
     let refused = |reason: String| Err(SandboxError::WrapperRefused { name: name.to_owned(), reason });
@@ -223,7 +153,7 @@ fn git(words: &[String]) -> Option<String> {
             "-c" | "--config" if subcommand.is_none() || subcommand == Some("clone") => following,
             _ => word.strip_prefix("--config=").filter(|_| subcommand == Some("clone")),
         };
-        if let Some(setting) = setting.filter(|setting| !is_harmless(setting)) {
+        if let Some(setting) = setting.filter(|setting| !is_harmless_setting(setting)) {
             let key = setting.split('=').next().unwrap_or(setting);
             return Some(format!("the setting `{key}` may name a program to start"));
         }
@@ -254,11 +184,6 @@ fn git(words: &[String]) -> Option<String> {
         at += 1;
     }
     None
-}
-
-fn is_harmless(setting: &str) -> bool {
-    let key = setting.split('=').next().unwrap_or(setting).to_ascii_lowercase();
-    GIT_HARMLESS.iter().any(|known| key == *known || (known.ends_with('.') && key.starts_with(known)))
 }
 
 /// The scripts that a sed command line holds; files are not opened.

@@ -1,5 +1,6 @@
 //! Linux: Tier B from the kernel's own parts, Tier C with bubblewrap.
 
+mod aside;
 mod bwrap;
 mod cgroup;
 mod child;

@@ -50,6 +50,10 @@ pub(super) trait Backend: Attendant {
         let _nothing_to_tell = sink;
         EgressCount::default()
     }
+    /// Sets aside what the run may not leave where it is; tells the new names.
+    fn set_aside(&mut self) -> Vec<PathBuf> {
+        Vec::new()
+    }
     /// Judges a run that ended: its exit, or that the backend itself failed.
     fn exit(&mut self, status: i32, pumped: &Pumped) -> Result<ProcessExit, SandboxError>;
     /// What a control group saw.
@@ -265,6 +269,7 @@ fn finish(
     let OurPipes { streams, report } = pipes;
     let pumped = pump::pump(&mut supervisor, streams, &request.stdin, bounds, watch.cancel, backend, watch.sink)?;
     let egress = backend.settle(watch.sink);
+    let set_aside = backend.set_aside();
     let record = read_report(&report);
     if let Some(failed) = record.filter(|record| record.tag == TAG_FAILED) {
         return Err(report::start_error(&failed, &program, &request.working_directory));
@@ -284,6 +289,7 @@ fn finish(
         exit,
         ended_by,
         egress,
+        set_aside,
         enforcement: backend.enforcement(&ended),
         stdout: pumped.stdout,
         stderr: pumped.stderr,

@@ -3,6 +3,7 @@
 //! The supervisor, the fence and the change of user are those of Tier B; what it executes is bubblewrap, with an empty
 //! environment (it stays visible inside as process 1) and no descriptors but those named to it.
 
+use super::aside::Aside;
 use super::bwrap::{self, Blueprint, Bubblewrap, Descriptors};
 use super::cgroup::{Group, Limits, Seen};
 use super::doorway::{self, Inside};
@@ -26,7 +27,7 @@ use rustix::fs::MemfdFlags;
 use std::ffi::OsString;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Where temporary files and the home directory are, inside.
 const TEMPORARY: &str = "/tmp";
@@ -44,6 +45,7 @@ pub(super) struct TierC {
     uid: u32,
     mapped: usize,
     guards: Vec<Guard>,
+    aside: Aside,
     egress: EgressEnforcementMode,
     memory_limit: u64,
     group: Option<(Group, Limits)>,
@@ -87,6 +89,7 @@ pub(super) fn prepare(job: Job<'_>) -> Result<(TierC, Prepared), SandboxError> {
         uid: identity.uid,
         mapped: identity.mapped,
         guards: handover.guards,
+        aside: handover.aside,
         egress: policy.egress,
         memory_limit: policy.memory_limit_bytes,
         bubblewrap,
@@ -127,6 +130,7 @@ struct Handover {
     gate: Option<Gate>,
     way_out: Option<WayOut>,
     guards: Vec<Guard>,
+    aside: Aside,
 }
 
 fn hand_over(job: &Job<'_>, bubblewrap: &Bubblewrap) -> Result<Handover, SandboxError> {
@@ -172,7 +176,7 @@ fn hand_over(job: &Job<'_>, bubblewrap: &Bubblewrap) -> Result<Handover, Sandbox
     let argv = command_line(bubblewrap, &words, executable.called(), &request.argv)?;
     let mut inherited = vec![filter, status_write, words];
     inherited.extend(files.into_iter().map(|(fd, _)| fd).chain(content).chain(waits_for));
-    Ok(Handover { argv, inherited, status, gate, way_out, guards })
+    Ok(Handover { argv, inherited, status, gate, way_out, guards, aside: Aside::watch(roots) })
 }
 
 /// `bwrap --args FD -- PROGRAM ARGUMENT…`: the program by the path it was found at.
@@ -294,7 +298,10 @@ impl TierC {
             Layer::applied("capabilities", "none"),
             Layer::applied(
                 "guarded_paths",
-                format!("{} existing path(s) of the workspace kept from change", self.guards.len()),
+                format!(
+                    "{} existing path(s) of the workspace kept from change; new ones are set aside",
+                    self.guards.len()
+                ),
             ),
             Layer::applied("seccomp", "deny-list of tier c"),
         ]
@@ -324,6 +331,10 @@ impl Backend for TierC {
     fn settle(&mut self, sink: &mut dyn OutputSink) -> EgressCount {
         self.status.read();
         self.way_out.as_mut().map(|way_out| way_out.settle(sink)).unwrap_or_default()
+    }
+
+    fn set_aside(&mut self) -> Vec<PathBuf> {
+        self.aside.put()
     }
 
     fn exit(&mut self, status: i32, pumped: &Pumped) -> Result<ProcessExit, SandboxError> {

@@ -69,6 +69,7 @@ pub(crate) fn run(
     }
     Ok(ProcessOutcome {
         egress: EgressCount::default(),
+        set_aside: Vec::new(),
         exit: ended.exit,
         ended_by: pumped.stopped_by.or_else(|| limit_hit(policy, &ended)),
         enforcement: enforcement(policy, &roots, &guarded),
@@ -176,6 +177,7 @@ fn enforcement(policy: &SandboxProcessRunnerPolicy, roots: &Roots, guarded: &[Gu
             "guarded_paths",
             format!("{} existing path(s) of the workspace kept from change", guarded.len()),
         ),
+        Layer::missing("set_aside", "guarded paths that did not exist at the start can be made, and stay"),
         Layer::applied("session", "own session and process group, ended with the run"),
         Layer::applied("rlimits", "CPU per process, file size, open files, processes of the user, no core dumps"),
         Layer::missing("memory_limit", "macOS enforces no limit on memory: neither per process nor for the tree"),

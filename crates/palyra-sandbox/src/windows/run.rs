@@ -99,6 +99,7 @@ pub(crate) fn run(
     let Used { cpu_time, peak_memory_bytes, .. } = job.used().map_err(SandboxError::io("ask what the job used"))?;
     Ok(ProcessOutcome {
         egress: EgressCount::default(),
+        set_aside: Vec::new(),
         exit,
         ended_by: heard.stopped_by.or_else(|| limits::limit_hit(&heard.told, exit)),
         stdout: heard.stdout,

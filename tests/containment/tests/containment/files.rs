@@ -252,3 +252,29 @@ fn a_link_in_place_of_git_makes_nothing_writable() {
     expect_output(&world.shell(line), "done");
     assert!(!library.join(".git/hooks/pre-commit").exists() && !library.join(".git/x").exists());
 }
+
+#[test]
+fn what_would_run_later_and_is_new_is_set_aside() {
+    let world = world(SandboxTier::C);
+    let outcome = world.shell(
+        "echo evil > .bashrc; echo evil > .envrc; mkdir -p .vscode .palyra .config/fish; echo evil > .config/fish/config.fish; \
+         ln -s /tmp/x .zshrc; git init -q . && git config user.email a@b && echo evil > .git/hooks/pre-commit; chmod +x .git/hooks/pre-commit; \
+         echo x > kept; ls -A | wc -l",
+    );
+    assert!(outcome.exit.success(), "{outcome:?}");
+    let mut names: Vec<_> =
+        outcome.set_aside.iter().map(|p| p.strip_prefix(&world.workspace).unwrap().display().to_string()).collect();
+    names.sort();
+    let expect = [".bashrc", ".config/fish", ".envrc", ".git/hooks", ".palyra", ".vscode", ".zshrc"];
+    assert_eq!(names, expect.map(|name| format!("{name}.held")));
+    for name in expect {
+        assert!(!world.workspace.join(name).exists() && !world.workspace.join(name).is_symlink(), "{name}");
+    }
+    assert!(world.workspace.join("kept").exists() && world.workspace.join(".git/config").exists());
+    // The repository that it made can be worked in, and its configuration is guarded from now on.
+    let outcome = world.shell(
+        "git config user.name a 2>/dev/null && echo CONFIG; git add kept && git -c user.name=a commit -qm first && git log --oneline | wc -l",
+    );
+    expect_output(&outcome, "1");
+    assert!(outcome.set_aside.is_empty(), "{outcome:?}");
+}

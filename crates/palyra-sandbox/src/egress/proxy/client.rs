@@ -1,18 +1,19 @@
 //! One client, from its first byte to the record of what it did.
 
 use super::super::denial::{Denial, DenialCode};
+use super::super::dial::{DialError, dial};
 use super::super::gate::{AnswerHead, Body, Gate, Hello, Seen, Shut};
 use super::super::host::{Host, shown};
 use super::super::http::{Forward, MAX_HEAD, Malformed, Request, Scan, parse_request, scan};
-use super::super::record::{EgressEnd, EgressProtocol, EgressRecord, EgressVerdict, TlsName};
 use super::super::rules::{Purpose, Target};
 use super::super::socks::{self, Reply};
 use super::super::wait::{Woken, wait};
 use super::Shared;
 use super::answer;
-use super::dial::{DialError, dial};
 use super::flow::{Broken, Flow};
 use super::relay::{Ending, Kind, Relay};
+use palyra_protocol::egress::{EgressEnd, EgressProtocol, EgressRecord, EgressVerdict, TlsName};
+use palyra_protocol::{Clock as _, SystemClock};
 use rustix::event::PollFlags;
 use rustix::net::sockopt::set_socket_linger;
 use std::io::{self, Read as _, Write as _};
@@ -28,7 +29,7 @@ const MAX_RECORDED_PATH: usize = 1024;
 /// Serves a connection to its end.
 pub(super) fn serve(socket: TcpStream, shared: &Shared) -> EgressRecord {
     let began = Instant::now();
-    let record = EgressRecord::new(EgressProtocol::Unknown);
+    let record = EgressRecord::new(EgressProtocol::Unknown, SystemClock.now());
     let mut client = Client { socket, shared, buffer: Vec::new(), dialect: Dialect::None, record };
     if client.socket.set_nonblocking(true).is_ok() {
         // Without it small answers wait for nothing; a socket that refuses it is no worse than slow.
@@ -93,7 +94,7 @@ impl Client<'_> {
 
     /// Reads what is there, or waits for it; the deadline is for the whole head, so dribbling gains nothing.
     fn fill(&mut self, deadline: Instant) -> Result<(), Trouble> {
-        match wait(&self.shared.stop, [(self.socket.as_fd(), PollFlags::IN)], deadline) {
+        match wait(&self.shared.dialer.stop, [(self.socket.as_fd(), PollFlags::IN)], deadline) {
             Ok(Woken::Ready(_)) => {}
             Ok(Woken::Stopped) => return Err(Trouble::Ended(EgressEnd::Stopped)),
             Ok(Woken::Timeout) => {
@@ -182,14 +183,14 @@ impl Client<'_> {
     fn check(&mut self, target: &Target) -> Result<bool, Trouble> {
         self.record.host = Some(target.host.to_string());
         self.record.port = Some(target.port);
-        let rule = self.shared.rules.check(target)?;
+        let rule = self.shared.dialer.rules.check(target)?;
         self.record.verdict = EgressVerdict::Allowed;
         self.record.rule = Some(rule.to_string());
         Ok(rule.http.is_some())
     }
 
     fn connect(&mut self, host: &Host, port: u16) -> Result<TcpStream, Trouble> {
-        let (server, address) = dial(self.shared, host, port).map_err(Trouble::Unreachable)?;
+        let (server, address) = dial(&self.shared.dialer, host, port).map_err(Trouble::Unreachable)?;
         self.record.address = Some(address.to_string());
         let _fast = server.set_nodelay(true);
         Ok(server)
@@ -364,7 +365,7 @@ impl Client<'_> {
                 Ok(count) => left = &left[count..],
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    match wait(&self.shared.stop, [(self.socket.as_fd(), PollFlags::OUT)], deadline) {
+                    match wait(&self.shared.dialer.stop, [(self.socket.as_fd(), PollFlags::OUT)], deadline) {
                         Ok(Woken::Ready(_)) => {}
                         _ => return,
                     }
@@ -386,7 +387,7 @@ impl Client<'_> {
                 Ok(count) if count > 0 && count < left => left -= count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    match wait(&self.shared.stop, [(self.socket.as_fd(), PollFlags::IN)], deadline) {
+                    match wait(&self.shared.dialer.stop, [(self.socket.as_fd(), PollFlags::IN)], deadline) {
                         Ok(Woken::Ready(_)) => {}
                         _ => return,
                     }

@@ -9,16 +9,17 @@
 
 mod answer;
 mod client;
-mod dial;
 mod flow;
 mod relay;
 
 use super::denial::DenialCode;
-use super::record::{EgressProtocol, EgressRecord, EgressVerdict};
+use super::dial::Dialer;
 use super::resolve::Resolve;
 use super::rules::EgressRules;
 use super::wait::{Woken, wait};
 use crate::{CancelHandle, CancelSignal};
+use palyra_protocol::egress::{EgressProtocol, EgressRecord, EgressVerdict};
+use palyra_protocol::{Clock as _, SystemClock};
 use rustix::event::PollFlags;
 use std::fmt;
 use std::io;
@@ -100,13 +101,10 @@ pub struct Proxy {
 
 /// What all threads of a proxy have in common.
 struct Shared {
-    rules: Arc<EgressRules>,
-    resolver: Arc<dyn Resolve>,
+    dialer: Dialer,
     limits: ProxyLimits,
     observer: EgressObserver,
-    stop: CancelSignal,
     active: AtomicUsize,
-    lookups: Arc<AtomicUsize>,
     summary: Mutex<ProxySummary>,
 }
 
@@ -128,13 +126,18 @@ impl Proxy {
         listener.set_nonblocking(true).map_err(failed("set up its listener"))?;
         let address = listener.local_addr().map_err(failed("set up its listener"))?;
         let shared = Arc::new(Shared {
-            rules,
-            resolver,
+            dialer: Dialer {
+                rules,
+                resolver,
+                stop,
+                lookups: Arc::default(),
+                max_lookups: limits.max_lookups,
+                resolve_timeout: limits.resolve_timeout,
+                connect_timeout: limits.connect_timeout,
+            },
             limits,
             observer,
-            stop,
             active: AtomicUsize::new(0),
-            lookups: Arc::default(),
             summary: Mutex::default(),
         });
         let acceptor = {
@@ -244,7 +247,7 @@ fn accept_all(listener: &TcpListener, shared: &Arc<Shared>) {
 
 fn busy_record() -> EgressRecord {
     let code = Some(DenialCode::TooManyConnections.to_string());
-    EgressRecord { code, ..EgressRecord::new(EgressProtocol::Unknown) }
+    EgressRecord { code, ..EgressRecord::new(EgressProtocol::Unknown, SystemClock.now()) }
 }
 
 fn serve(socket: TcpStream, shared: &Arc<Shared>) -> Result<JoinHandle<()>, Box<EgressRecord>> {
@@ -267,7 +270,7 @@ fn next_client(listener: &TcpListener, shared: &Shared) -> Option<TcpStream> {
     const PAUSE: Duration = Duration::from_millis(100);
     const LONG: Duration = Duration::from_secs(3600);
     loop {
-        match wait(&shared.stop, [(listener.as_fd(), PollFlags::IN)], Instant::now() + LONG) {
+        match wait(&shared.dialer.stop, [(listener.as_fd(), PollFlags::IN)], Instant::now() + LONG) {
             Ok(Woken::Ready(_)) => {}
             Ok(Woken::Timeout) => continue,
             Ok(Woken::Stopped) | Err(_) => return None,
@@ -275,7 +278,7 @@ fn next_client(listener: &TcpListener, shared: &Shared) -> Option<TcpStream> {
         match listener.accept() {
             Ok((socket, _)) => return Some(socket),
             Err(error) if gone(&error) => {}
-            Err(_) => match wait(&shared.stop, [], Instant::now() + PAUSE) {
+            Err(_) => match wait(&shared.dialer.stop, [], Instant::now() + PAUSE) {
                 Ok(Woken::Timeout) => {}
                 _ => return None,
             },

@@ -1,10 +1,10 @@
 //! Both directions of a connection, until it is over.
 
 use super::super::gate::{Gate, Shut};
-use super::super::record::EgressEnd;
 use super::super::wait::{Woken, wait};
 use super::Shared;
 use super::flow::{Broken, Flow};
+use palyra_protocol::egress::EgressEnd;
 use rustix::event::PollFlags;
 use std::net::TcpStream;
 use std::os::fd::AsFd as _;
@@ -60,7 +60,7 @@ impl Relay {
             } else {
                 greeting_began = None;
             }
-            match wait(&shared.stop, self.wanted(client, server), deadline) {
+            match wait(&shared.dialer.stop, self.wanted(client, server), deadline) {
                 Ok(Woken::Ready(_)) => {}
                 Ok(Woken::Stopped) => return Ending::Ended(EgressEnd::Stopped),
                 Ok(Woken::Timeout) if greeting_began.is_some() => return Ending::Shut(Shut::BadHello),

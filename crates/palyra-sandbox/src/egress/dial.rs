@@ -1,10 +1,10 @@
 //! From an allowed target to a connected socket: resolve once, check, connect to what was checked.
 
-use super::super::denial::Denial;
-use super::super::host::Host;
-use super::super::resolve::{known_addresses, vet};
-use super::super::wait::{Woken, wait};
-use super::{Shared, thread};
+use super::denial::Denial;
+use super::host::Host;
+use super::resolve::{Resolve, known_addresses, vet};
+use super::rules::EgressRules;
+use super::wait::{Woken, wait};
 use crate::CancelSignal;
 use rustix::event::PollFlags;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, ipproto, socket_with, sockopt};
@@ -16,6 +16,19 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+/// What connecting needs.
+pub(super) struct Dialer {
+    pub(super) rules: Arc<EgressRules>,
+    pub(super) resolver: Arc<dyn Resolve>,
+    /// Ends whatever is waited for.
+    pub(super) stop: CancelSignal,
+    /// Names being resolved now, those included that were given up on.
+    pub(super) lookups: Arc<AtomicUsize>,
+    pub(super) max_lookups: usize,
+    pub(super) resolve_timeout: Duration,
+    pub(super) connect_timeout: Duration,
+}
+
 /// Why there is no connection.
 #[derive(Debug)]
 pub(super) enum DialError {
@@ -26,17 +39,17 @@ pub(super) enum DialError {
 }
 
 /// Connects to a host that a rule has allowed.
-pub(super) fn dial(shared: &Shared, host: &Host, port: u16) -> Result<(TcpStream, SocketAddr), DialError> {
+pub(super) fn dial(dialer: &Dialer, host: &Host, port: u16) -> Result<(TcpStream, SocketAddr), DialError> {
     let addresses = match known_addresses(host, port) {
         // A rule names this address or localhost: that is what `check` found.
         Some(addresses) => addresses,
         None => {
             let name = host.to_string();
-            let found = lookup(shared, &name, port)?;
-            vet(&shared.rules, &name, port, &found).map_err(DialError::Denied)?
+            let found = lookup(dialer, &name, port)?;
+            vet(&dialer.rules, &name, port, &found).map_err(DialError::Denied)?
         }
     };
-    connect_any(shared, &addresses)
+    connect_any(dialer, &addresses)
 }
 
 /// A lookup's place among those under way.
@@ -49,15 +62,15 @@ impl Drop for Slot {
 }
 
 /// Resolves in a thread of its own: a resolver that hangs is given up on, and keeps nothing of the proxy but its slot.
-fn lookup(shared: &Shared, name: &str, port: u16) -> Result<Vec<SocketAddr>, DialError> {
+fn lookup(dialer: &Dialer, name: &str, port: u16) -> Result<Vec<SocketAddr>, DialError> {
     let failed = |why: &str| DialError::Resolve(format!("{name} could not be resolved: {why}"));
-    let slot = Slot(Arc::clone(&shared.lookups));
-    if shared.lookups.fetch_add(1, Ordering::AcqRel) >= shared.limits.max_lookups {
+    let slot = Slot(Arc::clone(&dialer.lookups));
+    if dialer.lookups.fetch_add(1, Ordering::AcqRel) >= dialer.max_lookups {
         return Err(failed("too many names are being resolved"));
     }
     let (done, arrived) = CancelSignal::new().map_err(|error| failed(&error.to_string()))?;
     let (sender, receiver) = mpsc::channel();
-    let resolver = Arc::clone(&shared.resolver);
+    let resolver = Arc::clone(&dialer.resolver);
     let owned = name.to_owned();
     let work = move || {
         let _slot = slot;
@@ -65,9 +78,12 @@ fn lookup(shared: &Shared, name: &str, port: u16) -> Result<Vec<SocketAddr>, Dia
         let _sent = sender.send(resolver.resolve(&owned, port));
         done.cancel();
     };
-    thread("egress-resolve", work).map_err(|error| failed(&error.to_string()))?;
-    let deadline = Instant::now() + shared.limits.resolve_timeout;
-    match wait(&shared.stop, [(arrived.fd(), PollFlags::IN)], deadline) {
+    std::thread::Builder::new()
+        .name("egress-resolve".to_owned())
+        .spawn(work)
+        .map_err(|error| failed(&error.to_string()))?;
+    let deadline = Instant::now() + dialer.resolve_timeout;
+    match wait(&dialer.stop, [(arrived.fd(), PollFlags::IN)], deadline) {
         Ok(Woken::Ready(_)) => {}
         Ok(Woken::Timeout) => return Err(failed("nobody answered in time")),
         Ok(Woken::Stopped) => return Err(DialError::Stopped),
@@ -82,14 +98,14 @@ fn lookup(shared: &Shared, name: &str, port: u16) -> Result<Vec<SocketAddr>, Dia
 }
 
 /// Tries one address after the other, each with its share of the time.
-fn connect_any(shared: &Shared, addresses: &[SocketAddr]) -> Result<(TcpStream, SocketAddr), DialError> {
-    let deadline = Instant::now() + shared.limits.connect_timeout;
+fn connect_any(dialer: &Dialer, addresses: &[SocketAddr]) -> Result<(TcpStream, SocketAddr), DialError> {
+    let deadline = Instant::now() + dialer.connect_timeout;
     let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
     for (index, address) in addresses.iter().enumerate() {
         let now = Instant::now();
         let left = deadline.saturating_duration_since(now);
         let share = left / u32::try_from(addresses.len() - index).unwrap_or(1);
-        match connect_one(shared, *address, now + share.max(Duration::from_millis(1))) {
+        match connect_one(dialer, *address, now + share.max(Duration::from_millis(1))) {
             Ok(socket) => return Ok((socket, *address)),
             Err(DialError::Connect(error)) => last = error,
             Err(other) => return Err(other),
@@ -98,7 +114,7 @@ fn connect_any(shared: &Shared, addresses: &[SocketAddr]) -> Result<(TcpStream, 
     Err(DialError::Connect(last))
 }
 
-fn connect_one(shared: &Shared, address: SocketAddr, deadline: Instant) -> Result<TcpStream, DialError> {
+fn connect_one(dialer: &Dialer, address: SocketAddr, deadline: Instant) -> Result<TcpStream, DialError> {
     let failed = |error: rustix::io::Errno| DialError::Connect(error.into());
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -108,7 +124,7 @@ fn connect_one(shared: &Shared, address: SocketAddr, deadline: Instant) -> Resul
         Err(rustix::io::Errno::INPROGRESS) => {}
         Err(error) => return Err(failed(error)),
     }
-    match wait(&shared.stop, [(socket.as_fd(), PollFlags::OUT)], deadline) {
+    match wait(&dialer.stop, [(socket.as_fd(), PollFlags::OUT)], deadline) {
         Ok(Woken::Ready(_)) => {}
         Ok(Woken::Timeout) => return Err(DialError::Connect(io::ErrorKind::TimedOut.into())),
         Ok(Woken::Stopped) => return Err(DialError::Stopped),

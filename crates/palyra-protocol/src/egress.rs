@@ -1,8 +1,9 @@
-//! What is kept of each connection, allowed or denied.
+//! What is kept of each connection to another host, allowed or denied.
 //!
 //! The record is made once, when the connection has ended, from what really happened: the address that was connected to, the bytes that
 //! were moved. A query string may hold secrets and is left out.
 
+use crate::clock::Timestamp;
 use serde::{Deserialize, Serialize};
 
 /// How a client spoke to the proxy, or that no proxy was needed.
@@ -115,10 +116,10 @@ pub struct EgressRecord {
 
 impl EgressRecord {
     /// A connection of which nothing is known yet: refused, until something allows it.
-    pub(super) fn new(protocol: EgressProtocol) -> Self {
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    #[must_use]
+    pub fn new(protocol: EgressProtocol, started_at: Timestamp) -> Self {
         Self {
-            started_at_ms: now.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX)),
+            started_at_ms: started_at.unix_ms(),
             protocol,
             host: None,
             port: None,

@@ -1,0 +1,132 @@
+//! The egress proxy: throughput and latency beside a direct connection, and what a thousand rules cost beside ten.
+
+use crate::Result;
+use crate::report::{Report, alternate, median, show};
+use palyra_sandbox::egress::{EgressRule, EgressRules, Host, Proxy, ProxyLimits, Purpose, SystemResolver, Target};
+use std::hint::black_box;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const TRANSFER: u64 = 256 << 20;
+const ROUNDS: usize = 7;
+const REQUESTS: usize = 300;
+const CHECKS: usize = 100_000;
+
+pub fn run(report: &mut Report) -> Result {
+    let server = server()?;
+    let rules = EgressRules::new(vec![format!("localhost:{}", server.port()).parse()?]);
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let proxy = Proxy::start(
+        listener,
+        Arc::new(rules),
+        Arc::new(SystemResolver),
+        ProxyLimits::default(),
+        Arc::new(|_: &_| {}),
+    )?;
+
+    let (mut through, mut direct) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        direct.push(transfer(TcpStream::connect(server)?)?);
+        through.push(transfer(tunnel(&proxy, server)?)?);
+    }
+    let rate = |time: Duration| TRANSFER as f64 / 1e6 / time.as_secs_f64();
+    report.at_least("256 MiB through the proxy, MB over direct", rate(median(through)), rate(median(direct)), 0.5);
+
+    let (mut through, mut direct) = (Vec::new(), Vec::new());
+    for _ in 0..REQUESTS {
+        direct.push(request(|| Ok(TcpStream::connect(server)?))?);
+        through.push(request(|| tunnel(&proxy, server))?);
+    }
+    let (through, direct) = (median(through), median(direct));
+    let added = format!("{} ({} against {})", show(through.saturating_sub(direct)), show(through), show(direct));
+    report.figure("added latency of a new connection", &added);
+    proxy.stop();
+
+    let (few, many) = (rules_of(10)?, rules_of(1000)?);
+    let (many, few) = alternate(15, || check_all(&many), || check_all(&few));
+    report.at_most("a check against 1,000 rules, over 10", many / CHECKS as u32, few / CHECKS as u32, 1.2);
+    Ok(())
+}
+
+/// Answers a request of eight bytes, a count, with that many bytes.
+fn server() -> Result<SocketAddr> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let address = listener.local_addr()?;
+    std::thread::spawn(move || {
+        for socket in listener.incoming().flatten() {
+            std::thread::spawn(move || answer(socket));
+        }
+    });
+    Ok(address)
+}
+
+fn answer(mut socket: TcpStream) -> std::io::Result<()> {
+    socket.set_nodelay(true)?;
+    let mut count = [0; 8];
+    socket.read_exact(&mut count)?;
+    let mut left = u64::from_be_bytes(count);
+    let block = vec![7u8; 256 * 1024];
+    while left > 0 {
+        let size = left.min(block.len() as u64) as usize;
+        socket.write_all(&block[..size])?;
+        left -= size as u64;
+    }
+    Ok(())
+}
+
+fn tunnel(proxy: &Proxy, server: SocketAddr) -> Result<TcpStream> {
+    const ESTABLISHED: usize = "HTTP/1.1 200 Connection established\r\n\r\n".len();
+    let mut socket = TcpStream::connect(proxy.address())?;
+    socket.set_nodelay(true)?;
+    socket.write_all(format!("CONNECT localhost:{} HTTP/1.1\r\n\r\n", server.port()).as_bytes())?;
+    socket.read_exact(&mut [0; ESTABLISHED])?;
+    Ok(socket)
+}
+
+fn transfer(mut socket: TcpStream) -> Result<Duration> {
+    let start = Instant::now();
+    socket.write_all(&TRANSFER.to_be_bytes())?;
+    let mut block = vec![0; 256 * 1024];
+    let mut read = 0;
+    while read < TRANSFER {
+        match socket.read(&mut block)? {
+            0 => return Err("the transfer broke off".into()),
+            count => read += count as u64,
+        }
+    }
+    Ok(start.elapsed())
+}
+
+fn request(connect: impl Fn() -> Result<TcpStream>) -> Result<Duration> {
+    let start = Instant::now();
+    let mut socket = connect()?;
+    socket.write_all(&1u64.to_be_bytes())?;
+    socket.read_exact(&mut [0; 1])?;
+    Ok(start.elapsed())
+}
+
+fn rules_of(count: usize) -> Result<EgressRules> {
+    let rules = (0..count - 2).map(|n| Ok(format!("host-{n}.example.org:443").parse::<EgressRule>()?));
+    let more = ["*.deep.example.net", "GET http://example.com/api/*"].map(|rule| Ok(rule.parse::<EgressRule>()?));
+    Ok(EgressRules::new(rules.chain(more).collect::<Result<_>>()?))
+}
+
+fn check_all(rules: &EgressRules) {
+    let name = |name: &str| Host::Name(name.to_owned());
+    let tunnel = |host| Target { host, port: 443, purpose: Purpose::Tunnel };
+    let targets = [
+        tunnel(name("host-7.example.org")),
+        tunnel(name("a.b.c.deep.example.net")),
+        tunnel(name("nobody.example.test")),
+        Target {
+            host: name("example.com"),
+            port: 80,
+            purpose: Purpose::Http { method: "GET".to_owned(), path: "/api/v1/things".to_owned() },
+        },
+    ];
+    for target in targets.iter().cycle().take(CHECKS) {
+        let _verdict = black_box(rules.check(black_box(target)));
+    }
+}
