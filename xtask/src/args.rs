@@ -61,7 +61,7 @@ Usage: cargo xtask cross-check
 Type-checks `palyra-sandbox`, with warnings denied, for aarch64-apple-darwin and x86_64-pc-windows-msvc. Checking needs
 no linker, but it needs a standard library for those targets: Debian's Rust with its sources is installed for that with
 apt-get (packages rustc-web, cargo-web, rust-web-src), and the library is checked from source. The first time that
-takes two minutes of one processor, so it is no step of `test`. Nothing is run: what those systems do is not tested.";
+takes a few minutes of one processor, so it is no step of `test`. Nothing is run: what those systems do is not tested.";
 
 const BENCH: &str = "\
 Usage: cargo xtask bench [ARGS]
