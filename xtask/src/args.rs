@@ -11,6 +11,7 @@ Usage: cargo xtask COMMAND
   test [STEP]     Check everything that must hold before a change is merged
   tidy            Check the rules of the house that the compiler does not know
   setup           Install the system packages that building, demo and tests need (demo and test do this first)
+  cross-check     Type-check the sandbox for macOS and Windows
   bench [ARGS]    Measure, each figure beside the raw limit of this machine
 
 `cargo xtask COMMAND --help` says more.";
@@ -54,6 +55,14 @@ Usage: cargo xtask setup
 Looks for the programs that building, demo and tests need, and installs what is missing with apt-get (as root, or with
 sudo). Elsewhere than on Debian and Ubuntu it names the packages. Does nothing when nothing is missing.";
 
+const CROSS_CHECK: &str = "\
+Usage: cargo xtask cross-check
+
+Type-checks `palyra-sandbox`, with warnings denied, for aarch64-apple-darwin and x86_64-pc-windows-msvc. Checking needs
+no linker, but it needs a standard library for those targets: Debian's Rust with its sources is installed for that with
+apt-get (packages rustc-web, cargo-web, rust-web-src), and the library is checked from source. The first time that
+takes a few minutes of one processor, so it is no step of `test`. Nothing is run: what those systems do is not tested.";
+
 const BENCH: &str = "\
 Usage: cargo xtask bench [ARGS]
 
@@ -67,6 +76,7 @@ pub enum Request {
     Demo(End),
     Test(Option<Step>),
     Tidy,
+    CrossCheck,
     Bench(Vec<String>),
     /// Not for people: the demo starts it, so that nothing stays behind when the demo is interrupted.
     CleanUpAfterDemo {
@@ -83,6 +93,7 @@ pub fn parse(words: &[String]) -> Result<Request, String> {
         "test" => TEST,
         "tidy" => TIDY,
         "setup" => SETUP,
+        "cross-check" => CROSS_CHECK,
         "bench" => BENCH,
         "help" | "-h" | "--help" => return Ok(Request::Help(OVERVIEW)),
         "clean-up-after-demo" => OVERVIEW,
@@ -102,6 +113,7 @@ pub fn parse(words: &[String]) -> Result<Request, String> {
         },
         ("tidy", []) => Ok(Request::Tidy),
         ("setup", []) => Ok(Request::Setup),
+        ("cross-check", []) => Ok(Request::CrossCheck),
         ("bench", ["-h" | "--help"]) => Ok(Request::Help(BENCH)),
         ("bench", rest) => Ok(Request::Bench(rest.iter().map(|word| (*word).to_owned()).collect())),
         ("clean-up-after-demo", [palyra, dir]) => {
@@ -125,7 +137,14 @@ mod tests {
         assert_eq!(parsed("demo --once"), Ok(Request::Demo(End::Once)));
         assert_eq!(parsed("test unit"), Ok(Request::Test(Some(Step::Unit))));
         assert_eq!(parsed("bench --quick"), Ok(Request::Bench(vec!["--quick".to_owned()])));
-        for (command, text) in [("demo", DEMO), ("test", TEST), ("tidy", TIDY), ("setup", SETUP), ("bench", BENCH)] {
+        for (command, text) in [
+            ("demo", DEMO),
+            ("test", TEST),
+            ("tidy", TIDY),
+            ("setup", SETUP),
+            ("cross-check", CROSS_CHECK),
+            ("bench", BENCH),
+        ] {
             assert_eq!(parsed(&format!("{command} --help")), Ok(Request::Help(text)));
             assert!(OVERVIEW.contains(&format!("\n  {command} ")), "{command}");
         }

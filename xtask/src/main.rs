@@ -1,6 +1,6 @@
 //! `cargo xtask`: what one does with this repository besides compiling it.
 //!
-//! Set-up, demo, test, tidy and benchmarks in one small program, so that a fresh machine needs Rust and nothing else to
+//! Set-up, demo, test, tidy, cross-check and benchmarks in one small program, so that a fresh machine needs Rust and nothing else to
 //! begin. It is a tool for developers: it starts the real binaries and looks at the real tree, and no crate of ours is
 //! linked into it.
 
@@ -8,6 +8,7 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a developer's tool talks to the developer")]
 
 mod args;
+mod cross;
 mod demo;
 mod quote;
 mod setup;
@@ -55,6 +56,7 @@ fn run(request: Request) -> Result<ExitCode> {
         }
         Request::Test(step) => return Ok(test::run(step)),
         Request::Tidy => tidy::run(),
+        Request::CrossCheck => cross::run(),
         Request::Bench(words) => {
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
             let fixed = ["run", "--release", "--locked", "--package", "palyra-bench", "--"];

@@ -36,6 +36,17 @@ impl Probe {
     }
 }
 
+/// A Rust of Debian's own, with the sources of its standard library: what checks other targets.
+const CROSS_NEEDS: [Need; 3] = [
+    Need { found_by: Probe::File("/usr/bin/rustc"), package: "rustc-web", why: "the compiler that fits the sources" },
+    Need { found_by: Probe::File("/usr/bin/cargo"), package: "cargo-web", why: "checks the library from source" },
+    Need {
+        found_by: Probe::File("/usr/lib/rustlib/src/rust/library/std"),
+        package: "rust-web-src",
+        why: "the sources of the standard library",
+    },
+];
+
 const NEEDS: [Need; 9] = [
     Need { found_by: Probe::Program("bwrap"), package: "bubblewrap", why: "Tier C runs programs inside it" },
     Need { found_by: Probe::Program("cc"), package: "gcc", why: "compiles SQLite and links programs" },
@@ -56,9 +67,18 @@ const NEEDS: [Need; 9] = [
     Need { found_by: Probe::Program("setpriv"), package: "util-linux", why: "tests become an ordinary user with it" },
 ];
 
-/// Installs what is missing. Returns whether anything was.
+/// Installs what is missing for building, demo and tests. Returns whether anything was.
 pub fn run() -> Result<bool> {
-    let missing = missing();
+    install(&NEEDS)
+}
+
+/// The same for `cross-check`.
+pub fn cross() -> Result<bool> {
+    install(&CROSS_NEEDS)
+}
+
+fn install(needs: &[Need]) -> Result<bool> {
+    let missing = missing(needs);
     if missing.is_empty() {
         return Ok(false);
     }
@@ -86,15 +106,15 @@ pub fn run() -> Result<bool> {
     let mut install = vec!["install", "--yes", "--quiet", "--no-install-recommends"];
     install.extend(&packages);
     apt_get(as_root, &install)?;
-    let still: Vec<_> = self::missing().iter().map(|need| need.package).collect();
+    let still: Vec<_> = self::missing(needs).iter().map(|need| need.package).collect();
     if still.is_empty() {
         return Ok(true);
     }
     Err(Failure(format!("these packages were installed and yet what they bring is not found: {}", still.join(" "))))
 }
 
-fn missing() -> Vec<Need> {
-    NEEDS.into_iter().filter(|need| !need.found_by.finds()).collect()
+fn missing(needs: &[Need]) -> Vec<Need> {
+    needs.iter().copied().filter(|need| !need.found_by.finds()).collect()
 }
 
 /// The uid is that of our own entry in `/proc`; without `/proc` we are not root, and sudo says whether it works.

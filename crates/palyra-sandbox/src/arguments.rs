@@ -8,7 +8,7 @@
 
 use crate::error::SandboxError;
 use crate::layout;
-use crate::policy::{SandboxProcessRunnerPolicy, SandboxTier};
+use crate::policy::SandboxProcessRunnerPolicy;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -79,22 +79,14 @@ fn existing(path: &Path) -> Option<PathBuf> {
         return Some(fs::canonicalize(target.parent()?).ok()?.join(target.file_name()?));
     }
     let name = path.file_name()?;
-    let parent = path.parent().filter(|parent| *parent != Path::new("/"))?;
+    let parent = path.parent().filter(|parent| parent.parent().is_some())?;
     Some(fs::canonicalize(parent).ok()?.join(name))
 }
 
 fn allowed_roots(policy: &SandboxProcessRunnerPolicy) -> Vec<PathBuf> {
     let roots = std::iter::once(&policy.workspace_root).chain(&policy.read_roots).chain(&policy.write_roots);
     let mut allowed: Vec<PathBuf> = roots.filter_map(|root| fs::canonicalize(root).ok()).collect();
-    let system = [layout::SYSTEM_DIRECTORIES, layout::ETC_FILES, layout::ETC_DIRECTORIES, layout::ACCOUNT_FILES];
-    allowed.extend(system.into_iter().flatten().map(PathBuf::from));
-    allowed.extend(
-        layout::HARMLESS_DEVICES.iter().chain(&["/proc", "/dev/fd", "/dev/stdin", "/dev/stdout"]).map(PathBuf::from),
-    );
-    if policy.tier == SandboxTier::C {
-        // Its own, empty at the start.
-        allowed.extend(["/tmp", "/dev/shm"].map(PathBuf::from));
-    }
+    allowed.extend(layout::readable(policy.tier));
     allowed
 }
 
@@ -124,7 +116,7 @@ fn strip(word: &str) -> &str {
         inner = match option.split_once('=') {
             Some((_, value)) => value,
             // `-I/usr/include`, `-C../x`.
-            None => match option.find(['/', '~']) {
+            None => match option.find(|c| c == '~' || std::path::is_separator(c)) {
                 Some(at) => option[..at].rfind(|c| c != '.').map_or(option, |last| &option[last + 1..]),
                 None => "",
             },
@@ -141,14 +133,16 @@ fn strip(word: &str) -> &str {
 
 /// Whether a word is worth looking for on disk. A bare name counts: it may be a symlink to anywhere.
 fn is_pathlike(text: &str) -> bool {
-    let home = text == "~" || text.starts_with("~/");
+    let home = text.strip_prefix('~').is_some_and(|rest| rest.is_empty() || rest.starts_with(std::path::is_separator));
     let url = text.contains("://");
     home || (!text.is_empty() && !url && !text.starts_with('~') && !text.contains(['\n', '\0']) && text.len() < 4096)
 }
 
 #[cfg(test)]
+#[cfg(target_os = "linux")]
 mod tests {
     use super::*;
+    use crate::policy::SandboxTier;
     use crate::testing::policy;
     use std::os::unix::fs::symlink;
     use tempfile::TempDir;

@@ -71,18 +71,25 @@ impl Capability {
     }
 }
 
-/// Looks at the host. Starts `bwrap` once to see whether it works.
+/// Looks at the host. Starts `bwrap` or `sandbox-exec` once to see whether it works.
 #[must_use]
 pub fn detect() -> HostCapabilities {
     #[cfg(target_os = "linux")]
     return crate::linux::detect();
-    #[cfg(not(target_os = "linux"))]
-    HostCapabilities {
-        platform: std::env::consts::OS.to_owned(),
-        tier_b: false,
-        tier_c: false,
-        root: false,
-        container: None,
-        capabilities: vec![Capability::missing("runner", "only Linux has a runner so far", None)],
+    #[cfg(target_os = "macos")]
+    return crate::macos::detect();
+    #[cfg(windows)]
+    return crate::windows::detect();
+    #[cfg(not(any(target_os = "linux", target_os = "macos", windows)))]
+    {
+        let fix = "run the daemon on Linux, macOS or Windows";
+        HostCapabilities {
+            platform: std::env::consts::OS.to_owned(),
+            tier_b: false,
+            tier_c: false,
+            root: false,
+            container: None,
+            capabilities: vec![Capability::missing("runner", "there is none for this system", Some(fix))],
+        }
     }
 }

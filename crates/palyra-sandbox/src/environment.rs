@@ -10,7 +10,27 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 /// Where programs are looked for unless the operator passes the daemon's own `PATH` on.
+#[cfg(not(any(target_os = "macos", windows)))]
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+#[cfg(target_os = "macos")]
+const DEFAULT_PATH: &str = "/opt/homebrew/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin";
+
+/// Variables without which Windows programs do not start, such as those that tell where the system is; no secrets.
+#[cfg(windows)]
+const SYSTEM_VARIABLES: &[&str] = &[
+    "SystemRoot",
+    "SystemDrive",
+    "windir",
+    "ComSpec",
+    "PATHEXT",
+    "ProgramFiles",
+    "ProgramFiles(x86)",
+    "ProgramW6432",
+    "CommonProgramFiles",
+    "NUMBER_OF_PROCESSORS",
+    "PROCESSOR_ARCHITECTURE",
+    "OS",
+];
 
 /// Variables that make a program load or start other code, by exact name.
 const CODE_VARIABLES: &[&str] = &[
@@ -78,6 +98,11 @@ const CODE_VARIABLES: &[&str] = &[
     "GIT_TEMPLATE_DIR",
     "GIT_DIR",
     "TERMINFO",
+    "ComSpec",
+    "PATHEXT",
+    "SystemRoot",
+    "windir",
+    "PSModulePath",
 ];
 
 /// The same, by prefix.
@@ -86,7 +111,8 @@ const CODE_VARIABLE_PREFIXES: &[&str] =
 
 /// Whether a variable decides which code a program runs.
 pub(crate) fn changes_code(name: &str) -> bool {
-    CODE_VARIABLES.contains(&name) || CODE_VARIABLE_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+    let begins = |prefix: &&str| name.get(..prefix.len()).is_some_and(|start| same_name(start, prefix));
+    CODE_VARIABLES.iter().any(|known| same_name(known, name)) || CODE_VARIABLE_PREFIXES.iter().any(begins)
 }
 
 /// Variables that lead programs to the proxy.
@@ -108,12 +134,20 @@ fn proxy_value(name: &str, port: u16) -> String {
 
 /// The search path inside the sandbox: the daemon's when the operator passes it on, the system's otherwise.
 pub(crate) fn search_path(policy: &SandboxProcessRunnerPolicy) -> String {
-    if policy.env_allowlist.iter().any(|name| name == "PATH")
+    if policy.env_allowlist.iter().any(|name| same_name(name, "PATH"))
         && let Ok(path) = std::env::var("PATH")
     {
         return path;
     }
+    #[cfg(windows)]
+    return std::env::var("SystemRoot").map_or_else(|_| String::new(), |root| format!("{root}\\System32;{root}"));
+    #[cfg(not(windows))]
     DEFAULT_PATH.to_owned()
+}
+
+/// Whether two names are the same variable: Windows does not look at their case.
+fn same_name(a: &str, b: &str) -> bool {
+    if cfg!(windows) { a.eq_ignore_ascii_case(b) } else { a == b }
 }
 
 /// The whole environment of a process whose private directory is `temporary`; with the port of its proxy, if it has one.
@@ -125,12 +159,27 @@ pub(crate) fn compose(
 ) -> Result<BTreeMap<OsString, OsString>, SandboxError> {
     let mut env: BTreeMap<OsString, OsString> = BTreeMap::new();
     let mut set = |name: &str, value: &OsStr| {
+        if cfg!(windows) {
+            // One variable has one name there, however it is written.
+            env.retain(|known: &OsString, _| !known.eq_ignore_ascii_case(name));
+        }
         env.insert(name.into(), value.to_owned());
     };
     set("PATH", search_path(policy).as_ref());
     set("HOME", temporary.as_os_str());
     set("TMPDIR", temporary.as_os_str());
     set("LANG", OsStr::new("C.UTF-8"));
+    #[cfg(windows)]
+    {
+        for name in ["TEMP", "TMP", "USERPROFILE", "APPDATA", "LOCALAPPDATA"] {
+            set(name, temporary.as_os_str());
+        }
+        for name in SYSTEM_VARIABLES {
+            if let Some(value) = std::env::var_os(name) {
+                set(name, &value);
+            }
+        }
+    }
     for name in &policy.env_allowlist {
         if let Some(value) = std::env::var_os(name) {
             set(name, &value);
@@ -148,9 +197,9 @@ pub(crate) fn compose(
         if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
             return Err(SandboxError::NulByte { what: format!("environment variable {}", name.escape_default()) });
         }
-        let named_by_operator = policy.env_allowlist.contains(name);
+        let named_by_operator = policy.env_allowlist.iter().any(|allowed| same_name(allowed, name));
         // PATH would make the program that was looked at and the programs that it starts differ from what was decided.
-        if (changes_code(name) || name == "PATH") && !named_by_operator {
+        if (changes_code(name) || same_name(name, "PATH")) && !named_by_operator {
             return Err(SandboxError::EnvironmentRefused { name: name.clone() });
         }
         if proxy.is_some() && PROXY_VARIABLES.contains(&name.as_str()) {
@@ -162,6 +211,7 @@ pub(crate) fn compose(
 }
 
 #[cfg(test)]
+#[cfg(unix)]
 mod tests {
     use super::*;
     use crate::testing::policy;

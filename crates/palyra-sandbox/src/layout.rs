@@ -3,11 +3,13 @@
 //! Both tiers use these lists: Tier C binds what is on them and nothing else, Tier B lets Landlock grant what is on them and
 //! nothing else. Nothing here may hold secrets: no home, no `/etc` as a whole, no `/var`, no `/run`.
 
+use crate::policy::SandboxTier;
 #[cfg(target_os = "linux")]
-use crate::linux::Access;
-use std::path::Path;
+use crate::roots::Access;
+use std::path::{Path, PathBuf};
 
 /// Directories of programs and libraries: read and execute. Missing ones are skipped.
+#[cfg(not(any(target_os = "macos", windows)))]
 pub(crate) const SYSTEM_DIRECTORIES: &[&str] = &[
     "/usr",
     "/bin",
@@ -22,6 +24,7 @@ pub(crate) const SYSTEM_DIRECTORIES: &[&str] = &[
 ];
 
 /// Files of `/etc` that programs need and that hold no secret: read. Tier C copies them, which is cheaper than a mount each.
+#[cfg(not(any(target_os = "macos", windows)))]
 pub(crate) const ETC_FILES: &[&str] = &[
     "/etc/ld.so.cache",
     "/etc/localtime",
@@ -42,6 +45,7 @@ pub(crate) const ETC_FILES: &[&str] = &[
 ];
 
 /// Directories of `/etc` of the same kind.
+#[cfg(not(any(target_os = "macos", windows)))]
 pub(crate) const ETC_DIRECTORIES: &[&str] = &[
     "/etc/alternatives",
     "/etc/ssl/certs",
@@ -54,12 +58,15 @@ pub(crate) const ETC_DIRECTORIES: &[&str] = &[
 ];
 
 /// Files of `/etc` that Tier B reads as they are and Tier C replaces by minimal ones.
+#[cfg(not(any(target_os = "macos", windows)))]
 pub(crate) const ACCOUNT_FILES: &[&str] = &["/etc/passwd", "/etc/group"];
 
 /// Facts about the machine that programs ask for, such as the number of processors: read.
+#[cfg(target_os = "linux")]
 pub(crate) const MACHINE_FACTS: &[&str] = &["/sys/devices/system/cpu", "/sys/devices/system/node"];
 
 /// Devices that hold nothing: read and write.
+#[cfg(not(any(target_os = "macos", windows)))]
 pub(crate) const HARMLESS_DEVICES: &[&str] =
     &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
 
@@ -77,6 +84,7 @@ pub(crate) fn tier_b_system() -> impl Iterator<Item = (&'static str, Access)> {
 }
 
 /// Paths inside a workspace through which a write becomes code that runs later, outside: read-only where they exist.
+#[cfg(any(target_os = "linux", target_os = "macos", test))]
 pub(crate) const GUARDED_IN_WORKSPACE: &[&str] = &[
     ".git/hooks",
     ".git/config",
@@ -114,7 +122,48 @@ pub(crate) const GUARDED_IN_WORKSPACE: &[&str] = &[
     ".cursor",
 ];
 
+/// The directories that every process may execute from, as the kernel names them.
+fn system_directories() -> Vec<PathBuf> {
+    #[cfg(target_os = "macos")]
+    return crate::seatbelt::SYSTEM_DIRECTORIES.iter().map(PathBuf::from).collect();
+    #[cfg(windows)]
+    {
+        // The daemon's own environment: whoever sets that is trusted.
+        let named = ["SystemRoot", "ProgramFiles", "ProgramFiles(x86)", "ProgramW6432"];
+        let named = named.into_iter().filter_map(std::env::var_os);
+        named.filter_map(|path| std::fs::canonicalize(path).ok()).collect()
+    }
+    #[cfg(not(any(target_os = "macos", windows)))]
+    return SYSTEM_DIRECTORIES.iter().map(PathBuf::from).collect();
+}
+
+/// Everything of the system that a process of this tier may read.
+pub(crate) fn readable(tier: SandboxTier) -> Vec<PathBuf> {
+    system_directories().into_iter().chain(further_readable(tier).into_iter().map(PathBuf::from)).collect()
+}
+
+#[cfg(not(any(target_os = "macos", windows)))]
+fn further_readable(tier: SandboxTier) -> Vec<&'static str> {
+    let own: &[&str] = match tier {
+        SandboxTier::B => &[],
+        // Empty at the start.
+        SandboxTier::C => &["/tmp", "/dev/shm"],
+    };
+    let always = &["/proc", "/dev/fd", "/dev/stdin", "/dev/stdout"];
+    [ETC_FILES, ETC_DIRECTORIES, ACCOUNT_FILES, HARMLESS_DEVICES, always, own].concat()
+}
+
+#[cfg(target_os = "macos")]
+fn further_readable(_both_alike: SandboxTier) -> Vec<&'static str> {
+    crate::seatbelt::readable().collect()
+}
+
+#[cfg(windows)]
+fn further_readable(_both_alike: SandboxTier) -> Vec<&'static str> {
+    Vec::new()
+}
+
 /// Whether a path lies in the directories that every process may execute from.
 pub(crate) fn is_system_path(path: &Path) -> bool {
-    SYSTEM_DIRECTORIES.iter().any(|dir| path.starts_with(dir)) && !path.starts_with("/usr/local/src")
+    system_directories().iter().any(|dir| path.starts_with(dir)) && !path.starts_with("/usr/local/src")
 }

@@ -6,25 +6,52 @@
 //! can decide, and the runner then executes that and nothing else. What a host cannot enforce is refused by name;
 //! a run never falls back to a weaker tier, and [`Enforcement`] tells what held, not what was configured.
 //!
-//! Unsafe code lives in `linux/{raw,child,sys,doorway,workplace}.rs` and nowhere else.
+//! Unsafe code lives in `linux/{raw,child,sys,doorway,workplace}.rs`, in `group.rs` and in `windows/{file,job,process,token}.rs`,
+//! and nowhere else.
+#![cfg_attr(
+    not(any(target_os = "linux", target_os = "macos", windows)),
+    expect(dead_code, reason = "elsewhere everything is refused before it is needed")
+)]
 
 mod arguments;
 mod cancel;
 mod detect;
+#[cfg_attr(
+    any(target_os = "macos", windows),
+    expect(dead_code, reason = "the proxy runs on Linux; elsewhere only the rules are asked")
+)]
 pub mod egress;
 mod environment;
 mod error;
 mod executable;
 mod explain;
+#[cfg_attr(any(target_os = "macos", windows), expect(dead_code, reason = "only Linux looks at what a run left behind"))]
 mod git;
+#[cfg(any(target_os = "macos", all(test, target_os = "linux")))]
+mod group;
+#[cfg(any(target_os = "macos", test))]
+mod guards;
 mod hosts;
 mod layout;
 #[cfg(target_os = "linux")]
 mod linux;
+#[cfg(target_os = "macos")]
+mod macos;
 mod outcome;
 mod policy;
+#[cfg(any(target_os = "linux", target_os = "macos"))]
+mod pump;
+#[cfg(any(target_os = "linux", target_os = "macos"))]
+mod removal;
+mod roots;
+#[cfg(any(target_os = "linux", target_os = "macos"))]
+mod scratch;
+#[cfg(any(target_os = "macos", test))]
+mod seatbelt;
 #[cfg(test)]
 mod testing;
+#[cfg(any(windows, test))]
+mod windows;
 
 pub use arguments::check_arguments;
 pub use cancel::{CancelHandle, CancelSignal};
@@ -69,9 +96,14 @@ pub fn run_constrained_process(
 ) -> Result<ProcessOutcome, SandboxError> {
     #[cfg(target_os = "linux")]
     return linux::run(policy, executable, request, cancel, sink);
-    #[cfg(not(target_os = "linux"))]
+    #[cfg(target_os = "macos")]
+    return macos::run(policy, executable, request, cancel, sink);
+    #[cfg(windows)]
+    return windows::run(policy, executable, request, cancel, sink);
+    #[cfg(not(any(target_os = "linux", target_os = "macos", windows)))]
     {
         let _unused = (executable, request, cancel, sink);
-        Err(SandboxError::Unsupported { tier: policy.tier, detail: "only Linux has a runner so far".into() })
+        let detail = "there is a runner for Linux, macOS and Windows; run the daemon on one of those".into();
+        Err(SandboxError::Unsupported { tier: policy.tier, detail })
     }
 }

@@ -93,6 +93,30 @@ pub struct CapturedStream {
     pub truncated: bool,
 }
 
+/// A process may write this many times its limit before it is ended; in between, output is only dropped.
+const FLOOD_FACTOR: u64 = 16;
+/// How long a killed tree may take to be gone.
+pub(crate) const KILL_GRACE: Duration = Duration::from_secs(10);
+
+impl CapturedStream {
+    /// Takes the next bytes: keeps and passes on what fits, counts everything.
+    pub(crate) fn keep(&mut self, which: OutputStream, bytes: &[u8], limit: u64, sink: &mut dyn OutputSink) {
+        self.total_bytes += bytes.len() as u64;
+        let room = limit.saturating_sub(self.bytes.len() as u64);
+        let kept = &bytes[..bytes.len().min(usize::try_from(room).unwrap_or(usize::MAX))];
+        self.truncated |= kept.len() < bytes.len();
+        if !kept.is_empty() {
+            self.bytes.extend_from_slice(kept);
+            sink.chunk(which, kept);
+        }
+    }
+
+    /// Whether so much was written beyond the limit that the process is ended for it.
+    pub(crate) fn is_flood(&self, limit: u64) -> bool {
+        self.total_bytes > limit.saturating_mul(FLOOD_FACTOR)
+    }
+}
+
 /// The end of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessOutcome {
@@ -166,13 +190,13 @@ pub struct SeccompRule {
 pub struct Enforcement {
     /// The tier it ran in.
     pub tier: SandboxTier,
-    /// What built the walls: `linux-process`, `bubblewrap`.
+    /// What built the walls: `linux-process`, `bubblewrap`, `sandbox-exec`, `job-object`.
     pub backend: &'static str,
     /// Every wall, those that are missing too.
     pub layers: Vec<Layer>,
     /// What really held it back from the network.
     pub egress: EgressEnforcementMode,
-    /// The user it ran as, as the host counts users.
+    /// The user it ran as, as the host counts users; on Windows the last part of the user's security identifier.
     pub uid: u32,
 }
 

@@ -4,11 +4,11 @@
 //! an installed interpreter. It must never trust a name.
 
 use super::names::{self, Kind};
+use super::{FileIdentity, LookedAt, file};
 use crate::error::SandboxError;
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -34,8 +34,12 @@ pub(super) fn inspect(path: &Path) -> Result<Content, SandboxError> {
     let mut head = [0u8; SHEBANG_BYTES];
     let length = read_head(path, &mut head).map_err(SandboxError::io("read the program's first bytes"))?;
     let head = &head[..length];
-    if head.starts_with(b"\x7fELF") || is_mach_o(head) {
+    if is_program(head) {
         return Ok(Content::Program);
+    }
+    if cfg!(windows) {
+        // Batch files go to a shell that reads the arguments by rules of its own; nothing else can be executed.
+        return Err(SandboxError::NotExecutable { path: path.to_owned() });
     }
     // Neither program nor script: execve refuses it, and helpful libraries then hand it to a shell.
     let line = head.strip_prefix(b"#!").ok_or_else(|| SandboxError::NotExecutable { path: path.to_owned() })?;
@@ -43,9 +47,16 @@ pub(super) fn inspect(path: &Path) -> Result<Content, SandboxError> {
     Ok(Content::Script { interpreter })
 }
 
-fn is_mach_o(head: &[u8]) -> bool {
-    cfg!(target_os = "macos")
-        && [&b"\xcf\xfa\xed\xfe"[..], b"\xca\xfe\xba\xbe", b"\xfe\xed\xfa\xcf"].iter().any(|m| head.starts_with(m))
+/// Whether the first bytes are those of a program of this platform.
+fn is_program(head: &[u8]) -> bool {
+    let marks: &[&[u8]] = if cfg!(target_os = "macos") {
+        &[b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe", b"\xca\xfe\xba\xbf", b"\xfe\xed\xfa\xcf"]
+    } else if cfg!(windows) {
+        &[b"MZ"]
+    } else {
+        &[b"\x7fELF"]
+    };
+    marks.iter().any(|mark| head.starts_with(mark))
 }
 
 fn read_head(path: &Path, head: &mut [u8]) -> io::Result<usize> {
@@ -103,8 +114,7 @@ pub(super) struct Original {
 struct Installed {
     original: Original,
     path: PathBuf,
-    device: u64,
-    inode: u64,
+    identity: FileIdentity,
 }
 
 /// Installed programs of the lists by size, per search path.
@@ -114,16 +124,17 @@ type BySize = HashMap<u64, Vec<Installed>>;
 
 /// The listed program that a file is by content: a hard link, an exact copy, or a changed copy that still bears the marks.
 /// Files in the system's directories are known by name and skipped.
-pub(super) fn original_of(path: &Path, metadata: &fs::Metadata, search_path: &str) -> Option<Original> {
-    if crate::layout::is_system_path(path) && metadata.uid() == 0 {
+pub(super) fn original_of(looked_at: LookedAt<'_>, search_path: &str) -> Option<Original> {
+    let LookedAt { path, identity, of_system } = looked_at;
+    if crate::layout::is_system_path(path) && of_system {
         return None;
     }
-    for known in same_size(metadata.size(), search_path) {
-        if (known.device, known.inode) == (metadata.dev(), metadata.ino()) || same_bytes(path, &known.path) {
+    for known in same_size(identity.size, search_path) {
+        if known.identity.is_same_file(identity) || same_bytes(path, &known.path) {
             return Some(known.original);
         }
     }
-    marked(path, metadata.size()).map(|family| Original { kind: Kind::Interpreter(family), name: family.to_owned() })
+    marked(path, identity.size).map(|family| Original { kind: Kind::Interpreter(family), name: family.to_owned() })
 }
 
 fn same_size(size: u64, search_path: &str) -> Vec<Installed> {
@@ -137,16 +148,14 @@ fn same_size(size: u64, search_path: &str) -> Vec<Installed> {
 /// Reads the search path once and keeps what is on a list by name.
 fn scan_installed(search_path: &str) -> BySize {
     let mut by_size = BySize::new();
-    for entry in search_path.split(':').filter_map(|dir| fs::read_dir(dir).ok()).flatten().filter_map(Result::ok) {
-        let Ok(name) = entry.file_name().into_string() else { continue };
+    let directories = std::env::split_paths(search_path).filter_map(|dir| fs::read_dir(dir).ok());
+    for entry in directories.flatten().filter_map(Result::ok) {
+        let path = entry.path();
+        let name = file::known_as(&path).to_owned();
         let Some(kind) = names::kind_of(&name) else { continue };
-        let Ok(metadata) = fs::metadata(entry.path()) else { continue };
-        by_size.entry(metadata.size()).or_default().push(Installed {
-            original: Original { kind, name },
-            path: entry.path(),
-            device: metadata.dev(),
-            inode: metadata.ino(),
-        });
+        let Ok(identity) = FileIdentity::at(&path) else { continue };
+        let original = Original { kind, name };
+        by_size.entry(identity.size).or_default().push(Installed { original, path, identity });
     }
     by_size
 }

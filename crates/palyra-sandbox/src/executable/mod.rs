@@ -9,6 +9,7 @@
 //! operator who wants that decided names `allowed_executables`.
 
 mod content;
+mod file;
 mod names;
 mod options;
 mod wrappers;
@@ -17,37 +18,13 @@ use crate::error::SandboxError;
 use crate::explain::ProgramStep;
 use crate::policy::SandboxProcessRunnerPolicy;
 use content::Content;
+pub use file::FileIdentity;
 use names::Kind;
-use std::ffi::OsStr;
 use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// How many programs may start each other (script → interpreter, wrapper → program) before it is called a knot.
 const MAX_CHAIN: usize = 8;
-
-/// Which file it is: a replaced or rewritten file has another one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct FileIdentity {
-    pub(crate) device: u64,
-    pub(crate) inode: u64,
-    pub(crate) size: u64,
-    pub(crate) modified_ns: i128,
-    pub(crate) changed_ns: i128,
-}
-
-impl FileIdentity {
-    pub(crate) fn of(metadata: &fs::Metadata) -> Self {
-        let ns = |seconds: i64, nanos: i64| i128::from(seconds) * 1_000_000_000 + i128::from(nanos);
-        Self {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            size: metadata.size(),
-            modified_ns: ns(metadata.mtime(), metadata.mtime_nsec()),
-            changed_ns: ns(metadata.ctime(), metadata.ctime_nsec()),
-        }
-    }
-}
 
 /// A program that was looked at and may run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,6 +44,7 @@ impl ResolvedExecutable {
     }
 
     /// The path by which it was found, symlinks and all: programs such as `cargo` look at the name they are called by.
+    #[cfg(any(target_os = "linux", target_os = "macos"))]
     pub(crate) fn called(&self) -> &Path {
         &self.called
     }
@@ -128,6 +106,15 @@ struct Admitted {
     script: bool,
 }
 
+/// One program on the way.
+#[derive(Debug, Clone, Copy)]
+struct LookedAt<'a> {
+    path: &'a Path,
+    identity: FileIdentity,
+    /// Whether nobody but the system's owner can change it.
+    of_system: bool,
+}
+
 struct Resolver<'a> {
     policy: &'a SandboxProcessRunnerPolicy,
     working_directory: &'a Path,
@@ -148,17 +135,18 @@ impl Resolver<'_> {
         let hops = symlink_hops(&called);
         let path = fs::canonicalize(&called).map_err(|_| SandboxError::ExecutableNotFound { name: name.clone() })?;
         let metadata = fs::metadata(&path).map_err(|_| SandboxError::ExecutableNotFound { name: name.clone() })?;
-        if !metadata.is_file() || metadata.permissions().mode() & 0o111 == 0 {
+        if !file::may_execute(&metadata) {
             return Err(SandboxError::NotExecutable { path });
         }
         if self.policy.protected_paths.iter().any(|protected| path.starts_with(protected)) {
             return Err(SandboxError::ExecutableNotFound { name: name.clone() });
         }
-        let identity = FileIdentity::of(&metadata);
+        let identity = FileIdentity::at(&path).map_err(SandboxError::io("look at the program"))?;
         let content = content::inspect(&path)?;
         programs.push(path.clone());
 
-        self.check_kind(name, &hops, &path, &metadata, argv, programs)?;
+        let looked_at = LookedAt { path: &path, identity, of_system: file::belongs_to_system(&metadata) };
+        self.check_kind(name, &hops, looked_at, argv, programs)?;
         if let Content::Script { interpreter } = &content {
             // The interpreter gets the script as its argument; what the script says is the workspace's business.
             self.admit(interpreter, programs)?;
@@ -174,7 +162,7 @@ impl Resolver<'_> {
         if name.contains('\0') {
             return Err(SandboxError::NulByte { what: "argv[0]".into() });
         }
-        if name.contains('/') {
+        if name.contains(std::path::is_separator) || Path::new(name).is_absolute() {
             let path = self.working_directory.join(name);
             return if path.exists() { Ok(path) } else { Err(not_found()) };
         }
@@ -182,22 +170,22 @@ impl Resolver<'_> {
     }
 
     fn search(&self, name: &str) -> Option<PathBuf> {
-        self.search_path
-            .split(':')
-            .filter(|dir| dir.starts_with('/'))
-            .map(|dir| Path::new(dir).join(name))
-            .find(|path| fs::metadata(path).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0))
+        let name = file::with_suffix(name);
+        std::env::split_paths(&self.search_path)
+            .filter(|dir| dir.is_absolute())
+            .map(|dir| dir.join(&*name))
+            .find(|path| fs::metadata(path).is_ok_and(|metadata| file::may_execute(&metadata)))
     }
 
     fn check_kind(
         &self,
         name: &str,
         hops: &[PathBuf],
-        path: &Path,
-        metadata: &fs::Metadata,
+        looked_at: LookedAt<'_>,
         argv: &[String],
         programs: &mut Vec<PathBuf>,
     ) -> Result<(), SandboxError> {
+        let path = looked_at.path;
         let mut found: Vec<(Kind, String, String)> = Vec::new();
         for hop in hops {
             let base = base_name(hop);
@@ -210,7 +198,7 @@ impl Resolver<'_> {
                 _ => {}
             }
         }
-        if let Some(original) = content::original_of(path, metadata, &self.search_path) {
+        if let Some(original) = content::original_of(looked_at, &self.search_path) {
             let reason = format!("`{}` is a copy of `{}`", path.display(), original.name);
             found.push((original.kind, original.name, reason));
         }
@@ -275,7 +263,7 @@ impl Resolver<'_> {
     /// Whether an operator's entry means this very file. A bare name means the system's program of that name, so that a file
     /// of the same name in the workspace is not meant.
     fn leads_to(&self, entry: &str, path: &Path) -> bool {
-        let found = if entry.starts_with('/') { Some(PathBuf::from(entry)) } else { self.search(entry) };
+        let found = if Path::new(entry).is_absolute() { Some(PathBuf::from(entry)) } else { self.search(entry) };
         found.and_then(|found| fs::canonicalize(found).ok()).is_some_and(|found| found == path)
     }
 }
@@ -293,8 +281,9 @@ fn symlink_hops(path: &Path) -> Vec<PathBuf> {
 }
 
 fn base_name(path: &Path) -> &str {
-    path.file_name().and_then(OsStr::to_str).unwrap_or("")
+    file::known_as(path)
 }
 
 #[cfg(test)]
+#[cfg(target_os = "linux")]
 mod tests;

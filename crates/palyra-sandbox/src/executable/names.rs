@@ -51,6 +51,7 @@ const INTERPRETERS: &[(&str, &[&str])] = &[
         &["vi", "vim", "nvim", "view", "ex", "rvim", "vimdiff", "emacs", "ed", "red", "nano", "pico", "kak", "hx"],
     ),
     ("applescript", &["osascript"]),
+    ("wsh", &["wscript", "cscript", "mshta"]),
     ("wine", &["wine", "wine64", "qemu-x86_64", "qemu-i386", "qemu-aarch64"]),
     ("wasm", &["wasmtime", "wasmer", "wazero"]),
 ];
@@ -66,6 +67,21 @@ const WRAPPERS: &[&str] = &[
 const LAUNCHERS: &[&str] = &[
     "sudo",
     "su",
+    "sandbox-exec",
+    "launchctl",
+    "open",
+    "caffeinate",
+    "xcrun",
+    "rundll32",
+    "regsvr32",
+    "msiexec",
+    "schtasks",
+    "runas",
+    "wmic",
+    "forfiles",
+    "pcalua",
+    "conhost",
+    "wsl",
     "doas",
     "pkexec",
     "runuser",
@@ -175,7 +191,9 @@ fn lookup(name: &str) -> Option<Kind> {
     if WRAPPERS.contains(&name) {
         return Some(Kind::Wrapper);
     }
-    LAUNCHERS.contains(&name).then_some(Kind::Launcher)
+    // Elsewhere `arch` only tells the machine's name.
+    let launches = LAUNCHERS.contains(&name) || (cfg!(target_os = "macos") && name == "arch");
+    launches.then_some(Kind::Launcher)
 }
 
 /// The name itself, then without its version: `python3.12` → `python`, `node-22` → `node`, `perl5.36-x86_64-linux-gnu` →

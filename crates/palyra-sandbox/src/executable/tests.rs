@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::testing::policy;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use tempfile::TempDir;
 
 fn words(line: &str) -> Vec<String> {

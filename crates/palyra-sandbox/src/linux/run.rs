@@ -4,8 +4,7 @@ use super::cgroup::Seen;
 use super::grants::Roots;
 use super::identity::{self, Identity};
 use super::limits;
-use super::plan::{CStrings, Held, Plan, Program, Record, c_string};
-use super::pump::{self, Bounds, Pipes, Pumped};
+use super::plan::{CStrings, Held, Plan, Program, Record, TAG_ENDED, TAG_FAILED, c_string};
 use super::report;
 use super::sys;
 use super::{tier_b, tier_c};
@@ -15,12 +14,13 @@ use crate::executable::{FileIdentity, ResolvedExecutable};
 use crate::hosts::check_hosts;
 use crate::outcome::{EgressCount, Enforcement, OutputSink, ProcessExit, ProcessOutcome};
 use crate::policy::{EgressEnforcementMode, ProcessRequest, SandboxProcessRunnerPolicy, SandboxTier};
-use rustix::event::PollFlags;
+use crate::pump::{self, Attendant, Bounds, Pipes, Pumped, Tree};
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use std::ffi::OsString;
 use std::fs;
 use std::io::Read;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -40,21 +40,12 @@ pub(super) struct Job<'a> {
 pub(super) struct Prepared {
     pub(super) plan: Plan,
     pub(super) held: Held,
-    pub(super) pipes: Pipes,
+    pub(super) pipes: OurPipes,
 }
 
 /// What a tier makes of a job: a plan for the child, and how to read the end of it.
-pub(super) trait Backend {
-    /// Something of its own to look after while the process runs, and what on it means that [`Backend::attend`] has work.
-    fn watched(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
-        None
-    }
-    /// Looks after it. An error ends the run.
-    fn attend(&mut self, sink: &mut dyn OutputSink) -> Result<(), SandboxError> {
-        let _nothing_to_tell = sink;
-        Ok(())
-    }
-    /// Ends it, when every process is gone, and counts the connections that were made.
+pub(super) trait Backend: Attendant {
+    /// Ends what it attended to, when every process is gone, and counts the connections that were made.
     fn settle(&mut self, sink: &mut dyn OutputSink) -> EgressCount {
         let _nothing_to_tell = sink;
         EgressCount::default()
@@ -107,18 +98,7 @@ pub(super) fn check<'a>(
     }
     check_hosts(policy, &request.argv, &request.requested_egress_hosts)?;
     let roots = Roots::resolve(policy)?;
-    let wanted = &request.working_directory;
-    let working_directory = if *wanted == roots.workspace {
-        roots.workspace.clone()
-    } else {
-        fs::canonicalize(wanted)
-            .ok()
-            .filter(|path| path.is_dir())
-            .ok_or_else(|| SandboxError::WorkingDirectoryMissing { path: wanted.clone() })?
-    };
-    if !wanted.is_absolute() || !roots.contain(&working_directory) {
-        return Err(SandboxError::WorkingDirectoryOutside { path: wanted.clone() });
-    }
+    let working_directory = roots.working_directory(&request.working_directory)?;
     let identity = identity::choose(&roots)?;
     Ok(Job { policy, executable, request, roots, working_directory, identity })
 }
@@ -157,9 +137,17 @@ pub(super) fn content(executable: &ResolvedExecutable) -> Result<Option<Vec<u8>>
     Ok(Some(bytes))
 }
 
+/// Our ends of a run's pipes.
+#[derive(Debug)]
+pub(super) struct OurPipes {
+    streams: Pipes,
+    /// Where the supervisor tells what it did.
+    report: OwnedFd,
+}
+
 /// The pipes of a run, ours and the child's.
 pub(super) struct PipePairs {
-    pub(super) ours: Pipes,
+    pub(super) ours: OurPipes,
     pub(super) stdio: [OwnedFd; 3],
     pub(super) report: OwnedFd,
 }
@@ -174,7 +162,7 @@ pub(super) fn pipes() -> Result<PipePairs, SandboxError> {
             .map_err(|e| SandboxError::Io { action: "prepare a pipe", source: e.into() })?;
     }
     Ok(PipePairs {
-        ours: Pipes { stdin, stdout, stderr, report },
+        ours: OurPipes { streams: Pipes { stdin, stdout, stderr }, report },
         stdio: [stdin_read, stdout_write, stderr_write],
         report: report_write,
     })
@@ -182,7 +170,7 @@ pub(super) fn pipes() -> Result<PipePairs, SandboxError> {
 
 /// A pipe whose ends lie above the standard descriptors, whatever of those the daemon has closed.
 pub(super) fn pipe() -> Result<(OwnedFd, OwnedFd), SandboxError> {
-    let fault = |e: rustix::io::Errno| SandboxError::Io { action: "create a pipe", source: e.into() };
+    let fault = |e: Errno| SandboxError::Io { action: "create a pipe", source: e.into() };
     let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(fault)?;
     let lift = |fd: OwnedFd| {
         if std::os::fd::AsRawFd::as_raw_fd(&fd) > 2 {
@@ -213,6 +201,44 @@ pub(super) fn argument_block<S: AsRef<std::ffi::OsStr>>(words: &[S]) -> Result<C
     Ok(CStrings::new(strings))
 }
 
+impl Tree for sys::Supervisor<'_> {
+    fn over(&self) -> BorrowedFd<'_> {
+        self.pidfd().as_fd()
+    }
+
+    fn stop(&mut self) {
+        sys::Supervisor::stop(self);
+    }
+
+    fn reap(&mut self) {
+        sys::Supervisor::reap(self);
+    }
+
+    fn abandon(&mut self) {
+        self.kill();
+        sys::Supervisor::reap(self);
+    }
+
+    fn write(&self, pipe: &OwnedFd, bytes: &[u8]) -> Result<usize, Errno> {
+        sys::write_quietly(pipe, bytes)
+    }
+}
+
+/// The one record that the supervisor leaves behind.
+fn read_report(report: &OwnedFd) -> Option<Record> {
+    let mut bytes = [0u8; Record::BYTES];
+    let mut filled = 0;
+    while filled < bytes.len() {
+        match rustix::io::read(report, &mut bytes[filled..]) {
+            Ok(0) => return None,
+            Ok(length) => filled += length,
+            Err(Errno::INTR) => {}
+            Err(_) => return None,
+        }
+    }
+    Record::parse(&bytes)
+}
+
 /// What happens around a run.
 struct Watch<'a> {
     started: Instant,
@@ -241,17 +267,19 @@ fn finish(
         wall_clock: Duration::from_millis(policy.wall_clock_limit_ms),
         max_output: policy.max_output_bytes,
     };
-    let pumped = pump::pump(&mut supervisor, pipes, &request.stdin, bounds, watch.cancel, backend, watch.sink)?;
+    let OurPipes { streams, report } = pipes;
+    let pumped = pump::pump(&mut supervisor, streams, &request.stdin, bounds, watch.cancel, backend, watch.sink)?;
     let egress = backend.settle(watch.sink);
     let set_aside = backend.set_aside();
-    if let Some(failed) = &pumped.failed {
-        return Err(report::start_error(failed, &program, &request.working_directory));
+    let record = read_report(&report);
+    if let Some(failed) = record.filter(|record| record.tag == TAG_FAILED) {
+        return Err(report::start_error(&failed, &program, &request.working_directory));
     }
     let lost = || SandboxError::Io {
         action: "follow the process: its supervisor was killed",
         source: std::io::ErrorKind::BrokenPipe.into(),
     };
-    let ended = pumped.ended.ok_or_else(lost)?;
+    let ended = record.filter(|record| record.tag == TAG_ENDED).ok_or_else(lost)?;
     let exit = backend.exit(i32::try_from(ended.value).unwrap_or(-1), &pumped)?;
     let seen = backend.seen();
     let ended_by = pumped.stopped_by;

@@ -8,7 +8,6 @@ use super::grants;
 use super::landlock;
 use super::limits::{self, Counted};
 use super::plan::{Held, Plan, Program, Record, Stack, Step, c_string};
-use super::pump::Pumped;
 use super::report::{Done, shared_network};
 use super::run::{self, Backend, Job, PipePairs, Prepared};
 use super::seccomp;
@@ -17,6 +16,7 @@ use crate::environment;
 use crate::error::SandboxError;
 use crate::outcome::{Enforcement, Layer, ProcessExit};
 use crate::policy::{EgressEnforcementMode, SandboxTier};
+use crate::pump::{Attendant, Pumped};
 
 /// One Tier B run.
 #[derive(Debug)]
@@ -79,6 +79,8 @@ pub(super) fn prepare(job: Job<'_>) -> Result<(TierB, Prepared), SandboxError> {
     };
     Ok((backend, Prepared { plan, held, pipes: ours }))
 }
+
+impl Attendant for TierB {}
 
 impl Backend for TierB {
     fn exit(&mut self, status: i32, _pumped: &Pumped) -> Result<ProcessExit, SandboxError> {

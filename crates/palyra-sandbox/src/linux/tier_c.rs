@@ -12,7 +12,6 @@ use super::guards::{self, Guard};
 use super::landlock;
 use super::limits::{self, Counted};
 use super::plan::{CStrings, Held, Plan, Program, Record, Stack, Step, c_string};
-use super::pump::Pumped;
 use super::report::{Done, shared_network};
 use super::run::{self, Backend, Job, PipePairs, Prepared};
 use super::seccomp;
@@ -22,6 +21,7 @@ use crate::error::SandboxError;
 use crate::executable::FileIdentity;
 use crate::outcome::{EgressCount, Enforcement, Layer, OutputSink, ProcessExit};
 use crate::policy::{EgressEnforcementMode, SandboxProcessRunnerPolicy, SandboxTier};
+use crate::pump::{Attendant, Pumped};
 use rustix::event::PollFlags;
 use rustix::fs::MemfdFlags;
 use std::ffi::OsString;
@@ -308,7 +308,7 @@ impl TierC {
     }
 }
 
-impl Backend for TierC {
+impl Attendant for TierC {
     fn watched(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
         match (&self.gate, &self.way_out) {
             (Some(gate), _) => Some((gate.fd(), PollFlags::OUT)),
@@ -325,7 +325,9 @@ impl Backend for TierC {
         self.way_out.iter_mut().for_each(|way_out| way_out.deliver(sink));
         Ok(())
     }
+}
 
+impl Backend for TierC {
     fn settle(&mut self, sink: &mut dyn OutputSink) -> EgressCount {
         self.status.read();
         self.way_out.as_mut().map(|way_out| way_out.settle(sink)).unwrap_or_default()

@@ -13,8 +13,8 @@
 use super::grants::{Access, Grant, RootIdentity};
 use super::landlock;
 use super::plan::User;
-use super::scratch::Scratch;
 use crate::error::SandboxError;
+use crate::scratch::Scratch;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError};
@@ -64,7 +64,12 @@ impl Workplace {
     /// A workplace with these grants.
     pub(super) fn find(grants: Vec<Grant>, user: Option<User>) -> Result<Self, SandboxError> {
         if landlock::abi() == 0 {
-            return Ok(Self { scratch: Some(Scratch::create(user)?), ruleset: None, key: None, uses: 0 });
+            return Ok(Self {
+                scratch: Some(Scratch::create(user.map(|user| (user.uid, user.gid)))?),
+                ruleset: None,
+                key: None,
+                uses: 0,
+            });
         }
         let mut identified = Vec::with_capacity(grants.len());
         for grant in grants {
@@ -100,7 +105,7 @@ impl Workplace {
     /// With a directory, one way or the other.
     fn furnished(mut self, user: Option<User>) -> Result<Self, SandboxError> {
         if self.scratch.is_none() {
-            let scratch = Scratch::create(user)?;
+            let scratch = Scratch::create(user.map(|user| (user.uid, user.gid)))?;
             if let Some(ruleset) = &self.ruleset {
                 landlock::add(ruleset, &Grant { path: scratch.path().to_owned(), access: Access::Write })?;
             }

@@ -1,8 +1,7 @@
-//! A private directory for one Tier B run: its `TMPDIR` and `HOME`. Gone when the run is.
+//! A private directory for one run: its `TMPDIR` and `HOME`. Gone when the run is.
 
-use super::plan::User;
-use super::removal::remove_tree;
 use crate::error::SandboxError;
+use crate::removal::remove_tree;
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -12,14 +11,15 @@ use std::time::SystemTime;
 
 /// Exists as long as this value.
 #[derive(Debug)]
-pub(super) struct Scratch {
+pub(crate) struct Scratch {
     path: PathBuf,
     /// When it last changed: when it was made.
     born: Option<(i64, i64)>,
 }
 
 impl Scratch {
-    pub(super) fn create(user: Option<User>) -> Result<Self, SandboxError> {
+    /// Makes one, owned by this user and group if the daemon is root.
+    pub(crate) fn create(user: Option<(u32, u32)>) -> Result<Self, SandboxError> {
         static COUNTER: AtomicU64 = AtomicU64::new(0);
         // Root's own TMPDIR may lie where nobody else may go.
         let base = if user.is_some() { PathBuf::from("/tmp") } else { std::env::temp_dir() };
@@ -38,21 +38,22 @@ impl Scratch {
         Err(SandboxError::Io { action: "create a private directory", source })
     }
 
-    fn give_to(mut self, user: Option<User>) -> Result<Self, SandboxError> {
-        if let Some(user) = user {
-            std::os::unix::fs::lchown(&self.path, Some(user.uid), Some(user.gid))
+    fn give_to(mut self, user: Option<(u32, u32)>) -> Result<Self, SandboxError> {
+        if let Some((uid, gid)) = user {
+            std::os::unix::fs::lchown(&self.path, Some(uid), Some(gid))
                 .map_err(SandboxError::io("give the private directory to its user"))?;
         }
         self.born = changed(&self.path);
         Ok(self)
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Whether nothing was ever done in it or to it: no file made or removed, no permission or attribute set.
-    pub(super) fn is_untouched(&self) -> bool {
+    #[cfg(target_os = "linux")]
+    pub(crate) fn is_untouched(&self) -> bool {
         self.born.is_some() && changed(&self.path) == self.born
     }
 }

@@ -1,53 +1,74 @@
 //! Moves bytes between the daemon and a running command, and watches the clock and the cancel signal.
 //!
-//! One `poll` over everything that can happen: output, room in the input pipe, the supervisor's end, a cancellation,
-//! something that the backend watches, the deadline. Nothing sleeps and nothing looks at regular intervals. No stream may block another: all
+//! One `poll` over everything that can happen: output, room in the input pipe, the end of the command, a cancellation, something
+//! that an attendant watches, the deadline. Nothing sleeps and nothing looks at regular intervals. No stream may block another: all
 //! descriptors are non-blocking, and output beyond the limit is read, counted and dropped, so that a flood can neither fill
 //! memory nor stop the clock.
 
-use super::plan::{Record, TAG_ENDED, TAG_FAILED};
-use super::run::Backend;
-use super::sys::{self, Supervisor};
 use crate::cancel::CancelSignal;
 use crate::error::SandboxError;
-use crate::outcome::{CapturedStream, LimitHit, OutputSink, OutputStream};
+use crate::outcome::{CapturedStream, KILL_GRACE, LimitHit, OutputSink, OutputStream};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::io::PipeReader;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// A process may write this many times its limit before it is ended; in between, output is only dropped.
-const FLOOD_FACTOR: u64 = 16;
-/// How long a killed tree may take to be gone.
-const KILL_GRACE: Duration = Duration::from_secs(10);
 const READ_BYTES: usize = 64 * 1024;
 
 /// The daemon's ends of the pipes.
 #[derive(Debug)]
-pub(super) struct Pipes {
-    pub(super) stdin: OwnedFd,
-    pub(super) stdout: OwnedFd,
-    pub(super) stderr: OwnedFd,
-    pub(super) report: OwnedFd,
+pub(crate) struct Pipes {
+    pub(crate) stdin: OwnedFd,
+    pub(crate) stdout: OwnedFd,
+    pub(crate) stderr: OwnedFd,
+}
+
+/// A running command with all that it started, as a platform follows and ends it.
+pub(crate) trait Tree {
+    /// Becomes readable, or is hung up, when the command is over.
+    fn over(&self) -> BorrowedFd<'_>;
+    /// Ends it: [`Tree::over`] follows.
+    fn stop(&mut self);
+    /// Takes it off the process table once it is over, and whatever it left running with it.
+    fn reap(&mut self);
+    /// It does not end: lets go of it.
+    fn abandon(&mut self);
+    /// Writes to its input. When nobody reads there any more that is an error, never a signal to the daemon.
+    fn write(&self, pipe: &OwnedFd, bytes: &[u8]) -> Result<usize, Errno>;
 }
 
 /// The bounds of one run.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Bounds {
-    pub(super) started: Instant,
-    pub(super) wall_clock: Duration,
-    pub(super) max_output: u64,
+pub(crate) struct Bounds {
+    pub(crate) started: Instant,
+    pub(crate) wall_clock: Duration,
+    pub(crate) max_output: u64,
 }
+
+/// Somebody with something of its own to look after while the process runs.
+pub(crate) trait Attendant {
+    /// What to watch, and what on it means that [`Attendant::attend`] has work.
+    fn watched(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
+        None
+    }
+    /// Looks after it. An error ends the run.
+    fn attend(&mut self, sink: &mut dyn OutputSink) -> Result<(), SandboxError> {
+        let _nothing_to_tell = sink;
+        Ok(())
+    }
+}
+
+/// Nothing to look after.
+#[cfg(any(target_os = "macos", test))]
+impl Attendant for () {}
 
 /// What came out.
 #[derive(Debug)]
-pub(super) struct Pumped {
-    pub(super) stdout: CapturedStream,
-    pub(super) stderr: CapturedStream,
-    pub(super) stopped_by: Option<LimitHit>,
-    pub(super) failed: Option<Record>,
-    pub(super) ended: Option<Record>,
+pub(crate) struct Pumped {
+    pub(crate) stdout: CapturedStream,
+    pub(crate) stderr: CapturedStream,
+    pub(crate) stopped_by: Option<LimitHit>,
 }
 
 struct Stream {
@@ -56,50 +77,40 @@ struct Stream {
     captured: CapturedStream,
 }
 
-struct Pump<'a, 'plan> {
-    supervisor: &'a mut Supervisor<'plan>,
+struct Pump<'a> {
+    tree: &'a mut dyn Tree,
     streams: [Stream; 2],
     stdin: Option<OwnedFd>,
     input: Input<'a>,
-    report: OwnedFd,
-    result: Pumped,
+    stopped_by: Option<LimitHit>,
     bounds: Bounds,
     buffer: Vec<u8>,
 }
 
-/// Runs until the supervisor is gone.
-pub(super) fn pump(
-    supervisor: &mut Supervisor<'_>,
+/// Runs until the command is over.
+pub(crate) fn pump(
+    tree: &mut dyn Tree,
     pipes: Pipes,
     input: &[u8],
     bounds: Bounds,
     cancel: &CancelSignal,
-    backend: &mut dyn Backend,
+    attendant: &mut dyn Attendant,
     sink: &mut dyn OutputSink,
 ) -> Result<Pumped, SandboxError> {
     let stream = |which, fd| Stream { which, fd: Some(fd), captured: CapturedStream::default() };
     let mut pump = Pump {
-        supervisor,
+        tree,
         streams: [stream(OutputStream::Stdout, pipes.stdout), stream(OutputStream::Stderr, pipes.stderr)],
         stdin: Some(pipes.stdin),
         input: Input { own: input, source: sink.input(), more: Vec::new(), taken: 0 },
-        report: pipes.report,
-        result: Pumped {
-            stdout: CapturedStream::default(),
-            stderr: CapturedStream::default(),
-            stopped_by: None,
-            failed: None,
-            ended: None,
-        },
+        stopped_by: None,
         bounds,
         buffer: Vec::with_capacity(READ_BYTES),
     };
     pump.feed();
-    pump.run(cancel, backend, sink)?;
+    pump.run(cancel, attendant, sink)?;
     let [stdout, stderr] = pump.streams;
-    pump.result.stdout = stdout.captured;
-    pump.result.stderr = stderr.captured;
-    Ok(pump.result)
+    Ok(Pumped { stdout: stdout.captured, stderr: stderr.captured, stopped_by: pump.stopped_by })
 }
 
 /// What a poll found.
@@ -108,24 +119,24 @@ struct Ready {
     streams: [bool; 2],
     stdin: bool,
     source: bool,
-    gone: bool,
+    over: bool,
     cancelled: bool,
-    backend: bool,
+    watched: bool,
     late: bool,
 }
 
-impl Pump<'_, '_> {
+impl Pump<'_> {
     fn run(
         &mut self,
         cancel: &CancelSignal,
-        backend: &mut dyn Backend,
+        attendant: &mut dyn Attendant,
         sink: &mut dyn OutputSink,
     ) -> Result<(), SandboxError> {
         let mut deadline = self.bounds.started + self.bounds.wall_clock;
         loop {
-            let ready = self.wait(cancel, backend.watched(), deadline)?;
-            if ready.backend {
-                backend.attend(sink)?;
+            let ready = self.wait(cancel, attendant.watched(), deadline)?;
+            if ready.watched {
+                attendant.attend(sink)?;
             }
             for at in 0..2 {
                 if ready.streams[at] {
@@ -138,23 +149,21 @@ impl Pump<'_, '_> {
             if ready.stdin || ready.source {
                 self.feed();
             }
-            if ready.gone {
+            if ready.over {
+                self.tree.reap();
                 // Everything that could write is dead: what is in the pipes is all there will be.
-                self.read_report();
                 self.drain(sink);
-                self.supervisor.reap();
                 return Ok(());
             }
             let stop = self.reason_to_stop(ready);
-            match (stop, self.result.stopped_by) {
+            match (stop, self.stopped_by) {
                 (Some(reason), None) => {
-                    self.result.stopped_by = Some(reason);
-                    self.supervisor.stop();
+                    self.stopped_by = Some(reason);
+                    self.tree.stop();
                     deadline = Instant::now() + KILL_GRACE;
                 }
                 (Some(LimitHit::WallClock), Some(_)) if ready.late => {
-                    self.supervisor.kill();
-                    self.supervisor.reap();
+                    self.tree.abandon();
                     return Err(SandboxError::TreeStuck { seconds: KILL_GRACE.as_secs() });
                 }
                 _ => {}
@@ -163,8 +172,7 @@ impl Pump<'_, '_> {
     }
 
     fn reason_to_stop(&self, ready: Ready) -> Option<LimitHit> {
-        let flooded =
-            |stream: &Stream| stream.captured.total_bytes > self.bounds.max_output.saturating_mul(FLOOD_FACTOR);
+        let flooded = |stream: &Stream| stream.captured.is_flood(self.bounds.max_output);
         if ready.late {
             Some(LimitHit::WallClock)
         } else if ready.cancelled {
@@ -183,7 +191,7 @@ impl Pump<'_, '_> {
         deadline: Instant,
     ) -> Result<Ready, SandboxError> {
         let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(8);
-        let gone = add(&mut fds, Some(self.supervisor.pidfd().as_fd()), PollFlags::IN);
+        let over = add(&mut fds, Some(self.tree.over()), PollFlags::IN);
         let streams = [0, 1].map(|at| add(&mut fds, self.streams[at].fd.as_ref().map(AsFd::as_fd), PollFlags::IN));
         // With nothing to write, only that nobody reads any more is of interest.
         let wanted = if self.input.pending().is_empty() { PollFlags::empty() } else { PollFlags::OUT };
@@ -191,7 +199,7 @@ impl Pump<'_, '_> {
         let source = self.input.source.as_ref().filter(|_| self.stdin.is_some() && self.input.pending().is_empty());
         let source = add(&mut fds, source.map(AsFd::as_fd), PollFlags::IN);
         // Once it is being stopped, a cancellation has nothing to add, and would be found again and again.
-        let cancelled = add(&mut fds, self.result.stopped_by.is_none().then(|| cancel.fd()), PollFlags::IN);
+        let cancelled = add(&mut fds, self.stopped_by.is_none().then(|| cancel.fd()), PollFlags::IN);
         let watched = watched.and_then(|(fd, flags)| add(&mut fds, Some(fd), flags));
         let left = deadline.saturating_duration_since(Instant::now());
         let timeout =
@@ -206,9 +214,9 @@ impl Pump<'_, '_> {
             streams: streams.map(is),
             stdin: is(stdin),
             source: is(source),
-            gone: is(gone),
+            over: is(over),
             cancelled: is(cancelled),
-            backend: is(watched),
+            watched: is(watched),
             late: count == 0 || Instant::now() >= deadline,
         };
         Ok(ready)
@@ -225,7 +233,7 @@ impl Pump<'_, '_> {
                 false
             }
             Ok(_) => {
-                stream.keep(&self.buffer, self.bounds.max_output, sink);
+                stream.captured.keep(stream.which, &self.buffer, self.bounds.max_output, sink);
                 true
             }
             Err(_) => false,
@@ -243,7 +251,7 @@ impl Pump<'_, '_> {
     fn feed(&mut self) {
         let Some(fd) = &self.stdin else { return };
         while !self.input.pending().is_empty() {
-            match sys::write_quietly(fd, self.input.pending()) {
+            match self.tree.write(fd, self.input.pending()) {
                 Ok(written) => self.input.advance(written),
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return,
@@ -253,25 +261,6 @@ impl Pump<'_, '_> {
         }
         if self.input.source.is_none() || is_deaf(fd) {
             self.stdin = None;
-        }
-    }
-
-    /// Reads the one record that the supervisor leaves behind.
-    fn read_report(&mut self) {
-        let mut bytes = [0u8; Record::BYTES];
-        let mut filled = 0;
-        while filled < bytes.len() {
-            match rustix::io::read(&self.report, &mut bytes[filled..]) {
-                Ok(0) => return,
-                Ok(length) => filled += length,
-                Err(Errno::INTR) => {}
-                Err(_) => return,
-            }
-        }
-        match Record::parse(&bytes) {
-            Some(record) if record.tag == TAG_FAILED => self.result.failed = Some(record),
-            Some(record) if record.tag == TAG_ENDED => self.result.ended = Some(record),
-            _ => {}
         }
     }
 }
@@ -323,18 +312,4 @@ fn is_deaf(fd: &OwnedFd) -> bool {
 fn add<'fd>(fds: &mut Vec<PollFd<'fd>>, fd: Option<BorrowedFd<'fd>>, flags: PollFlags) -> Option<usize> {
     fds.push(PollFd::from_borrowed_fd(fd?, flags));
     Some(fds.len() - 1)
-}
-
-impl Stream {
-    fn keep(&mut self, bytes: &[u8], limit: u64, sink: &mut dyn OutputSink) {
-        let captured = &mut self.captured;
-        captured.total_bytes += bytes.len() as u64;
-        let room = limit.saturating_sub(captured.bytes.len() as u64);
-        let kept = &bytes[..bytes.len().min(usize::try_from(room).unwrap_or(usize::MAX))];
-        captured.truncated |= kept.len() < bytes.len();
-        if !kept.is_empty() {
-            captured.bytes.extend_from_slice(kept);
-            sink.chunk(self.which, kept);
-        }
-    }
 }
