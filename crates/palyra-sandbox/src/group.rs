@@ -295,7 +295,7 @@ mod tests {
             let fifo = fifo.clone();
             move || std::fs::read(fifo).unwrap()
         });
-        let script = format!("sleep 1000 3> {} & echo done", fifo.display());
+        let script = format!("exec 3> {}; sleep 1000 & exec 3>&-; echo done", fifo.display());
         let (ended, pumped) = run(&script, b"", &[], (60_000, 1000));
         assert_eq!((ended.exit, pumped.stopped_by), (ProcessExit::Code(0), None));
         assert_eq!(pumped.stdout.bytes, b"done\n");
