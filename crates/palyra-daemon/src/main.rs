@@ -4,6 +4,7 @@
 
 mod config;
 mod grpc;
+mod policy;
 mod serve;
 mod state;
 mod verify;
@@ -44,6 +45,9 @@ enum Command {
     },
     /// Check the configuration and the policies, without serving
     Check,
+    /// Work on a policy directory, without serving; `palyra policy` is the friendlier door to this
+    #[command(subcommand)]
+    Policy(policy::Command),
 }
 
 fn main() -> ExitCode {
@@ -59,6 +63,7 @@ fn main() -> ExitCode {
             None => serve::run(setup, started),
             Some(Command::Verify { against }) => verify::run(&setup, against.as_deref()),
             Some(Command::Check) => serve::check(&setup),
+            Some(Command::Policy(command)) => policy::run(&setup, command),
         },
         Err(error) => Err(error),
     };

@@ -1,12 +1,12 @@
 //! Putting the daemon together, serving, and ending in good order.
 
 use crate::config::{Config, ConfigError, RawConfig};
-use crate::grpc;
 use crate::state::{StateDir, StateError};
+use crate::{grpc, policy};
 use palyra_engine::workspace::Workspace;
 use palyra_engine::{Engine, EngineParts};
 use palyra_journal::JournalStore;
-use palyra_policy::{PolicyEngine, PolicySource};
+use palyra_policy::{CheckedSet, RefusedSet};
 use palyra_protocol::SystemClock;
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -33,8 +33,11 @@ pub enum DaemonError {
     #[error("{0}")]
     State(#[from] StateError),
     /// The policies are not usable.
-    #[error("the policies cannot be used, so nothing can be decided:\n{0}")]
-    Policy(#[from] palyra_policy::PolicyError),
+    #[error("the policies cannot be used, so nothing can be decided:\n{}", crate::policy::rendered(.0))]
+    Policy(Box<RefusedSet>),
+    /// Standard input or output failed.
+    #[error("the stream broke off: {0}")]
+    Stream(std::io::Error),
     /// The journal is not usable.
     #[error("{0}; run `palyrad verify` for the whole picture, and restore a backup if it is damaged")]
     Journal(#[from] palyra_journal::JournalError),
@@ -108,16 +111,14 @@ impl Setup {
         Ok(Self { state_dir, config_path, config_required, workspace })
     }
 
-    fn config(&self, state_dir: &Path) -> Result<Config, DaemonError> {
+    pub(crate) fn config(&self, state_dir: &Path) -> Result<Config, DaemonError> {
         let raw = RawConfig::read(&self.config_path, self.config_required)?;
         Ok(raw.validate(self.workspace.clone(), state_dir)?)
     }
 }
 
-fn policies(config: &Config) -> Result<PolicyEngine, DaemonError> {
-    let mut sources = vec![PolicySource::defaults()];
-    sources.extend(config.policies.iter().cloned());
-    Ok(PolicyEngine::load(&sources, &config.membership)?)
+fn policies(config: &Config) -> Result<CheckedSet, DaemonError> {
+    config.policy_loader().load().map_err(|refused| DaemonError::Policy(Box::new(refused)))
 }
 
 /// Checks configuration and policies without taking the state.
@@ -133,7 +134,7 @@ pub fn check(setup: &Setup) -> Result<ExitCode, DaemonError> {
         if setup.config_path.exists() { setup.config_path.display().to_string() } else { "defaults".to_owned() }
     );
     println!("workspace      {}", config.workspace_root.display());
-    println!("policies       {} rules, {}", policy.rules().count(), policy.policy_hash().short());
+    println!("policies       {} rules, {}", policy.engine.rules().count(), policy.engine.policy_hash().short());
     Ok(ExitCode::SUCCESS)
 }
 
@@ -155,6 +156,7 @@ async fn serve(setup: &Setup, state: &StateDir, config: Config, started: Instant
     let clock = Arc::new(SystemClock);
     let engine = Engine::new(EngineParts {
         policy: policies(&config)?,
+        policy_loader: config.policy_loader(),
         journal: JournalStore::open(&state.journal(), clock.clone())?,
         workspace: Workspace::open(&config.workspace_root)?,
         config: config.tool_call,
@@ -165,6 +167,8 @@ async fn serve(setup: &Setup, state: &StateDir, config: Config, started: Instant
     let recovered = engine.recover().await?;
     tracing::info!(?recovered, "open calls taken care of");
 
+    // Held until the end: what it watches stops being watched with it.
+    let _watching = engine.policy_directory().and_then(|directory| policy::watch::start(engine.clone(), directory));
     let mut terminate = signal(SignalKind::terminate()).map_err(io("signal handling"))?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(io("signal handling"))?;
     let socket = state.fresh_socket()?;

@@ -2,11 +2,13 @@
 
 use crate::catalog::ToolCatalog;
 use crate::config::ToolCallConfig;
+use crate::decide::{ToolFacts, known_or_worst};
 use crate::live::LiveCalls;
+use crate::reload::RunningPolicy;
 use crate::resolve::Resolver;
 use crate::workspace::Workspace;
 use palyra_journal::JournalStore;
-use palyra_policy::PolicyEngine;
+use palyra_policy::{CheckedSet, PolicyEngine, PolicyLoader};
 use palyra_protocol::{
     ApprovalId, ApprovalRecord, CallState, Clock, DaemonKey, Digest, JournalEvent, PublicKey, ToolMetadata, ToolName,
 };
@@ -22,8 +24,10 @@ const APPROVAL_BACKLOG: usize = 1024;
 /// What the engine is made of.
 #[derive(Debug)]
 pub struct EngineParts {
-    /// The policies.
-    pub policy: PolicyEngine,
+    /// The policies, as they were read at the start.
+    pub policy: CheckedSet,
+    /// How to read them anew.
+    pub policy_loader: PolicyLoader,
     /// The journal.
     pub journal: JournalStore,
     /// The workspace.
@@ -44,8 +48,7 @@ pub struct Engine {
 
 #[derive(Debug)]
 struct Inner {
-    policy: PolicyEngine,
-    policy_hash: Digest,
+    policy: RunningPolicy,
     journal: JournalStore,
     workspace: Arc<Workspace>,
     config: ToolCallConfig,
@@ -81,18 +84,17 @@ impl Engine {
     /// # Errors
     /// A definition is broken, or the configuration names what does not exist.
     pub fn new(parts: EngineParts) -> Result<Self, StartError> {
-        let EngineParts { policy, journal, workspace, config, key, clock } = parts;
+        let EngineParts { policy, policy_loader, journal, workspace, config, key, clock } = parts;
         let catalog = ToolCatalog::builtin()?;
         let metadata: HashMap<_, _> = catalog.iter().map(|tool| (tool.name.clone(), tool.metadata())).collect();
         if let Some(name) = config.allowed_tools.iter().find(|name| !metadata.contains_key(name)) {
             let known = catalog.iter().map(|tool| tool.name.as_str()).collect::<Vec<_>>().join(", ");
             return Err(StartError::UnknownTool { name: name.clone(), known });
         }
-        let policy_hash = policy.policy_hash();
+        let policy = RunningPolicy::new(policy, policy_loader, clock.now());
         Ok(Self {
             inner: Arc::new(Inner {
                 policy,
-                policy_hash,
                 journal,
                 workspace: Arc::new(workspace),
                 config,
@@ -172,10 +174,15 @@ impl Engine {
     /// The policy set in force.
     #[must_use]
     pub fn policy_hash(&self) -> Digest {
-        self.inner.policy_hash
+        self.policy().policy_hash()
     }
 
-    pub(crate) fn policy(&self) -> &PolicyEngine {
+    /// The rules in force. Whoever asks more than once about one thing keeps what this gives.
+    pub(crate) fn policy(&self) -> PolicyEngine {
+        self.inner.policy.engine()
+    }
+
+    pub(crate) fn running_policy(&self) -> &RunningPolicy {
         &self.inner.policy
     }
 
@@ -211,13 +218,14 @@ impl Engine {
         Resolver { catalog: self.catalog(), workspace: self.workspace(), config: self.config() }
     }
 
-    /// What decisions need to know about a tool. A tool without an entry counts as having every capability.
+    /// What decisions need to know about a tool.
     pub(crate) fn metadata(&self, tool: &ToolName) -> &ToolMetadata {
-        static UNKNOWN: std::sync::LazyLock<ToolMetadata> = std::sync::LazyLock::new(|| ToolMetadata {
-            capabilities: palyra_protocol::ToolCapability::ALL.into(),
-            risk: palyra_protocol::RiskLevel::Critical,
-        });
-        self.inner.metadata.get(tool).unwrap_or(&UNKNOWN)
+        known_or_worst(&self.inner.metadata, tool)
+    }
+
+    /// What policy needs to know of tools.
+    pub(crate) fn tool_facts(&self) -> ToolFacts<'_> {
+        ToolFacts { metadata: &self.inner.metadata, config: self.config() }
     }
 
     /// Enters a wait for an approval's end. Entered before the question is recorded, so that no answer is missed.

@@ -94,6 +94,9 @@ fn decision() -> ToolDecision {
         policy_hash: policy_hash(),
         rules: vec!["rule".to_owned()],
         summary: "because".to_owned(),
+        people: 1,
+        basis: None,
+        denial: None,
         explanation: serde_json::Value::Null,
     }
 }
@@ -124,6 +127,8 @@ fn question(call: &CallRecord) -> ApprovalRecord {
         why: "because".to_owned(),
         requested_at: Timestamp::from_unix_ms(1_000),
         expires_at: Timestamp::from_unix_ms(60_000),
+        people: 1,
+        given: vec![],
         state: ApprovalState::Pending,
         resolution: None,
     }

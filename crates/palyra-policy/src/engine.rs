@@ -118,11 +118,11 @@ impl PolicyEngine {
         &self.0.stage.membership
     }
 
-    /// The same rules for other members: what cases that bring their own need.
+    /// The same rules for other members: nothing is read or parsed again.
     ///
     /// # Errors
     /// A rule speaks of a group that these members lack.
-    pub fn for_members(&self, membership: &Membership) -> Result<Self, PolicyError> {
+    pub fn with_membership(&self, membership: &Membership) -> Result<Self, PolicyError> {
         membership.check()?;
         let rules = self.0.stage.rules.clone();
         let lacking =

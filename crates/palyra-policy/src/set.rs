@@ -158,7 +158,7 @@ fn try_cases(source: &PolicySource, engine: &PolicyEngine) -> Result<CaseResults
     match file.membership(engine.membership()).map_err(|error| bad(0, error.to_string()))? {
         None => Ok(file.run(engine)),
         Some(membership) => {
-            let engine = engine.for_members(&membership).map_err(|error| match error {
+            let engine = engine.with_membership(&membership).map_err(|error| match error {
                 PolicyError::Flawed(flaws) => flaws,
                 other => bad(0, other.to_string()),
             })?;
