@@ -266,6 +266,35 @@ async fn resolved_once() {
 }
 
 #[tokio::test]
+async fn people_are_counted_once() {
+    let fixture = Fixture::new();
+    let record = call("a", None);
+    let approval = ApprovalRecord { people: 2, ..question(&record) };
+    fixture.store.open_call(open(&record, 10, Opening::<()>::Ask(Box::new(approval.clone())))).await.unwrap();
+    let yes = |who: &str| {
+        let mut resolve = answer(&approval, ApprovalState::Allowed);
+        resolve.resolution.by = who.parse().unwrap();
+        resolve
+    };
+    let first = fixture.store.resolve_approval(yes("user:ada")).await.unwrap();
+    assert_eq!((first.state, first.given.len()), (ApprovalState::Pending, 1));
+    assert_eq!(fixture.store.call(&record.call_id).await.unwrap().state, CallState::AwaitingApproval);
+    // What was said survives a crash, and the same person does not count twice.
+    let fixture = fixture.reopen();
+    let again = fixture.store.resolve_approval(yes("user:ada")).await;
+    assert!(matches!(again, Err(JournalError::AlreadyGiven { missing: 1, .. })), "{again:?}");
+    let (one, other) = tokio::join!(
+        fixture.store.resolve_approval(yes("user:grace")),
+        fixture.store.resolve_approval(yes("user:linus")),
+    );
+    assert_eq!(one.unwrap().state, ApprovalState::Allowed);
+    assert!(matches!(other, Err(JournalError::AlreadyResolved { .. })));
+    assert_eq!(fixture.store.call(&record.call_id).await.unwrap().state, CallState::Approved);
+    let kinds: Vec<_> = fixture.store.events(1, 10).await.unwrap().into_iter().map(|event| event.kind).collect();
+    assert!(kinds.ends_with(&["approval.given".to_owned(), "approval.resolved".to_owned()]), "{kinds:?}");
+}
+
+#[tokio::test]
 async fn a_denied_question_ends_its_call_and_survives_a_restart() {
     let fixture = Fixture::new();
     let record = call("a", None);
