@@ -5,7 +5,7 @@ use crate::report::{Report, median, percentile, show};
 use palyra_engine::workspace::Workspace;
 use palyra_engine::{AccessControl, Engine, EngineParts, Proposal, ToolCallConfig, VerifiedPeer, WasmRuntime};
 use palyra_journal::JournalStore;
-use palyra_policy::{Membership, PolicyEngine};
+use palyra_policy::{Membership, PolicyLoader};
 use palyra_protocol::{CallState, DaemonKey, SystemClock};
 use palyra_sandbox::{EgressEnforcementMode, SandboxProcessRunnerPolicy, SandboxTier, WorkspaceAccess};
 use rusqlite::Connection;
@@ -144,8 +144,10 @@ pub async fn engine(dir: &Path) -> Result<Engine> {
     };
     let journal = JournalStore::open(&dir.join("journal.db"), clock.clone())?;
     let access = AccessControl::open(dir, &workspace, &journal, clock.clone()).await?;
+    let loader = PolicyLoader { directory: None, membership: Membership::single_user() };
     Ok(Engine::new(EngineParts {
-        policy: PolicyEngine::with_defaults(&Membership::single_user())?,
+        policy: loader.load()?,
+        policy_loader: loader,
         access,
         journal,
         workspace: Workspace::open(&workspace)?,

@@ -5,6 +5,7 @@
 mod access;
 mod config;
 mod grpc;
+mod policy;
 mod serve;
 mod state;
 mod verify;
@@ -45,6 +46,9 @@ enum Command {
     },
     /// Check the configuration and the policies, without serving
     Check,
+    /// Work on a policy directory, without serving; `palyra policy` is the friendlier door to this
+    #[command(subcommand)]
+    Policy(policy::Command),
     /// Deal with an access registry that the daemon does not start on
     #[command(subcommand)]
     Access(Access),
@@ -72,6 +76,7 @@ fn main() -> ExitCode {
             None => serve::run(setup, started),
             Some(Command::Verify { against }) => verify::run(&setup, against.as_deref()),
             Some(Command::Check) => serve::check(&setup),
+            Some(Command::Policy(command)) => policy::run(&setup, command),
             Some(Command::Access(Access::Accept)) => access::accept(&setup),
             Some(Command::Access(Access::Reset)) => access::reset(&setup),
         },

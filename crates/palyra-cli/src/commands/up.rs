@@ -105,7 +105,7 @@ fn last_words(log: &PathBuf, before: u64) -> String {
 }
 
 /// The daemon that belongs to this program: beside it, or on the path.
-fn daemon_binary() -> Result<PathBuf, Failure> {
+pub fn daemon_binary() -> Result<PathBuf, Failure> {
     let beside = std::env::current_exe().ok().map(|exe| exe.with_file_name("palyrad")).filter(|path| path.exists());
     let on_path = || {
         let path = std::env::var_os("PATH")?;

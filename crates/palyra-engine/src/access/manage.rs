@@ -122,6 +122,7 @@ impl Engine {
         document
             .check()
             .map_err(|flaw| EngineError::invalid("registry_flaw", flaw.to_string(), "nothing was changed"))?;
+        let _no_reload_meanwhile = self.running_policy().hold().await;
         let policy = self.policy();
         let registered = access.registered_in(&document).map_err(AccessError::from)?;
         let membership = policy.membership().clone().with_registered(registered);
@@ -135,7 +136,7 @@ impl Engine {
         let digest = commit(access.file(), self.journal(), &mut document, by, change, before).await?;
         access.install(document, digest);
         if let Some(policy) = reseated {
-            self.install_policy(policy);
+            self.running_policy().reseat(policy);
         }
         Ok(())
     }

@@ -16,6 +16,8 @@ mod idempotency;
 mod input;
 mod journal;
 mod policy;
+mod policy_tools;
 mod process;
+mod reload;
 mod restart;
 mod state;
