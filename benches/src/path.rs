@@ -56,7 +56,7 @@ pub fn run(report: &mut Report) -> Result {
     Ok(())
 }
 
-async fn echo(engine: &Engine, peer: &VerifiedPeer) -> Result {
+pub async fn echo(engine: &Engine, peer: &VerifiedPeer) -> Result {
     let proposal =
         Proposal { tool: "palyra.echo".to_owned(), input: br#"{"text":"hello"}"#.to_vec(), ..Proposal::default() };
     let call = engine.propose(peer, proposal);
@@ -108,7 +108,7 @@ fn throughput_with_times(
     })
 }
 
-fn peer() -> Result<VerifiedPeer> {
+pub fn peer() -> Result<VerifiedPeer> {
     Ok(VerifiedPeer::on_local_socket(Some(0), 0, "cli".parse()?)?)
 }
 
