@@ -9,6 +9,7 @@ mod journal;
 mod path;
 mod policy;
 mod process;
+mod replay;
 mod report;
 
 use std::error::Error;

@@ -53,7 +53,7 @@ pub fn run(report: &mut Report) -> Result {
     Ok(())
 }
 
-async fn echo(engine: &Engine, peer: &VerifiedPeer) -> Result {
+pub async fn echo(engine: &Engine, peer: &VerifiedPeer) -> Result {
     let proposal =
         Proposal { tool: "palyra.echo".to_owned(), input: br#"{"text":"hello"}"#.to_vec(), ..Proposal::default() };
     let call = engine.propose(peer, proposal);
@@ -105,7 +105,7 @@ fn throughput_with_times(
     })
 }
 
-fn peer() -> Result<VerifiedPeer> {
+pub fn peer() -> Result<VerifiedPeer> {
     Ok(VerifiedPeer::on_local_socket(Some(0), 0, "cli".parse()?)?)
 }
 

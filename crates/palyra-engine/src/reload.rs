@@ -135,11 +135,11 @@ impl RunningPolicy {
         }
     }
 
-    fn install(&self, set: CheckedSet, now: Timestamp) {
+    fn install(&self, set: CheckedSet, since: Timestamp) {
         let CheckedSet { engine, files, cases, notes } = set;
         *self.engine.write().unwrap_or_else(PoisonError::into_inner) = engine;
         *self.state.lock().unwrap_or_else(PoisonError::into_inner) =
-            State { files, cases, notes, loaded_at: now, refused: None };
+            State { files, cases, notes, loaded_at: since, refused: None };
     }
 
     /// Keeps what was refused; says whether that is news.
@@ -244,7 +244,8 @@ impl Engine {
         };
         let to = set.engine.policy_hash();
         if to == from {
-            running.install(set, now);
+            let since = running.status().loaded_at;
+            running.install(set, since);
             return Ok(Reloaded::Unchanged);
         }
         let event = JournalEvent::PolicyReloaded {

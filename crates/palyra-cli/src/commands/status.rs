@@ -50,6 +50,9 @@ pub async fn status(context: &Context) -> Result<(), Failure> {
 /// How the rules stand. `hash` and `rules` are what they always were; the rest comes from the daemon as it is.
 pub fn policy(status: &StatusReply) -> serde_json::Value {
     let mut policy: serde_json::Value = serde_json::from_str(&status.policy_json).unwrap_or_else(|_| json!({}));
+    if let Some(fields) = policy.as_object_mut() {
+        fields.remove("policy_hash");
+    }
     policy["hash"] = json!(status.policy_hash);
     policy["rules"] = json!(status.policy_rules);
     policy

@@ -18,14 +18,7 @@ use std::process::ExitCode;
 /// The longest line: an input and its frame.
 const MAX_LINE_BYTES: usize = 2 << 20;
 
-/// One line: a call or a question.
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
-enum Line {
-    Call(Call),
-    Question(Box<Question>),
-}
-
+/// A call, to be resolved in the workspace.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Call {
@@ -46,6 +39,7 @@ struct Call {
     run: Option<RunId>,
 }
 
+/// A question, asked as it stands.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Question {
@@ -128,16 +122,12 @@ fn decided(advisor: &Advisor, line: &[u8]) -> Result<Value, Value> {
     let malformed = |message: String| problem("line_malformed", &message, &Value::Null);
     let value: Value = serde_json::from_slice(line).map_err(|e| malformed(format!("this is not JSON: {e}")))?;
     let id = value.get("id").cloned().unwrap_or_default();
-    // Tried one after the other, so that the message is about the form that was meant.
-    let parsed = if value.get("tool").is_some() {
-        serde_json::from_value(value).map(Line::Call)
-    } else {
-        serde_json::from_value(value).map(Line::Question)
-    };
-    match parsed.map_err(|e| problem("line_malformed", &e.to_string(), &id))? {
-        Line::Call(call) => called(advisor, call),
-        Line::Question(question) => Ok(asked(advisor, &question)),
+    let misread = |e: serde_json::Error| problem("line_malformed", &e.to_string(), &id);
+    if value.get("tool").is_some() {
+        return called(advisor, serde_json::from_value(value).map_err(misread)?);
     }
+    let question: Question = serde_json::from_value(value).map_err(misread)?;
+    Ok(asked(advisor, &question))
 }
 
 fn called(advisor: &Advisor, call: Call) -> Result<Value, Value> {

@@ -1,6 +1,8 @@
 //! Directories of rules: what is read, what is refused and how, and that a set answers for its own cases.
 
 use palyra_policy::{CheckedSet, FlawKind, Membership, PolicyDiff, PolicyFile, PolicyFiles, PolicyLoader, RefusedSet};
+use proptest::prelude::*;
+use proptest::sample::select;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::symlink;
@@ -206,4 +208,26 @@ fn untried_and_waivable_rules_are_worth_a_note() {
     let notes: Vec<_> =
         set.notes.iter().map(|note| (note.rule.as_str(), note.message.contains("approval.waive"))).collect();
     assert_eq!(notes, [("asks", false), ("waives", false), ("asks", true)]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(48) })]
+
+    /// Whatever the files hold, they are a set or they are refused with places.
+    #[test]
+    fn no_files_are_fatal(
+        name in select(vec!["a.cedar", "groups.toml", "a.cases.toml", "cases/a.toml", "x/y.toml"]),
+        bytes in prop_oneof![
+            proptest::collection::vec(any::<u8>(), 0..200),
+            any::<String>().prop_map(String::into_bytes),
+            ("[[:print:]]{0,20}", any::<String>()).prop_map(|(key, value)| format!("[groups]\n{key} = [{value:?}]\n").into_bytes()),
+            any::<String>().prop_map(|value| CASE.replace("agent:demo", &value).into_bytes()),
+        ],
+    ) {
+        let files = vec![PolicyFile { name: name.to_owned(), bytes }];
+        if let Err(refused) = PolicyFiles::new(files).and_then(|files| files.check(&crate::membership())) {
+            prop_assert!(!refused.flaws().is_empty(), "{refused}");
+            prop_assert!(refused.flaws().iter().all(|flaw| flaw.at.line >= 1 && !flaw.render().is_empty()));
+        }
+    }
 }

@@ -5,7 +5,7 @@ use serde_json::json;
 use std::fs;
 
 /// A host with these policy files, not yet started.
-pub fn with_policies(files: &[(&str, &str)]) -> Host {
+pub(crate) fn with_policies(files: &[(&str, &str)]) -> Host {
     let host = Host::idle();
     fs::create_dir(host.path("policies")).unwrap();
     for (name, content) in files {

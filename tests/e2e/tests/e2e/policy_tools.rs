@@ -94,7 +94,7 @@ fn a_rule_that_stands_in_for_a_person_is_obeyed_and_recorded() {
     let events = host.palyra(&["journal", "show", text(&ran, "/call_id")]).exits(0).json_lines();
     let kinds: Vec<_> = events.iter().map(|event| text(event, "/kind")).collect();
     assert_eq!(kinds, ["tool.proposed", "tool.decided", "tool.started", "tool.finished"], "nobody was asked");
-    let decided: Value = serde_json::from_str(text(&events[1], "/body")).unwrap();
+    let decided: &Value = &events[1]["body"];
     assert_eq!(decided["decision"]["rules"], json!(["allowlisted_execution", "lister_lists"]));
     assert_eq!(decided["decision"]["explanation"]["waiver"]["rules"][0]["id"], "lister_lists");
     drop(host.ask("palyra.process.run", &ls, &["--as", "agent:other"]));
@@ -189,7 +189,7 @@ async fn an_agent_learns_what_to_do_and_nothing_of_others() {
     host.start();
     let listing = || Proposal::new("palyra.fs.list", &json!({}));
     let mut told = Vec::new();
-    for caller in [host.agent("demo").await, host.owner().await] {
+    for caller in [host.agent("agent:demo").await, host.owner().await] {
         let mut underway = caller.propose(listing()).await.unwrap();
         let mut updates = String::new();
         while let Some(update) = underway.next().await.unwrap() {

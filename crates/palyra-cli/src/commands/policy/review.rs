@@ -110,9 +110,10 @@ pub async fn suggest(context: &Context, suggest: &Suggest) -> Result<(), Failure
     }
     for suggestion in &suggestions {
         let text = |key: &str| suggestion[key].as_str().unwrap_or("").trim_end();
-        say!("// Would have spared {} approvals.", suggestion["spared"]);
-        say!("{}", safe_lines(text("rule")));
-        say!("\n/* {}.cases.toml\n\n{}\n*/\n", safe(text("id")), safe_lines(text("cases")));
+        let id = safe(text("id"));
+        say!("{}  would have spared {} approvals", styled(BOLD, &id), suggestion["spared"]);
+        say!("\n{}\n{}", styled(DIM, format!("{id}.cedar")), safe_lines(text("rule")));
+        say!("\n{}\n{}\n", styled(DIM, format!("{id}.cases.toml")), safe_lines(text("cases")));
     }
     if !suggestions.is_empty() {
         note!(
