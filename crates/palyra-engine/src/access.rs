@@ -8,6 +8,7 @@ mod attempts;
 mod bucket;
 mod control;
 mod document;
+mod edit;
 mod feature;
 mod manage;
 mod measure;

@@ -104,6 +104,20 @@ async fn edits_by_hand_that_make_no_sense_are_refused() {
 }
 
 #[tokio::test]
+async fn agents_hold_no_approval_rights_whatever_the_file_says() {
+    let document = whole().await;
+    let mut actions = 0;
+    for action in palyra_policy::PolicyAction::ALL {
+        let mut edited = document.clone();
+        edited["tokens"][0]["scopes"] = json!([action.as_str()]);
+        let held = super::super::rights::kind_may_hold(palyra_protocol::PrincipalKind::Agent, *action);
+        assert_eq!(parse(&edited).is_ok(), held, "{action}");
+        actions += usize::from(!held);
+    }
+    assert!(actions > 15 && parse(&document).is_ok());
+}
+
+#[tokio::test]
 async fn a_long_chain_of_groups_is_no_trouble_and_a_ring_is_found() {
     let mut document = whole().await;
     let ring = |n: usize, next: usize| json!({ "name": format!("g{n}"), "members": [format!("group:g{next}")] });
