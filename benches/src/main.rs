@@ -10,6 +10,7 @@ mod journal;
 mod path;
 mod policy;
 mod process;
+mod replay;
 mod report;
 
 use std::error::Error;

@@ -5,7 +5,7 @@ use crate::report::{Report, median, percentile, show};
 use palyra_engine::workspace::Workspace;
 use palyra_engine::{AccessControl, Engine, EngineParts, Proposal, ToolCallConfig, VerifiedPeer, WasmRuntime};
 use palyra_journal::JournalStore;
-use palyra_policy::{Membership, PolicyEngine};
+use palyra_policy::{Membership, PolicyLoader};
 use palyra_protocol::{CallState, DaemonKey, SystemClock};
 use palyra_sandbox::{EgressEnforcementMode, SandboxProcessRunnerPolicy, SandboxTier, WorkspaceAccess};
 use rusqlite::Connection;
@@ -53,7 +53,7 @@ pub fn run(report: &mut Report) -> Result {
     Ok(())
 }
 
-async fn echo(engine: &Engine, peer: &VerifiedPeer) -> Result {
+pub async fn echo(engine: &Engine, peer: &VerifiedPeer) -> Result {
     let proposal =
         Proposal { tool: "palyra.echo".to_owned(), input: br#"{"text":"hello"}"#.to_vec(), ..Proposal::default() };
     let call = engine.propose(peer, proposal);
@@ -105,7 +105,7 @@ fn throughput_with_times(
     })
 }
 
-fn peer() -> Result<VerifiedPeer> {
+pub fn peer() -> Result<VerifiedPeer> {
     Ok(VerifiedPeer::on_local_socket(Some(0), 0, "cli".parse()?)?)
 }
 
@@ -146,8 +146,10 @@ pub async fn engine(dir: &Path) -> Result<Engine> {
     };
     let journal = JournalStore::open(&dir.join("journal.db"), clock.clone())?;
     let access = AccessControl::open(dir, &workspace, &journal, clock.clone()).await?;
+    let loader = PolicyLoader { directory: None, membership: Membership::single_user() };
     Ok(Engine::new(EngineParts {
-        policy: PolicyEngine::with_defaults(&Membership::single_user())?,
+        policy: loader.load()?,
+        policy_loader: loader,
         access,
         journal,
         workspace: Workspace::open(&workspace)?,

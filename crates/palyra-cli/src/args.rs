@@ -1,6 +1,7 @@
 //! What can be typed.
 
 pub mod access;
+mod policy;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 pub use palyra_api::command_line::Format;
@@ -8,6 +9,8 @@ use palyra_api::command_line::{Sandbox, duration};
 use palyra_protocol::{ApprovalId, CallId, GrantId, IdempotencyKey, Principal, PublicKey, RunId, SessionId};
 use std::path::PathBuf;
 use std::time::Duration;
+
+pub use policy::{Policy, PolicyDirectory, Simulate, Suggest};
 
 const EXIT_CODES: &str = "Exit codes:
   0   success
@@ -75,8 +78,8 @@ pub enum Command {
     /// See and withdraw standing answers
     #[command(subcommand)]
     Grants(Grants),
-    /// Ask what policy would decide
-    #[command(subcommand)]
+    /// Check, try, compare and replay rules; ask what they would decide
+    #[command(subcommand, long_about = policy::ABOUT)]
     Policy(Policy),
     /// Say who may come in, as what: tokens, members, agents, groups
     #[command(subcommand)]
@@ -233,14 +236,6 @@ pub enum Grants {
     List,
     /// Withdraw a standing answer
     Revoke { grant: GrantId },
-}
-
-#[derive(Debug, Subcommand)]
-pub enum Policy {
-    /// Say what would be decided about a call, and why; nothing is recorded or run
-    #[command(after_help = "Example:
-  palyra policy explain palyra.process.run --input '{\"argv\":[\"git\",\"push\"]}' --as agent:demo")]
-    Explain(Proposed),
 }
 
 #[derive(Debug, Subcommand)]

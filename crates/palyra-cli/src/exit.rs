@@ -70,7 +70,7 @@ impl Failure {
             | CallState::Succeeded => FAILED,
         };
         match problem {
-            Some(Problem { code, message, hint }) => {
+            Some(Problem { code, message, hint, .. }) => {
                 Self { exit, code: code.clone(), message: message.clone(), hint: hint.clone() }
             }
             None => Self::new(exit, state.as_str(), format!("the call is {}", state.as_str()), None),

@@ -5,6 +5,7 @@
 mod args;
 mod commands;
 mod context;
+mod delegate;
 mod exit;
 mod output;
 mod text;

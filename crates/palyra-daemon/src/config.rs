@@ -5,7 +5,7 @@
 
 use palyra_engine::builtin::names;
 use palyra_engine::{ToolCallConfig, WasmRuntime};
-use palyra_policy::{Membership, PolicySource};
+use palyra_policy::{Membership, PolicyLoader};
 use palyra_protocol::ToolName;
 use palyra_sandbox::egress::{EgressRule, EgressRules};
 use palyra_sandbox::{EgressEnforcementMode, SandboxProcessRunnerPolicy, SandboxTier, WorkspaceAccess};
@@ -144,8 +144,16 @@ pub struct Config {
     pub tool_call: ToolCallConfig,
     /// Who belongs to which group.
     pub membership: Membership,
-    /// The operator's policies.
-    pub policies: Vec<PolicySource>,
+    /// The directory of the operator's policies.
+    pub policy_dir: Option<PathBuf>,
+}
+
+impl Config {
+    /// Where the rules come from.
+    #[must_use]
+    pub fn policy_loader(&self) -> PolicyLoader {
+        PolicyLoader { directory: self.policy_dir.clone(), membership: self.membership.clone() }
+    }
 }
 
 impl RawConfig {
@@ -221,7 +229,7 @@ impl RawConfig {
                 wasm_runtime: WasmRuntime::Disabled,
             },
             membership,
-            policies: self.policy_dir.map_or_else(|| Ok(Vec::new()), |dir| policies(&dir))?,
+            policy_dir: self.policy_dir.map(|dir| policy_dir(&dir, &workspace_root)).transpose()?,
             workspace_root,
         })
     }
@@ -312,22 +320,18 @@ fn workspace_root(given: Option<PathBuf>, state_dir: &Path) -> Result<PathBuf, C
     Ok(root)
 }
 
-fn policies(dir: &Path) -> Result<Vec<PolicySource>, ConfigError> {
-    let unreadable = |path: &Path, source| ConfigError::Unreadable { path: path.to_owned(), source };
-    let mut files = Vec::new();
-    for entry in std::fs::read_dir(dir).map_err(|e| unreadable(dir, e))? {
-        let path = entry.map_err(|e| unreadable(dir, e))?.path();
-        if path.extension().is_some_and(|ext| ext == "cedar") {
-            files.push(path);
-        }
+/// INVARIANT (rules_are_not_workspace): what an agent may write is never read as a rule.
+fn policy_dir(given: &Path, workspace: &Path) -> Result<PathBuf, ConfigError> {
+    let dir = given.canonicalize().map_err(|source| ConfigError::Unreadable { path: given.to_owned(), source })?;
+    if dir.starts_with(workspace) || workspace.starts_with(&dir) {
+        let message = format!(
+            "`{}` and the workspace `{}` overlap, so agents could write their own rules; keep the rules elsewhere",
+            dir.display(),
+            workspace.display()
+        );
+        return Err(value("policy_dir", message));
     }
-    files.sort();
-    let mut sources = Vec::new();
-    for path in files {
-        let text = std::fs::read_to_string(&path).map_err(|e| unreadable(&path, e))?;
-        sources.push(PolicySource::new(path.to_string_lossy(), text));
-    }
-    Ok(sources)
+    Ok(dir)
 }
 
 /// Adds the nearest known name to serde's list of what it expected.
@@ -383,6 +387,23 @@ mod tests {
         assert!(refused("\n[egress]\nallowed_hosts = [\"*\"]").contains("line 3: the egress rule `*` cannot be used"));
         assert!(refused("[egress]\nallowed_hosts = [\"https://example.org/x\"]").contains("write `example.org`"));
         assert!(refused("policy_dir = \"nowhere\"").contains("cannot be read"));
+    }
+
+    #[test]
+    fn rules_are_not_workspace() {
+        let (state, workspace) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let inside = workspace.path().join("rules");
+        std::fs::create_dir(&inside).unwrap();
+        let outside = tempfile::tempdir().unwrap();
+        let link = outside.path().join("link");
+        std::os::unix::fs::symlink(&inside, &link).unwrap();
+        for dir in [inside.as_path(), link.as_path(), Path::new("/")] {
+            let raw = RawConfig { policy_dir: Some(dir.to_owned()), ..RawConfig::default() };
+            let refused = raw.validate(Some(workspace.path().to_owned()), state.path()).unwrap_err();
+            assert!(refused.to_string().contains("their own rules"), "{refused}");
+        }
+        let raw = RawConfig { policy_dir: Some(outside.path().to_owned()), ..RawConfig::default() };
+        assert!(raw.validate(Some(workspace.path().to_owned()), state.path()).is_ok());
     }
 
     #[test]

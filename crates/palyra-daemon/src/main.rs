@@ -5,6 +5,7 @@
 mod access;
 mod config;
 mod grpc;
+mod policy;
 mod sandbox;
 mod serve;
 mod state;
@@ -48,6 +49,9 @@ enum Command {
     /// Check the configuration and the policies, without serving
     Check,
     Sandbox(Box<Sandbox>),
+    /// Work on a policy directory, without serving; `palyra policy` is the friendlier door to this
+    #[command(subcommand)]
+    Policy(policy::Command),
     /// Deal with an access registry that the daemon does not start on
     #[command(subcommand)]
     Access(Access),
@@ -77,6 +81,7 @@ fn main() -> ExitCode {
             Some(Command::Verify { against }) => verify::run(&setup, against.as_deref()),
             Some(Command::Check) => serve::check(&setup),
             Some(Command::Sandbox(command)) => Ok(sandbox::command(&setup, *command)),
+            Some(Command::Policy(command)) => policy::run(&setup, command),
             Some(Command::Access(Access::Accept)) => access::accept(&setup),
             Some(Command::Access(Access::Reset)) => access::reset(&setup),
         },

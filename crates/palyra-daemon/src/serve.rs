@@ -1,12 +1,12 @@
 //! Putting the daemon together, serving, and ending in good order.
 
 use crate::config::{Config, ConfigError, RawConfig};
-use crate::grpc;
 use crate::state::{StateDir, StateError};
+use crate::{grpc, policy};
 use palyra_engine::workspace::Workspace;
 use palyra_engine::{AccessControl, AccessError, Engine, EngineParts};
 use palyra_journal::JournalStore;
-use palyra_policy::{PolicyEngine, PolicySource, Registered};
+use palyra_policy::{CheckedSet, PolicyLoader, RefusedSet};
 use palyra_protocol::SystemClock;
 use palyra_sandbox::{SandboxProcessRunnerPolicy, SandboxTier};
 use std::io::Write as _;
@@ -34,8 +34,11 @@ pub enum DaemonError {
     #[error("{0}")]
     State(#[from] StateError),
     /// The policies are not usable.
-    #[error("the policies cannot be used, so nothing can be decided:\n{0}")]
-    Policy(#[from] palyra_policy::PolicyError),
+    #[error("the policies cannot be used, so nothing can be decided:\n{}", crate::policy::rendered(.0))]
+    Policy(Box<RefusedSet>),
+    /// Standard input or output failed.
+    #[error("the stream broke off: {0}")]
+    Stream(std::io::Error),
     /// The journal is not usable.
     #[error("{0}; run `palyrad verify` for the whole picture, and restore a backup if it is damaged")]
     Journal(#[from] palyra_journal::JournalError),
@@ -129,16 +132,22 @@ impl Setup {
         Ok(RawConfig::read(&self.config_path, self.config_required)?.tier())
     }
 
-    fn config(&self, state_dir: &Path) -> Result<Config, DaemonError> {
+    pub(crate) fn config(&self, state_dir: &Path) -> Result<Config, DaemonError> {
         let raw = RawConfig::read(&self.config_path, self.config_required)?;
         Ok(raw.validate(self.workspace.clone(), state_dir)?)
     }
+
+    /// How the rules are read when nothing is served: with the access registry as its file stands.
+    pub(crate) fn policy_loader(&self, config: &Config) -> Result<PolicyLoader, DaemonError> {
+        let registered = palyra_engine::peek_registry(&self.state_dir, &config.workspace_root)?;
+        let mut loader = config.policy_loader();
+        loader.membership = loader.membership.with_registered(registered);
+        Ok(loader)
+    }
 }
 
-fn policies(config: &Config, registered: Registered) -> Result<PolicyEngine, DaemonError> {
-    let mut sources = vec![PolicySource::defaults()];
-    sources.extend(config.policies.iter().cloned());
-    Ok(PolicyEngine::load(&sources, &config.membership.clone().with_registered(registered))?)
+fn policies(loader: &PolicyLoader) -> Result<CheckedSet, DaemonError> {
+    loader.load().map_err(|refused| DaemonError::Policy(Box::new(refused)))
 }
 
 /// Checks configuration and policies without taking the state.
@@ -148,14 +157,13 @@ fn policies(config: &Config, registered: Registered) -> Result<PolicyEngine, Dae
 #[expect(clippy::print_stdout, reason = "the command's answer")]
 pub fn check(setup: &Setup) -> Result<ExitCode, DaemonError> {
     let config = setup.config(&setup.state_dir)?;
-    let registered = palyra_engine::peek_registry(&setup.state_dir, &config.workspace_root)?;
-    let policy = policies(&config, registered)?;
+    let policy = policies(&setup.policy_loader(&config)?)?;
     println!(
         "configuration  {}",
         if setup.config_path.exists() { setup.config_path.display().to_string() } else { "defaults".to_owned() }
     );
     println!("workspace      {}", config.workspace_root.display());
-    println!("policies       {} rules, {}", policy.rules().count(), policy.policy_hash().short());
+    println!("policies       {} rules, {}", policy.engine.rules().count(), policy.engine.policy_hash().short());
     Ok(ExitCode::SUCCESS)
 }
 
@@ -177,9 +185,11 @@ async fn serve(setup: &Setup, state: &StateDir, config: Config, started: Instant
     let clock = Arc::new(SystemClock);
     let journal = JournalStore::open(&state.journal(), clock.clone())?;
     let access = AccessControl::open(state.path(), &config.workspace_root, &journal, clock.clone()).await?;
-    let registered = access.registered().map_err(AccessError::from)?;
+    let mut loader = config.policy_loader();
+    loader.membership = loader.membership.with_registered(access.registered().map_err(AccessError::from)?);
     let engine = Engine::new(EngineParts {
-        policy: policies(&config, registered)?,
+        policy: policies(&loader)?,
+        policy_loader: config.policy_loader(),
         access,
         journal,
         workspace: Workspace::open(&config.workspace_root)?,
@@ -191,6 +201,8 @@ async fn serve(setup: &Setup, state: &StateDir, config: Config, started: Instant
     let recovered = engine.recover().await?;
     tracing::info!(?recovered, "open calls taken care of");
 
+    // Held until the end: what it watches stops being watched with it.
+    let _watching = engine.policy_directory().and_then(|directory| policy::watch::start(engine.clone(), directory));
     let mut terminate = signal(SignalKind::terminate()).map_err(io("signal handling"))?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(io("signal handling"))?;
     let socket = state.fresh_socket()?;

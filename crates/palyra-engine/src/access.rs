@@ -8,6 +8,7 @@ mod attempts;
 mod bucket;
 mod control;
 mod document;
+mod edit;
 mod feature;
 mod manage;
 mod measure;
@@ -306,6 +307,15 @@ impl Engine {
     pub(crate) async fn settle_access(&self) {
         self.write_attempts().await;
         self.write_usage().await;
+    }
+
+    /// Whether the peer may do this, for those who would only tell less: no attempt, and counted as none.
+    pub(crate) fn may(&self, peer: &VerifiedPeer, action: PolicyAction, resource: PolicyResource) -> bool {
+        let context = PolicyRequestContext::new(peer.channel.clone());
+        let principal = peer.effective().clone();
+        self.is_room(peer, &principal, action, Some(&resource)).is_ok()
+            && self.policy().evaluate_with_context(&PolicyRequest { principal, action, resource }, &context).decision
+                == PolicyDecision::Allow
     }
 
     /// Asks policy about the peer under one of its own names.

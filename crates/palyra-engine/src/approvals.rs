@@ -111,7 +111,12 @@ impl Engine {
             ApprovalDecision::Deny => no(peer, &asked, answer, now)?,
         };
         let record = self.journal().resolve_approval(resolve).await?;
-        self.announce_approval(&record);
+        if record.state == ApprovalState::Pending {
+            // One of several: whoever watches learns of it, and the call goes on waiting.
+            drop(self.approval_news().send(record.clone()));
+        } else {
+            self.announce_approval(&record);
+        }
         Ok(record)
     }
 
@@ -130,8 +135,11 @@ impl Engine {
         let metadata = self.metadata(&asked.tool);
         let context = PolicyRequestContext {
             session_id: Some(asked.session.clone()),
-            // A call made in an agent's name is the agent's, whoever typed it.
-            proposed_by: Some(asked.principal.clone()),
+            workspace: Some(self.workspace().root().to_string_lossy().into_owned()),
+            // The person who made the proposal, also when they made it in an agent's name.
+            proposed_by: Some(asked.proposed_by.clone()),
+            owned_by: Some(asked.principal.clone()),
+            approval_count: u32::try_from(asked.given.len()).unwrap_or(u32::MAX),
             tool: Some(asked.tool.to_string()),
             // Answering is not itself the sensitive act.
             is_sensitive_action: false,
@@ -156,6 +164,13 @@ impl Engine {
                     "the policy changed after this question was asked; it can only be denied",
                     "deny it, and have the call proposed again",
                 ),
+            ));
+        }
+        if asked.people > 1 && answer.scope != ApprovalScope::Once {
+            return Err(EngineError::invalid(
+                "approval_scope",
+                format!("{} people decide about this call, and about this call alone", asked.people),
+                "leave `--scope` out",
             ));
         }
         let grant = self.grant(peer, asked, &answer, now)?;

@@ -112,6 +112,8 @@ impl Engine {
         if let Err(barred) = self.room_for_call(peer, resolved.call.tool().as_str()) {
             decision.decision = DecisionKind::Deny;
             decision.rules.clear();
+            decision.denial = None;
+            decision.people = 0;
             decision.summary = barred.problem.message.clone();
             decision.explanation = serde_json::json!({ "decided_by": barred.problem.code, "problem": barred.problem });
         }

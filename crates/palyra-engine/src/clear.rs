@@ -41,6 +41,10 @@ impl Engine {
             let problem = denial(&resolved.call, &decision);
             return self.open(resolved.call.record(), decision, Opening::<()>::Deny(problem)).await?.ended(self).await;
         }
+        // A grant is one person's standing answer; where several people are needed it is none.
+        if decision.people > 1 {
+            return self.ask(resolved, decision, live).await;
+        }
         match self.by_grant(resolved, &decision).await? {
             Attempt::Done(cleared) => Ok(cleared),
             Attempt::NotCovered(resolved) => self.ask(resolved, decision, live).await,
@@ -218,6 +222,8 @@ impl Engine {
             why: decision.summary.clone(),
             requested_at: now,
             expires_at: now.plus(self.config().approval_timeout),
+            people: decision.people.max(1),
+            given: Vec::new(),
             state: ApprovalState::Pending,
             resolution: None,
         }

@@ -3,17 +3,19 @@
 use crate::access::AccessControl;
 use crate::catalog::ToolCatalog;
 use crate::config::ToolCallConfig;
+use crate::decide::{ToolFacts, known_or_worst};
 use crate::live::LiveCalls;
+use crate::reload::RunningPolicy;
 use crate::resolve::Resolver;
 use crate::workspace::Workspace;
 use palyra_journal::JournalStore;
-use palyra_policy::PolicyEngine;
+use palyra_policy::{CheckedSet, PolicyEngine, PolicyLoader};
 use palyra_protocol::{
     ApprovalId, ApprovalRecord, CallState, Clock, DaemonKey, Digest, JournalEvent, PublicKey, ToolMetadata, ToolName,
 };
 use palyra_sandbox::egress::{Fetcher, Roots, SystemResolver};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{broadcast, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -24,8 +26,10 @@ const APPROVAL_BACKLOG: usize = 1024;
 /// What the engine is made of.
 #[derive(Debug)]
 pub struct EngineParts {
-    /// The policies, loaded with what [`AccessControl::registered`] says.
-    pub policy: PolicyEngine,
+    /// The policies, as they were read at the start, with what [`AccessControl::registered`] says.
+    pub policy: CheckedSet,
+    /// How to read them anew; what the access registry says is added each time.
+    pub policy_loader: PolicyLoader,
     /// Who may come in, as what.
     pub access: AccessControl,
     /// The journal.
@@ -48,7 +52,7 @@ pub struct Engine {
 
 #[derive(Debug)]
 struct Inner {
-    policy: RwLock<PolicyEngine>,
+    policy: RunningPolicy,
     access: AccessControl,
     journal: JournalStore,
     workspace: Arc<Workspace>,
@@ -86,7 +90,7 @@ impl Engine {
     /// # Errors
     /// A definition is broken, or the configuration names what does not exist.
     pub fn new(parts: EngineParts) -> Result<Self, StartError> {
-        let EngineParts { policy, access, journal, workspace, config, key, clock } = parts;
+        let EngineParts { policy, policy_loader, access, journal, workspace, config, key, clock } = parts;
         let catalog = ToolCatalog::builtin()?;
         let metadata: HashMap<_, _> = catalog.iter().map(|tool| (tool.name.clone(), tool.metadata())).collect();
         if let Some(name) = config.allowed_tools.iter().find(|name| !metadata.contains_key(name)) {
@@ -94,9 +98,10 @@ impl Engine {
             return Err(StartError::UnknownTool { name: name.clone(), known });
         }
         let fetcher = Arc::new(Fetcher::new(Arc::clone(&config.egress_rules), Arc::new(SystemResolver), Roots::System));
+        let policy = RunningPolicy::new(policy, policy_loader, clock.now());
         Ok(Self {
             inner: Arc::new(Inner {
-                policy: RwLock::new(policy),
+                policy,
                 access,
                 journal,
                 workspace: Arc::new(workspace),
@@ -182,14 +187,13 @@ impl Engine {
         self.policy().policy_hash()
     }
 
-    /// The rules in force. Whoever asks more than one question of the same rules keeps what this returns.
+    /// The rules in force. Whoever asks more than once about one thing keeps what this gives.
     pub(crate) fn policy(&self) -> PolicyEngine {
-        self.inner.policy.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.inner.policy.engine()
     }
 
-    /// Puts other rules in force, for every question from now on.
-    pub(crate) fn install_policy(&self, policy: PolicyEngine) {
-        *self.inner.policy.write().unwrap_or_else(PoisonError::into_inner) = policy;
+    pub(crate) fn running_policy(&self) -> &RunningPolicy {
+        &self.inner.policy
     }
 
     /// Who may come in, as what.
@@ -239,13 +243,14 @@ impl Engine {
         }
     }
 
-    /// What decisions need to know about a tool. A tool without an entry counts as having every capability.
+    /// What decisions need to know about a tool.
     pub(crate) fn metadata(&self, tool: &ToolName) -> &ToolMetadata {
-        static UNKNOWN: std::sync::LazyLock<ToolMetadata> = std::sync::LazyLock::new(|| ToolMetadata {
-            capabilities: palyra_protocol::ToolCapability::ALL.into(),
-            risk: palyra_protocol::RiskLevel::Critical,
-        });
-        self.inner.metadata.get(tool).unwrap_or(&UNKNOWN)
+        known_or_worst(&self.inner.metadata, tool)
+    }
+
+    /// What policy needs to know of tools.
+    pub(crate) fn tool_facts(&self) -> ToolFacts<'_> {
+        ToolFacts { metadata: &self.inner.metadata, config: self.config() }
     }
 
     /// Enters a wait for an approval's end. Entered before the question is recorded, so that no answer is missed.

@@ -64,22 +64,24 @@ impl From<JournalError> for EngineError {
     fn from(error: JournalError) -> Self {
         let kind = match error {
             JournalError::NotFound { .. } => ErrorKind::NotFound,
-            JournalError::AlreadyResolved { .. } | JournalError::CallMoved { .. } | JournalError::AlreadyRevoked => {
-                ErrorKind::Conflict
-            }
+            JournalError::AlreadyResolved { .. }
+            | JournalError::AlreadyGiven { .. }
+            | JournalError::CallMoved { .. }
+            | JournalError::AlreadyRevoked => ErrorKind::Conflict,
             JournalError::DiskFull | JournalError::Closed | JournalError::Database(_) => ErrorKind::Unavailable,
             JournalError::Damaged(_) | JournalError::Format { .. } | JournalError::Event { .. } => ErrorKind::Internal,
         };
         let hint = match error {
             JournalError::NotFound { what: "approval", .. } => Some("`palyra approvals list` shows what is pending"),
             JournalError::NotFound { what: "grant", .. } => Some("`palyra grants list` shows them"),
+            JournalError::AlreadyGiven { .. } => Some("ask somebody else to approve it"),
             JournalError::DiskFull => Some("free some space, then try again"),
             JournalError::Database(_) => Some("see the daemon's log, and `palyra doctor`"),
             JournalError::Damaged(_) => Some("run `palyra journal verify`"),
             _ => None,
         };
-        let problem =
-            Problem { code: error.code().to_owned(), message: error.to_string(), hint: hint.map(str::to_owned) };
+        let hint = hint.map(str::to_owned);
+        let problem = Problem { hint, ..Problem::plain(error.code(), error.to_string()) };
         Self { kind, problem, retry_after: None, source: Some(Box::new(error)) }
     }
 }

@@ -5,6 +5,7 @@
 //! transport.
 
 mod access;
+mod advise;
 mod approvals;
 mod ask;
 mod attest;
@@ -13,6 +14,7 @@ mod catalog;
 mod clear;
 mod config;
 mod decide;
+mod disclose;
 mod egress;
 mod engine;
 mod error;
@@ -23,7 +25,9 @@ mod output;
 mod permit;
 mod process;
 mod recovery;
+mod reload;
 mod resolve;
+mod review;
 mod tool_flow;
 mod work;
 pub mod workspace;
@@ -32,10 +36,12 @@ pub use access::{
     AccessControl, AccessError, Feature, NewToken, REGISTRY_FILE, VerifiedPeer, accept as accept_registry,
     peek as peek_registry, reset as reset_registry, rights,
 };
+pub use advise::Advisor;
 pub use approvals::Answer;
 pub use ask::{EngineStatus, VerifyNews};
 pub use catalog::ToolCatalog;
 pub use config::{ToolCallConfig, WasmRuntime};
+pub use disclose::Reader;
 pub use engine::{Engine, EngineParts, StartError};
 pub use error::{EngineError, ErrorKind};
 pub use live::CallUpdate;
@@ -44,4 +50,6 @@ pub use palyra_journal::ApprovalFilter;
 pub use palyra_sandbox::OutputStream;
 pub use permit::Permit;
 pub use recovery::Recovered;
+pub use reload::{PolicyStatus, RefusedPolicy, Reloaded};
+pub use review::SimulationNews;
 pub use tool_flow::{CallInProgress, Proposal};

@@ -105,6 +105,9 @@ mod tests {
             policy_hash: Digest::ZERO,
             rules: vec![],
             summary: String::new(),
+            people: 0,
+            basis: None,
+            denial: None,
             explanation: serde_json::Value::Null,
         }
     }

@@ -219,9 +219,9 @@ pub(crate) fn file_problem(error: &FileError) -> Problem {
 }
 
 pub(crate) fn sandbox_problem(error: &SandboxError) -> Problem {
-    Problem { code: error.code().to_owned(), message: error.to_string(), hint: error.hint() }
+    Problem { code: error.code().to_owned(), message: error.to_string(), hint: error.hint(), denial: None }
 }
 
 pub(crate) fn fetch_problem(error: &FetchError) -> Problem {
-    Problem { code: error.code().to_owned(), message: error.to_string(), hint: error.hint() }
+    Problem { code: error.code().to_owned(), message: error.to_string(), hint: error.hint(), denial: None }
 }

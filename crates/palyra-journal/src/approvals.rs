@@ -6,8 +6,8 @@ use crate::grants;
 use crate::store::JournalStore;
 use crate::writer::{PreparedEvent, Transaction};
 use palyra_protocol::{
-    ApprovalId, ApprovalRecord, ApprovalResolution, ApprovalState, CallState, GrantRecord, JournalEvent, MatchKey,
-    Problem,
+    ApprovalId, ApprovalRecord, ApprovalResolution, ApprovalState, CallState, GivenApproval, GrantRecord, JournalEvent,
+    MatchKey, Problem,
 };
 use rusqlite::{Connection, OptionalExtension};
 
@@ -36,7 +36,8 @@ pub struct Resolve {
 }
 
 impl JournalStore {
-    /// Ends an approval: once, whoever comes first.
+    /// Ends an approval: once, whoever comes first. A yes to a question that needs several people is recorded, and the
+    /// question stays pending until the last of them.
     ///
     /// # Errors
     /// There is none, it has ended already, or nothing could be recorded.
@@ -138,6 +139,9 @@ fn apply(tx: &mut Transaction<'_>, resolve: &Resolve) -> Result<ApprovalRecord, 
     if record.state != ApprovalState::Pending {
         return Err(JournalError::AlreadyResolved { state: record.state });
     }
+    if resolve.state == ApprovalState::Allowed && !is_last(&record, &resolve.resolution)? {
+        return give(tx, record, resolve.resolution.clone());
+    }
     record.state = resolve.state;
     record.resolution = Some(resolve.resolution.clone());
     let swapped = tx
@@ -157,6 +161,42 @@ fn apply(tx: &mut Transaction<'_>, resolve: &Resolve) -> Result<ApprovalRecord, 
         grants::insert(tx, grant, key)?;
     }
     move_call(tx, &record, resolve.problem.clone())?;
+    Ok(record)
+}
+
+/// Whether this yes is the last that was needed.
+///
+/// INVARIANT (people_are_counted_once): each yes comes from another person, and all are in the journal before the call starts.
+fn is_last(record: &ApprovalRecord, yes: &ApprovalResolution) -> Result<bool, JournalError> {
+    let missing = record.people.saturating_sub(u32::try_from(record.given.len()).unwrap_or(u32::MAX));
+    if record.given.iter().any(|given| given.by == yes.by) {
+        return Err(JournalError::AlreadyGiven { by: yes.by.clone(), missing });
+    }
+    Ok(missing <= 1)
+}
+
+/// Records one yes of several; the question stays open for the others.
+fn give(
+    tx: &mut Transaction<'_>,
+    mut record: ApprovalRecord,
+    yes: ApprovalResolution,
+) -> Result<ApprovalRecord, JournalError> {
+    let given = GivenApproval { by: yes.by, at: yes.at, reason: yes.reason };
+    record.given.push(given.clone());
+    let updated = tx
+        .connection
+        .prepare_cached("UPDATE approvals SET record = ?2 WHERE approval_id = ?1 AND state = 'pending'")?
+        .execute((record.approval_id.as_str(), serde_json::to_string(&record)?))?;
+    if updated != 1 {
+        return Err(unreadable("an approval's state"));
+    }
+    tx.append(&PreparedEvent::new(&JournalEvent::ApprovalGiven {
+        approval_id: record.approval_id.clone(),
+        call_id: record.call_id.clone(),
+        given,
+        count: u32::try_from(record.given.len()).unwrap_or(u32::MAX),
+        people: record.people,
+    })?)?;
     Ok(record)
 }
 

@@ -1,6 +1,6 @@
 //! What can go wrong in the journal, by whose fault.
 
-use palyra_protocol::{ApprovalState, CallState, ChainFault};
+use palyra_protocol::{ApprovalState, CallState, ChainFault, Principal};
 
 /// Why the journal refused or failed.
 #[derive(Debug, thiserror::Error)]
@@ -18,6 +18,14 @@ pub enum JournalError {
     AlreadyResolved {
         /// How it ended.
         state: ApprovalState,
+    },
+    /// The same person said yes before, and others are needed.
+    #[error("`{by}` has approved this already; it needs {missing} more, each another person")]
+    AlreadyGiven {
+        /// Who.
+        by: Principal,
+        /// How many are still needed.
+        missing: u32,
     },
     /// The call is no longer where this step expects it.
     #[error("the call is {}, so this step does not apply", state.as_str())]
@@ -63,6 +71,7 @@ impl JournalError {
         match self {
             Self::NotFound { .. } => "not_found",
             Self::AlreadyResolved { .. } => "approval_already_resolved",
+            Self::AlreadyGiven { .. } => "approval_already_given",
             Self::CallMoved { .. } => "call_moved",
             Self::AlreadyRevoked => "grant_already_revoked",
             Self::DiskFull => "disk_full",

@@ -9,6 +9,7 @@
 mod approvals;
 mod call_rows;
 mod calls;
+mod decisions;
 mod error;
 mod events;
 mod grants;
@@ -22,6 +23,7 @@ mod writer;
 pub use approvals::{ApprovalFilter, Resolve};
 pub use call_rows::CallView;
 pub use calls::{OpenCall, Opened, Opening, RefusedCall};
+pub use decisions::{DecisionEvent, scan_decisions};
 pub use error::JournalError;
 pub use recorded::Recorded;
 pub use schema::Head;

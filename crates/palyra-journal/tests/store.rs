@@ -95,6 +95,9 @@ fn decision() -> ToolDecision {
         policy_hash: policy_hash(),
         rules: vec!["rule".to_owned()],
         summary: "because".to_owned(),
+        people: 1,
+        basis: None,
+        denial: None,
         explanation: serde_json::Value::Null,
     }
 }
@@ -125,6 +128,8 @@ fn question(call: &CallRecord) -> ApprovalRecord {
         why: "because".to_owned(),
         requested_at: Timestamp::from_unix_ms(1_000),
         expires_at: Timestamp::from_unix_ms(60_000),
+        people: 1,
+        given: vec![],
         state: ApprovalState::Pending,
         resolution: None,
     }
@@ -282,6 +287,35 @@ async fn resolved_once() {
     assert!(started.is_ok());
     let twice = fixture.store.start_approved(&record.call_id, &approval.approval_id, ()).await;
     assert!(matches!(twice, Err(JournalError::CallMoved { state: CallState::Executing })), "one answer, one start");
+}
+
+#[tokio::test]
+async fn people_are_counted_once() {
+    let fixture = Fixture::new();
+    let record = call("a", None);
+    let approval = ApprovalRecord { people: 2, ..question(&record) };
+    fixture.store.open_call(open(&record, 10, Opening::<()>::Ask(Box::new(approval.clone())))).await.unwrap();
+    let yes = |who: &str| {
+        let mut resolve = answer(&approval, ApprovalState::Allowed);
+        resolve.resolution.by = who.parse().unwrap();
+        resolve
+    };
+    let first = fixture.store.resolve_approval(yes("user:ada")).await.unwrap();
+    assert_eq!((first.state, first.given.len()), (ApprovalState::Pending, 1));
+    assert_eq!(fixture.store.call(&record.call_id).await.unwrap().state, CallState::AwaitingApproval);
+    // What was said survives a crash, and the same person does not count twice.
+    let fixture = fixture.reopen();
+    let again = fixture.store.resolve_approval(yes("user:ada")).await;
+    assert!(matches!(again, Err(JournalError::AlreadyGiven { missing: 1, .. })), "{again:?}");
+    let (one, other) = tokio::join!(
+        fixture.store.resolve_approval(yes("user:grace")),
+        fixture.store.resolve_approval(yes("user:linus")),
+    );
+    assert_eq!(one.unwrap().state, ApprovalState::Allowed);
+    assert!(matches!(other, Err(JournalError::AlreadyResolved { .. })));
+    assert_eq!(fixture.store.call(&record.call_id).await.unwrap().state, CallState::Approved);
+    let kinds: Vec<_> = fixture.store.events(1, 10).await.unwrap().into_iter().map(|event| event.kind).collect();
+    assert!(kinds.ends_with(&["approval.given".to_owned(), "approval.resolved".to_owned()]), "{kinds:?}");
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@ use crate::explain::Grounds;
 use crate::hint;
 use crate::rule::{Effect, Rule, Scope};
 use cedar_policy::EntityUid;
+use palyra_protocol::MissingCode;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -51,6 +52,8 @@ pub struct ConditionState {
     pub condition: String,
     /// What it would have to be; it is the opposite now.
     pub must_be: bool,
+    /// What sort of thing is missing.
+    pub code: MissingCode,
     /// What to do about it, where that can be said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
@@ -70,10 +73,12 @@ pub(crate) fn what_would_change(grounds: &Grounds, deciding: &[Arc<Rule>]) -> Ve
 fn lift(rule: &Rule, grounds: &Grounds) -> Change {
     let key = &grounds.scene.key;
     let conditions = if rule.unless.is_empty() {
-        let fail = |part: &Condition| state(&part.text, false, hint::to_fail(&part.subject));
+        let fail =
+            |part: &Condition| state(&part.text, false, MissingCode::ForbiddenByRule, hint::to_fail(&part.subject));
         rule.when.iter().map(fail).collect()
     } else {
-        let hold = |part: &Condition| state(&part.text, true, hint::to_hold(&part.subject, key));
+        let hold =
+            |part: &Condition| state(&part.text, true, hint::code(&part.subject), hint::to_hold(&part.subject, key));
         rule.unless.iter().map(hold).collect()
     };
     change(rule, Needs::Any, conditions)
@@ -118,20 +123,23 @@ fn scope_gaps(rule: &Rule, grounds: &Grounds) -> Vec<ConditionState> {
 }
 
 fn gap(name: &str, scope: &Scope, uid: &EntityUid, rule: &Rule, grounds: &Grounds) -> Vec<ConditionState> {
+    let of_head = if name == "principal" { MissingCode::CallerNotAuthorised } else { MissingCode::OtherCondition };
     let of_type = |type_name: &cedar_policy::EntityTypeName| {
         let wrong = uid.type_name() != type_name;
-        wrong.then(|| state(&format!("{name} is {type_name}"), true, None))
+        let people_only = name == "principal" && type_name.basename() == "User";
+        let code = if people_only { MissingCode::PeopleOnly } else { of_head };
+        wrong.then(|| state(&format!("{name} is {type_name}"), true, code, None))
     };
     let below = |ancestor: &EntityUid| {
         let relation = rule.relations.iter().find(|(_, r)| r.ancestor == *ancestor && !grounds.holds(r));
         relation.map(|(text, relation)| {
             let subject = crate::condition::Subject::Member(relation.clone());
-            state(text, true, hint::to_hold(&subject, &grounds.scene.key))
+            state(text, true, hint::code(&subject), hint::to_hold(&subject, &grounds.scene.key))
         })
     };
     match scope {
         Scope::Any => Vec::new(),
-        Scope::Eq(only) => vec![state(&format!("{name} == {only}"), true, None)],
+        Scope::Eq(only) => vec![state(&format!("{name} == {only}"), true, of_head, None)],
         Scope::Is(type_name) => of_type(type_name).into_iter().collect(),
         Scope::In(ancestor) => below(ancestor).into_iter().collect(),
         Scope::IsIn(type_name, ancestor) => of_type(type_name).into_iter().chain(below(ancestor)).collect(),
@@ -145,17 +153,17 @@ fn unmet(rule: &Rule, grounds: &Grounds) -> Vec<ConditionState> {
         .when
         .iter()
         .filter(|part| !part.holds(request, entities).unwrap_or(false))
-        .map(|part| state(&part.text, true, hint::to_hold(&part.subject, key)));
+        .map(|part| state(&part.text, true, hint::code(&part.subject), hint::to_hold(&part.subject, key)));
     let present = rule
         .unless
         .iter()
         .filter(|part| part.holds(request, entities).unwrap_or(true))
-        .map(|part| state(&part.text, false, hint::to_fail(&part.subject)));
+        .map(|part| state(&part.text, false, MissingCode::OtherCondition, hint::to_fail(&part.subject)));
     missing.chain(present).collect()
 }
 
-fn state(condition: &str, must_be: bool, hint: Option<String>) -> ConditionState {
-    ConditionState { condition: condition.to_owned(), must_be, hint }
+fn state(condition: &str, must_be: bool, code: MissingCode, hint: Option<String>) -> ConditionState {
+    ConditionState { condition: condition.to_owned(), must_be, code, hint }
 }
 
 fn change(rule: &Rule, needs: Needs, conditions: Vec<ConditionState>) -> Change {

@@ -3,14 +3,17 @@
 //! An explanation keeps what it was made from and works the rest out when it is asked: most are never read.
 //! [`ExplanationRecord`] is the finished form that the journal keeps and callers see; its shape is stable.
 
+use crate::action::PolicyAction;
 use crate::change::{self, Change, Needs};
 use crate::condition::{Relation, Who};
 use crate::engine::{Inner, PolicyDecision};
 use crate::hint::printable;
 use crate::request::PolicyRequest;
+use crate::resource::PolicyResource;
 use crate::rule::{Effect, Rule, within};
 use crate::scene::Scene;
 use cedar_policy::{Authorizer, Decision, EvalResult, PolicySet, Request};
+use palyra_protocol::Principal;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
@@ -129,6 +132,17 @@ impl PolicyExplanation {
             rules: Vec::new(),
             errors: vec![error],
             question: Question::Failed(Box::new(request.clone())),
+        }
+    }
+
+    /// Who wanted to do what on what.
+    pub(crate) fn question_parts(&self) -> (&Principal, PolicyAction, &PolicyResource) {
+        match &self.question {
+            Question::Asked(grounds) => {
+                let key = &grounds.scene.key;
+                (&key.principal, key.action, &key.resource)
+            }
+            Question::Failed(request) => (&request.principal, request.action, &request.resource),
         }
     }
 

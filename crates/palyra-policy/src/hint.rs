@@ -6,6 +6,21 @@ use crate::attribute::Attribute;
 use crate::condition::{Relation, Subject, Who};
 use crate::membership::OWNER;
 use crate::scene::SceneKey;
+use palyra_protocol::MissingCode;
+
+/// What sort of thing a condition that does not hold lacks.
+pub(crate) fn code(subject: &Subject) -> MissingCode {
+    match subject {
+        Subject::Attribute(Attribute::IsAllowlistedTool) => MissingCode::ToolNotAllowlisted,
+        Subject::Attribute(Attribute::AllowSensitiveTools) => MissingCode::PersonsApproval,
+        Subject::Member(Relation { who: Who::Principal, .. }) => MissingCode::CallerNotAuthorised,
+        Subject::Member(Relation { who: Who::Channel, .. }) => MissingCode::ChannelNotAuthorised,
+        Subject::PrincipalType(type_name) if type_name == "User" => MissingCode::PeopleOnly,
+        Subject::Member(_) | Subject::PrincipalType(_) | Subject::Attribute(_) | Subject::Other => {
+            MissingCode::OtherCondition
+        }
+    }
+}
 
 /// How to make a condition true.
 pub(crate) fn to_hold(subject: &Subject, key: &SceneKey) -> Option<String> {

@@ -20,6 +20,7 @@ pub mod cases;
 mod change;
 mod circumstances;
 mod condition;
+mod denial;
 mod diff;
 mod directory;
 mod engine;

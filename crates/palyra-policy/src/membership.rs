@@ -166,6 +166,8 @@ pub struct Membership {
     part_of: BTreeMap<String, BTreeSet<String>>,
     /// What the access registry says besides.
     registered: Registered,
+    /// The operator's groups, as they were added.
+    operators: BTreeMap<String, Vec<String>>,
 }
 
 impl Membership {
@@ -182,6 +184,7 @@ impl Membership {
             roles: [(OWNER.to_owned(), vec![owner])].into(),
             part_of: BTreeMap::new(),
             registered: Registered::default(),
+            operators: BTreeMap::new(),
         }
     }
 
@@ -234,9 +237,19 @@ impl Membership {
                 return Err(MembershipError::Reserved { group: group.clone() });
             }
             self = self.with_principals(group, members)?;
+            let kept = self.operators.entry(group.clone()).or_default();
+            kept.extend(members.iter().map(|member| member.as_ref().to_owned()));
         }
         self.check()?;
         Ok(self)
+    }
+
+    /// The operator's groups of this membership on another base: what remains of a set when who belongs changes elsewhere.
+    ///
+    /// # Errors
+    /// The two do not go together.
+    pub fn rebased_on(&self, base: Self) -> Result<Self, MembershipError> {
+        base.with_groups(&self.operators)
     }
 
     /// The same with some lists replaced and groups added: what cases need that bring their own members.
@@ -488,6 +501,8 @@ mod tests {
         assert_eq!(groups(&membership, "user:mia"), ["all", "dev"]);
         assert_eq!(groups(&membership, "user:joe"), ["all", "oncall", "ops"]);
         assert!(groups(&membership, "user:other").is_empty());
+        let rebased = membership.rebased_on(Membership::single_user()).unwrap();
+        assert_eq!(groups(&rebased, "user:mia"), ["all", "dev", "tool_callers"]);
     }
 
     #[test]

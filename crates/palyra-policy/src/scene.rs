@@ -249,8 +249,8 @@ impl Stage {
             let trust = key.trust.map(|trust| ("trust".to_owned(), text(trust.as_str())));
             entities.push((self.names.uid(EntityKind::Skill, id), publisher.into_iter().chain(trust).collect()));
         }
-        let made = entities.into_iter().map(|(uid, attributes)| Entity::new(uid, attributes, HashSet::new()));
-        made.collect::<Result<_, _>>().map_err(|e| e.to_string())
+        let make = |(uid, attributes)| Entity::new(uid, attributes, HashSet::new()).map_err(|e| e.to_string());
+        entities.into_iter().map(make).collect()
     }
 
     /// What the request's tool can do, as entities.

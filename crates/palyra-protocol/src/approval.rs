@@ -216,11 +216,33 @@ pub struct ApprovalRecord {
     pub requested_at: Timestamp,
     /// When it ends by itself.
     pub expires_at: Timestamp,
+    /// How many different people have to say yes.
+    #[serde(default = "one")]
+    pub people: u32,
+    /// Those who have said yes while others are still needed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub given: Vec<GivenApproval>,
     /// Where it stands.
     pub state: ApprovalState,
     /// The answer, once there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resolution: Option<ApprovalResolution>,
+}
+
+fn one() -> u32 {
+    1
+}
+
+/// One person's yes to a question that needs several.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GivenApproval {
+    /// Who.
+    pub by: Principal,
+    /// When.
+    pub at: Timestamp,
+    /// Why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 /// How an approval ended.

@@ -117,6 +117,12 @@ impl ToolCall {
         &self.0.input
     }
 
+    /// The workspace it acts in: its real path.
+    #[must_use]
+    pub fn workspace_root(&self) -> &str {
+        &self.0.workspace_root
+    }
+
     /// What it would touch.
     #[must_use]
     pub fn facets(&self) -> &Facets {
@@ -255,19 +261,78 @@ pub struct Problem {
     /// What to do next.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
+    /// For a denial by policy: what a program can act on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub denial: Option<Box<Denial>>,
+}
+
+/// A denial that its caller can act on. It speaks of the caller's own call and of the rules that decided, and of nothing else.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Denial {
+    /// The rules that decided, by id; none when nothing permits the call.
+    pub rules: Vec<String>,
+    /// What was missing, as far as it is the caller's to know.
+    pub missing: Vec<MissingCondition>,
+    /// Who could change the answer.
+    pub ask: AskWhom,
+    /// What to ask them for.
+    pub ask_for: String,
+}
+
+/// Something that a call would have needed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MissingCondition {
+    /// The stable machine code.
+    pub code: MissingCode,
+    /// The same in words.
+    pub message: String,
+}
+
+/// What a call can lack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MissingCode {
+    /// The tool is not on the operator's list.
+    ToolNotAllowlisted,
+    /// The caller is not among those who may.
+    CallerNotAuthorised,
+    /// Nobody may through this door.
+    ChannelNotAuthorised,
+    /// Only people may.
+    PeopleOnly,
+    /// A person has to approve.
+    PersonsApproval,
+    /// A rule forbids what the call would do.
+    ForbiddenByRule,
+    /// Something else about the call.
+    OtherCondition,
+    /// Policy could not be evaluated.
+    PolicyError,
+}
+
+/// Who could change an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AskWhom {
+    /// A person who approves calls.
+    Approver,
+    /// Whoever writes the rules and the configuration.
+    Operator,
+    /// Nobody: do something else.
+    Nobody,
 }
 
 impl Problem {
     /// A problem with a hint.
     #[must_use]
     pub fn new(code: &str, message: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self { code: code.to_owned(), message: message.into(), hint: Some(hint.into()) }
+        Self { code: code.to_owned(), message: message.into(), hint: Some(hint.into()), denial: None }
     }
 
     /// A problem whose message says all there is to do.
     #[must_use]
     pub fn plain(code: &str, message: impl Into<String>) -> Self {
-        Self { code: code.to_owned(), message: message.into(), hint: None }
+        Self { code: code.to_owned(), message: message.into(), hint: None, denial: None }
     }
 }
 

@@ -1,5 +1,7 @@
 //! Decisions: what policy said about a call, in the form the journal keeps and callers see.
 
+use crate::call::Denial;
+use crate::capability::{RiskLevel, ToolCapability};
 use crate::digest::Digest;
 use crate::id::DecisionId;
 use serde::{Deserialize, Serialize};
@@ -42,6 +44,32 @@ pub struct ToolDecision {
     pub rules: Vec<String>,
     /// One sentence for people.
     pub summary: String,
+    /// How many different people have to approve, where people are asked.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub people: u32,
+    /// What the question was made of besides the call itself, so that it can be asked again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub basis: Option<DecisionBasis>,
+    /// What a caller who was denied can act on. Told with the call's end, not kept here.
+    #[serde(skip)]
+    pub denial: Option<Box<Denial>>,
     /// The whole explanation: rules, facts, what would change the answer.
     pub explanation: Value,
+}
+
+/// What a decision was made from besides the call itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DecisionBasis {
+    /// Whether the operator's list of allowed tools had the tool.
+    pub allowlisted: bool,
+    /// What the tool could do.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub capabilities: Vec<ToolCapability>,
+    /// How bad a wrong call could be.
+    pub risk: RiskLevel,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands fields over by reference")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }

@@ -3,7 +3,7 @@
 //! An event's body is the JSON of its variant; the chain covers the very bytes that stand. Adding a variant is cheap; changing one breaks the reading of
 //! journals that exist, so fields are only ever added, with a default.
 
-use crate::approval::{ApprovalRecord, ApprovalResolution, ApprovalState, GrantRecord};
+use crate::approval::{ApprovalRecord, ApprovalResolution, ApprovalState, GivenApproval, GrantRecord};
 use crate::attestation::ToolAttestation;
 use crate::call::{Authority, CallRecord, CallState, Origin, Problem};
 use crate::clock::Timestamp;
@@ -68,6 +68,51 @@ pub enum JournalEvent {
     ApprovalRequested {
         /// The question.
         approval: Box<ApprovalRecord>,
+    },
+    /// One of several people who are needed said yes.
+    #[serde(rename = "approval.given")]
+    ApprovalGiven {
+        /// The question.
+        approval_id: ApprovalId,
+        /// The call that waits.
+        call_id: CallId,
+        /// Who, when, why.
+        given: GivenApproval,
+        /// How many have said yes by now.
+        count: u32,
+        /// How many are needed.
+        people: u32,
+    },
+    /// Another set of rules took over.
+    #[serde(rename = "policy.reloaded")]
+    PolicyReloaded {
+        /// The set that decided until now.
+        from: Digest,
+        /// The set that decides from now on.
+        to: Digest,
+        /// The files it was read from.
+        files: Digest,
+        /// How many rules it has.
+        rules: u64,
+        /// How many cases it answered as they expect.
+        cases: u64,
+        /// Who had it read anew.
+        by: Principal,
+    },
+    /// Another set of rules was found wanting; the running one goes on.
+    #[serde(rename = "policy.rejected")]
+    PolicyRejected {
+        /// The set that goes on deciding.
+        running: Digest,
+        /// The files that were refused, where they could be read at all.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        files: Option<Digest>,
+        /// The first things that are wrong with them, each with its place.
+        flaws: Vec<String>,
+        /// How many there are in all.
+        count: u64,
+        /// Who had it read.
+        by: Principal,
     },
     /// A question ended.
     #[serde(rename = "approval.resolved")]
@@ -199,6 +244,9 @@ impl JournalEvent {
             Self::ToolProposed { .. } => "tool.proposed",
             Self::ToolDecided { .. } => "tool.decided",
             Self::ApprovalRequested { .. } => "approval.requested",
+            Self::ApprovalGiven { .. } => "approval.given",
+            Self::PolicyReloaded { .. } => "policy.reloaded",
+            Self::PolicyRejected { .. } => "policy.rejected",
             Self::ApprovalResolved { .. } => "approval.resolved",
             Self::AccessRefused { .. } => "access.refused",
             Self::AccessChanged { .. } => "access.changed",
@@ -223,12 +271,15 @@ impl JournalEvent {
             | Self::AccessChanged { .. }
             | Self::AccessRegistryRefused { .. }
             | Self::AccessAttempts { .. }
+            | Self::PolicyReloaded { .. }
+            | Self::PolicyRejected { .. }
             | Self::GrantCreated { .. }
             | Self::GrantRevoked { .. } => None,
             Self::ToolProposed { call } => Some(&call.call_id),
             Self::ApprovalRequested { approval } => Some(&approval.call_id),
             Self::ToolRejected { call_id, .. }
             | Self::ToolDecided { call_id, .. }
+            | Self::ApprovalGiven { call_id, .. }
             | Self::ApprovalResolved { call_id, .. }
             | Self::ToolStarted { call_id, .. }
             | Self::ToolFinished { call_id, .. }

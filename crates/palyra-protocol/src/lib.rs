@@ -26,15 +26,18 @@ pub mod tool;
 
 pub use access::{ApiTokenRecord, WorkspaceRole};
 pub use approval::{
-    ApprovalDecision, ApprovalRecord, ApprovalResolution, ApprovalScope, ApprovalState, GrantMatcher, GrantRecord,
-    MatchKey,
+    ApprovalDecision, ApprovalRecord, ApprovalResolution, ApprovalScope, ApprovalState, GivenApproval, GrantMatcher,
+    GrantRecord, MatchKey,
 };
 pub use attestation::{ExecutionStatement, ToolAttestation};
-pub use call::{Authority, CallRecord, CallState, Origin, Problem, ToolCall, ToolOutcome, ToolProposal};
+pub use call::{
+    AskWhom, Authority, CallRecord, CallState, Denial, MissingCode, MissingCondition, Origin, Problem, ToolCall,
+    ToolOutcome, ToolProposal,
+};
 pub use capability::{RiskLevel, SENSITIVE_CAPABILITY_POLICY_NAMES, ToolCapability};
 pub use chain::{ChainFault, ChainVerifier, Checkpoint, CheckpointFault};
 pub use clock::{Clock, SystemClock, Timestamp};
-pub use decision::{DecisionKind, ToolDecision};
+pub use decision::{DecisionBasis, DecisionKind, ToolDecision};
 pub use digest::{Digest, DigestBuilder};
 pub use egress::{EgressEnd, EgressProtocol, EgressRecord, EgressVerdict, TlsName};
 pub use event::{ChainedEvent, JournalEvent};

@@ -99,6 +99,7 @@ fn card(context: &Context, approval: &ApprovalRecord) -> Result<(), Failure> {
         ("session", Some(approval.session.to_string())),
         ("why", Some(safe(&approval.why))),
         ("asked", Some(when(approval.requested_at))),
+        ("needs", (approval.people > 1).then(|| people(approval))),
         ("state", Some(state(approval))),
         ("digest", Some(styled(DIM, approval.call_digest))),
     ] {
@@ -111,6 +112,13 @@ fn card(context: &Context, approval: &ApprovalRecord) -> Result<(), Failure> {
         note!("\n{}", styled(DIM, format!("palyra approvals decide {} allow|deny", approval.approval_id)));
     }
     Ok(())
+}
+
+/// Who has said yes to a question that needs several people.
+fn people(approval: &ApprovalRecord) -> String {
+    let given: Vec<_> = approval.given.iter().map(|given| given.by.to_string()).collect();
+    let given = if given.is_empty() { "nobody".to_owned() } else { given.join(", ") };
+    format!("{} different people; approved so far by {given}", approval.people)
 }
 
 fn state(approval: &ApprovalRecord) -> String {
@@ -170,8 +178,15 @@ async fn decide(context: &Context, connection: &Connection, answer: Decide) -> R
     if context.json() {
         return output::json(&record);
     }
-    let mark = if record.state == ApprovalState::Allowed { styled(GOOD, "✔") } else { styled(BAD, "✘") };
+    let mark = match record.state {
+        ApprovalState::Allowed => styled(GOOD, "✔"),
+        ApprovalState::Pending => styled(WARN, "●"),
+        ApprovalState::Denied | ApprovalState::Expired | ApprovalState::Cancelled => styled(BAD, "✘"),
+    };
     say!("{mark} {}: {}", record.approval_id, state(&record));
+    if record.state == ApprovalState::Pending {
+        say!("  your yes is recorded; it needs {}", people(&record));
+    }
     if let Some(grant) = record.resolution.and_then(|end| end.grant) {
         note!("{}", styled(DIM, format!("this left a standing answer; withdraw it: palyra grants revoke {grant}")));
     }

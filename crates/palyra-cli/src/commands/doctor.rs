@@ -96,12 +96,11 @@ fn examine(status: &StatusReply, checks: &mut Vec<Check>) -> Result<(), Failure>
         status.workspace_root.clone(),
         "palyra down, then `palyra up --workspace DIR`",
     ));
-    checks.push(check(
-        "policy",
-        status.policy_rules > 0,
-        format!("{} rules, {}", status.policy_rules, &status.policy_hash[..12]),
-        "palyrad check",
-    ));
+    let rules = format!("{} rules, {}", status.policy_rules, &status.policy_hash[..12]);
+    let refused = super::status::refused(&super::status::policy(status));
+    let detail = refused.as_ref().map_or_else(|| rules.clone(), |refused| format!("{rules}; {refused}"));
+    let good = status.policy_rules > 0 && refused.is_none();
+    checks.push(check("policy", good, detail, "mend the files in the policy directory, then `palyra policy reload`"));
     let host: Host = read(&status.sandbox_json)?;
     let works = if status.process_tier == "c" { host.tier_c } else { host.tier_b };
     checks.push(check(

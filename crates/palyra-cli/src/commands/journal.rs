@@ -72,6 +72,7 @@ fn print_line(context: &Context, event: &ChainedEvent) -> Result<(), Failure> {
 /// What an event says, on one line.
 fn gist(body: &Value) -> String {
     let text = |pointer: &str| body.pointer(pointer).and_then(Value::as_str).unwrap_or("").to_owned();
+    let number = |pointer: &str| body.pointer(pointer).and_then(Value::as_u64).unwrap_or(0);
     match body["event"].as_str().unwrap_or("") {
         "daemon.started" => format!("palyrad {}, policy {:.12}", text("/version"), text("/policy_hash")),
         "tool.rejected" => format!(
@@ -91,6 +92,13 @@ fn gist(body: &Value) -> String {
         }
         "tool.decided" => format!("{}: {}", text("/decision/decision"), text("/decision/summary")),
         "approval.requested" => format!("{} for {}", text("/approval/approval_id"), text("/approval/principal")),
+        "approval.given" => {
+            format!("{} by {}, {} of {}", text("/approval_id"), text("/given/by"), number("/count"), number("/people"))
+        }
+        "policy.reloaded" => format!("{:.12} → {:.12} by {}", text("/from"), text("/to"), text("/by")),
+        "policy.rejected" => {
+            format!("{:.12} goes on; {} flaws, the first: {}", text("/running"), number("/count"), text("/flaws/0"))
+        }
         "approval.resolved" => format!("{} {} by {}", text("/approval_id"), text("/state"), text("/resolution/by")),
         "grant.created" => format!("{} for {}", text("/grant/grant_id"), text("/grant/principal")),
         "grant.revoked" => format!("{} by {}", text("/grant_id"), text("/by")),

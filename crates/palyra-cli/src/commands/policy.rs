@@ -1,17 +1,54 @@
-//! `palyra policy`: what would be decided, and why.
+//! `palyra policy`: what would be decided, and why; and what can be done with rules.
+
+mod candidate;
+mod review;
+mod rules;
 
 use super::read;
-use crate::args::{Policy, Proposed};
+use crate::args::{Policy, PolicyDirectory, Proposed};
 use crate::context::Context;
+use crate::delegate::become_daemon;
 use crate::exit::Failure;
 use crate::output::{self, BAD, BOLD, DIM, GOOD, WARN, say, styled};
 use crate::text::{safe, safe_lines};
 use palyra_protocol::{CallRecord, DecisionKind, ToolDecision};
 use serde_json::{Value, json};
+use std::ffi::OsString;
+use std::path::PathBuf;
 
 pub async fn run(context: &Context, command: Policy) -> Result<(), Failure> {
     match command {
         Policy::Explain(proposed) => explain(context, &proposed).await,
+        Policy::Check(directory) => Err(on_directory(context, "check", directory)),
+        Policy::Test(directory) => Err(on_directory(context, "test", directory)),
+        Policy::Decide { candidate, workspace, config, jsonl: _ } => {
+            let mut words = Vec::new();
+            option(&mut words, "--workspace", workspace);
+            option(&mut words, "--config", config);
+            words.extend(["policy", "decide", "--jsonl"].map(OsString::from));
+            option(&mut words, "--candidate", candidate);
+            Err(become_daemon(context, words))
+        }
+        Policy::Simulate(simulate) => review::simulate(context, &simulate).await,
+        Policy::Suggest(suggest) => review::suggest(context, &suggest).await,
+        Policy::Diff { directory } => review::diff(context, &directory).await,
+        Policy::Show { id } => rules::show(context, id).await,
+        Policy::Reload => rules::reload(context).await,
+    }
+}
+
+/// Hands a command about a directory over to `palyrad`.
+fn on_directory(context: &Context, command: &str, directory: PolicyDirectory) -> Failure {
+    let mut words = Vec::new();
+    option(&mut words, "--config", directory.config);
+    words.extend(["policy", command, "--output", if context.json() { "json" } else { "text" }].map(OsString::from));
+    words.extend(directory.directory.map(OsString::from));
+    become_daemon(context, words)
+}
+
+fn option(words: &mut Vec<OsString>, name: &str, value: Option<PathBuf>) {
+    if let Some(value) = value {
+        words.extend([name.into(), value.into_os_string()]);
     }
 }
 
@@ -36,18 +73,25 @@ fn print(decision: &ToolDecision, call: &CallRecord) {
     };
     say!("{verdict}  {} for {}", styled(BOLD, &call.tool), call.origin.principal);
     say!("{}", safe(&decision.summary));
+    if decision.people > 1 {
+        say!("{} different people have to approve.", decision.people);
+    }
     let explanation = &decision.explanation;
-    section("rules that decided", &explanation["rules"], |rule| {
-        let text = |key: &str| safe(rule[key].as_str().unwrap_or(""));
-        let source = rule["text"].as_str().map_or_else(String::new, |t| format!("\n{}", indent(&safe_lines(t))));
-        format!("{} ({}): {}{}", styled(BOLD, text("id")), text("effect"), text("reason"), styled(DIM, source))
-    });
+    section("rule that stands in for a person", &explanation["waiver"]["rules"], rule);
+    section("rules that decided", &explanation["rules"], rule);
     section("facts that mattered", &explanation["facts"], |fact| {
         format!("{} = {}", safe(fact["name"].as_str().unwrap_or("")), safe(fact["value"].as_str().unwrap_or("")))
     });
     section("what would change it", &explanation["what_would_change"], change);
     section("errors", &explanation["errors"], |error| safe(error.as_str().unwrap_or("")));
     say!("\n{}", styled(DIM, format!("policy {} · call digest {}", decision.policy_hash.short(), call.digest.short())));
+}
+
+/// A rule with its text.
+fn rule(rule: &Value) -> String {
+    let text = |key: &str| safe(rule[key].as_str().unwrap_or(""));
+    let source = rule["text"].as_str().map_or_else(String::new, |t| format!("\n{}", indent(&safe_lines(t))));
+    format!("{} ({}): {}{}", styled(BOLD, text("id")), text("effect"), text("reason"), styled(DIM, source))
 }
 
 /// One way to another answer: a rule, and what it waits for.

@@ -2,7 +2,8 @@
 
 use crate::context::Context;
 use crate::exit::Failure;
-use crate::output::{self, BOLD, DIM, GOOD, WARN, say, styled, when};
+use crate::output::{self, BOLD, DIM, GOOD, WARN, note, say, styled, when};
+use crate::text::safe;
 use palyra_api::v1::{StatusReply, StatusRequest};
 use palyra_protocol::Timestamp;
 use serde_json::json;
@@ -19,22 +20,50 @@ pub async fn status(context: &Context) -> Result<(), Failure> {
         0 => "none".to_owned(),
         n => styled(WARN, format!("{n}, see `palyra approvals list`")),
     };
+    let refused = refused(&policy(&status));
     for (name, value) in [
         ("since", started),
-        ("you are", status.principal),
-        ("workspace", status.workspace_root),
-        ("state", status.state_dir),
+        ("you are", status.principal.clone()),
+        ("workspace", status.workspace_root.clone()),
+        ("state", status.state_dir.clone()),
         ("policy", format!("{} rules, {}", status.policy_rules, &status.policy_hash[..12])),
         ("processes", format!("tier {}, egress {}", status.process_tier, status.process_egress)),
         ("tools", status.tools.to_string()),
         ("calls under way", status.open_calls.to_string()),
         ("waiting for you", pending),
         ("journal", format!("{} events, head {}", status.journal_size, &status.journal_head[..12])),
-        ("public key", styled(DIM, status.public_key)),
+        ("public key", styled(DIM, &status.public_key)),
     ] {
         say!("  {}{}{value}", styled(BOLD, name), " ".repeat(18 - name.len()));
     }
+    if let Some(refused) = refused {
+        note!("\n{} {refused}", styled(WARN.bold(), "warning:"));
+        note!(
+            "{} policy {} goes on; see all flaws with `palyra policy reload`",
+            styled(BOLD, "hint:"),
+            &status.policy_hash[..12]
+        );
+    }
     Ok(())
+}
+
+/// How the rules stand. `hash` and `rules` are what they always were; the rest comes from the daemon as it is.
+pub fn policy(status: &StatusReply) -> serde_json::Value {
+    let mut policy: serde_json::Value = serde_json::from_str(&status.policy_json).unwrap_or_else(|_| json!({}));
+    if let Some(fields) = policy.as_object_mut() {
+        fields.remove("policy_hash");
+    }
+    policy["hash"] = json!(status.policy_hash);
+    policy["rules"] = json!(status.policy_rules);
+    policy
+}
+
+/// A refused set in one line: where, why, and how many more.
+pub fn refused(policy: &serde_json::Value) -> Option<String> {
+    let refused = policy.get("refused").filter(|refused| !refused.is_null())?;
+    let files =
+        refused["files"].as_str().map_or_else(String::new, |hash| format!(" (files {})", &hash[..hash.len().min(12)]));
+    Some(format!("the set found since may not run{files}: {}", safe(refused["summary"].as_str().unwrap_or(""))))
 }
 
 pub fn document(status: &StatusReply) -> serde_json::Value {
@@ -42,7 +71,7 @@ pub fn document(status: &StatusReply) -> serde_json::Value {
         "version": status.version, "pid": status.pid, "started_at": status.started_at_unix_ms,
         "principal": status.principal, "state_dir": status.state_dir, "workspace_root": status.workspace_root,
         "config_path": status.config_path,
-        "policy": { "hash": status.policy_hash, "rules": status.policy_rules },
+        "policy": policy(status),
         "process_runner": { "tier": status.process_tier, "egress": status.process_egress },
         "tools": status.tools, "open_calls": status.open_calls, "pending_approvals": status.pending_approvals,
         "journal": { "origin": status.journal_origin, "size": status.journal_size, "head": status.journal_head },

