@@ -174,11 +174,27 @@ pub fn check(setup: &Setup) -> Result<ExitCode, DaemonError> {
 pub fn run(setup: Setup, started: Instant) -> Result<ExitCode, DaemonError> {
     let state = StateDir::take(&setup.state_dir)?;
     let config = setup.config(state.path())?;
+    raise_descriptor_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(io("the runtime"))?;
     let served = runtime.block_on(serve(&setup, &state, config, started));
     // Blocking work that outlives its calls must not hold the end up.
     runtime.shutdown_timeout(Duration::from_secs(1));
     served.map(|()| ExitCode::SUCCESS)
+}
+
+/// One run's proxy may hold several hundred descriptors: under the usual soft limit two runs could starve all others.
+/// Processes in the sandbox get a limit of their own.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    const ENOUGH: u64 = 65_536;
+    let mut limit = getrlimit(Resource::Nofile);
+    let most = limit.maximum.unwrap_or(ENOUGH).min(ENOUGH);
+    if limit.current.is_some_and(|current| current < most) {
+        limit.current = Some(most);
+        if let Err(error) = setrlimit(Resource::Nofile, limit) {
+            tracing::warn!(%error, "the limit of open files stays as it is");
+        }
+    }
 }
 
 async fn serve(setup: &Setup, state: &StateDir, config: Config, started: Instant) -> Result<(), DaemonError> {

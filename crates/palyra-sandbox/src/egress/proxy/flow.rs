@@ -10,8 +10,10 @@ use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::OwnedFd;
 
-/// How much the pipe is asked to hold; the kernel may give less.
-const PIPE: usize = 1 << 20;
+/// How much is moved at once, and how much a pipe is asked to hold once there is much to move. What a user's pipes may hold
+/// together is limited, so a tunnel that only chats keeps the small pipe it was made with.
+const BULK: usize = 1 << 20;
+const MUCH: usize = 64 * 1024;
 /// How much is read at once for a gate.
 const READ: usize = 64 * 1024;
 /// How often one direction may go before the other has its turn.
@@ -46,6 +48,7 @@ struct Pipe {
     outlet: OwnedFd,
     inlet: OwnedFd,
     held: usize,
+    grown: bool,
 }
 
 /// Why a direction broke.
@@ -176,13 +179,14 @@ impl Flow {
             Some(pipe) => pipe,
             none => none.insert(Pipe::new().map_err(|_| Broken::Host)?),
         };
-        match splice(source, None, &pipe.inlet, None, PIPE, SpliceFlags::MOVE | SpliceFlags::NONBLOCK) {
+        match splice(source, None, &pipe.inlet, None, BULK, SpliceFlags::MOVE | SpliceFlags::NONBLOCK) {
             Ok(0) => {
                 self.source = Source::Ended;
                 Ok(false)
             }
             Ok(count) => {
                 pipe.held += count;
+                pipe.grow_for(count);
                 self.read += count as u64;
                 Ok(true)
             }
@@ -195,8 +199,11 @@ impl Flow {
         let mut buffer = vec![0; READ];
         match source.read(&mut buffer) {
             Ok(0) => {
-                if let Some(gate) = &self.gate {
-                    gate.finish().map_err(Broken::Shut)?;
+                match &self.gate {
+                    // A body that ends early: the client broke off, and the server must not take it for whole.
+                    Some(Gate::Body(_)) => return Err(Broken::Source),
+                    Some(gate) => gate.finish().map_err(Broken::Shut)?,
+                    None => {}
                 }
                 self.source = Source::Ended;
                 Ok(false)
@@ -211,8 +218,14 @@ impl Flow {
 impl Pipe {
     fn new() -> Result<Self, Errno> {
         let (outlet, inlet) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-        // A smaller pipe is slower and not wrong.
-        let _size = fcntl_setpipe_size(&inlet, PIPE);
-        Ok(Self { outlet, inlet, held: 0 })
+        Ok(Self { outlet, inlet, held: 0, grown: false })
+    }
+
+    fn grow_for(&mut self, moved: usize) {
+        if moved >= MUCH && !self.grown {
+            self.grown = true;
+            // The kernel may refuse; a smaller pipe is slower and not wrong.
+            let _size = fcntl_setpipe_size(&self.inlet, BULK);
+        }
     }
 }
