@@ -24,7 +24,12 @@ pub(super) fn denied(denial: &Denial, head_only: bool) -> Vec<u8> {
         "hint": denial.hint,
     });
     let field = format!("X-Palyra-Denied: {}\r\n", denial.code);
-    http(status, denial.code.as_str(), &field, &error, head_only)
+    http(status, &phrase(&denial.message), &field, &error, head_only)
+}
+
+/// A reason phrase: many clients show it and nothing else.
+fn phrase(message: &str) -> String {
+    message.chars().filter(|c| c.is_ascii_graphic() || *c == ' ').take(200).collect()
 }
 
 /// The HTTP answer when a host is allowed and cannot be reached.
@@ -36,14 +41,14 @@ pub(super) fn failed(code: &str, target: (&str, u16), message: &str, head_only: 
         "message": message,
         "hint": "the rules allow this host; check its name, and whether it is up",
     });
-    http(502, code, "", &error, head_only)
+    http(502, &phrase(message), "", &error, head_only)
 }
 
-fn http(status: u16, code: &str, field: &str, error: &serde_json::Value, head_only: bool) -> Vec<u8> {
+fn http(status: u16, reason: &str, field: &str, error: &serde_json::Value, head_only: bool) -> Vec<u8> {
     let body = format!("{}\n", serde_json::json!({ "error": error }));
     let length = body.len();
     let mut answer = format!(
-        "HTTP/1.1 {status} {code}\r\n{field}Content-Type: application/json\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
+        "HTTP/1.1 {status} {reason}\r\n{field}Content-Type: application/json\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
     );
     if !head_only {
         answer.push_str(&body);

@@ -195,8 +195,11 @@ impl Flow {
         let mut buffer = vec![0; READ];
         match source.read(&mut buffer) {
             Ok(0) => {
-                if let Some(gate) = &self.gate {
-                    gate.finish().map_err(Broken::Shut)?;
+                match &self.gate {
+                    // A body that ends early: the client broke off, and the server must not take it for whole.
+                    Some(Gate::Body(_)) => return Err(Broken::Source),
+                    Some(gate) => gate.finish().map_err(Broken::Shut)?,
+                    None => {}
                 }
                 self.source = Source::Ended;
                 Ok(false)

@@ -73,6 +73,8 @@ impl Relay {
     fn go(&mut self, client: &TcpStream, server: &TcpStream) -> Result<(), Ending> {
         match self.up.go(client, server) {
             Ok(()) => {}
+            // A client may stop sending when the server has answered already.
+            Err(Broken::Source) if self.kind == Kind::Request && self.down.read > 0 => self.up.abandon(),
             Err(Broken::Source) => return Err(Ending::Ended(EgressEnd::ClientError)),
             // A server may answer and close before it has read the whole request; the answer counts.
             Err(Broken::Sink) if self.kind == Kind::Request => self.up.abandon(),

@@ -169,6 +169,30 @@ fn a_server_that_is_not_there_is_told_apart_from_a_denial() {
 }
 
 #[test]
+fn a_client_that_breaks_off_is_not_taken_for_a_whole_request() {
+    let head = |port: u16| {
+        format!("POST http://127.0.0.1:{port}/ HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Length: 9\r\n\r\n")
+    };
+    let (port, served) = server(b"", b"");
+    let house = House::new(&[&format!("127.0.0.1:{port}")]);
+    let mut client = house.connect();
+    client.write_all(format!("{}half", head(port)).as_bytes()).unwrap();
+    client.shutdown(std::net::Shutdown::Write).unwrap();
+    let _reset = client.read_to_end(&mut Vec::new());
+    let record = house.record();
+    assert_eq!((record.verdict, record.ended), (EgressVerdict::Allowed, EgressEnd::ClientError));
+    drop(served);
+
+    // An answer that came before the body was whole is passed on.
+    let (port, served) = server(b"\r\n\r\n", b"HTTP/1.1 413 No\r\n\r\ntoo much");
+    let house = House::new(&[&format!("127.0.0.1:{port}")]);
+    let answer = house.ask(head(port).as_bytes());
+    served.join().unwrap();
+    assert!(answer.starts_with("HTTP/1.1 413 No\r\n") && answer.ends_with("too much"), "{answer}");
+    assert_eq!(house.record().ended, EgressEnd::Closed);
+}
+
+#[test]
 fn a_server_that_answers_nonsense_is_not_passed_on() {
     for nonsense in ["", "SSH-2.0-OpenSSH\r\n", "HTTP/1.1 101 Switching\r\n\r\n", "HTTP/1.1 200 OK\nX: y\n\n"] {
         let (port, served) = server(b"\r\n\r\n", nonsense.as_bytes());

@@ -15,6 +15,7 @@ fn parts(answer: &str) -> (u16, serde_json::Value) {
 fn a_denial_says_what_is_missing_and_what_to_ask_for() {
     let house = House::new(&["example.org"]);
     let answer = house.ask(b"CONNECT other.test:443 HTTP/1.1\r\n\r\n");
+    assert!(answer.starts_with("HTTP/1.1 403 no rule allows other.test:443\r\n"), "{answer}");
     assert!(answer.contains("\r\nX-Palyra-Denied: egress_denied\r\n"), "{answer}");
     let (status, error) = parts(&answer);
     assert_eq!(status, 403);
