@@ -133,7 +133,7 @@ pub fn engine(dir: &Path) -> Result<Engine> {
             allowed_executables: vec![],
             allow_interpreters: vec![],
             egress: EgressEnforcementMode::Strict,
-            egress_rules: std::sync::Arc::default(),
+            egress_rules: Arc::default(),
             cpu_time_limit_ms: 60_000,
             wall_clock_limit_ms: 60_000,
             memory_limit_bytes: 1 << 30,
