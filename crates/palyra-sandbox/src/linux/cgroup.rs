@@ -10,10 +10,10 @@ use crate::error::SandboxError;
 use crate::outcome::LimitHit;
 use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
 
 /// Where groups can be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -167,6 +167,27 @@ pub(super) struct Group {
     version: u8,
 }
 
+/// A process on its way into a group.
+#[derive(Debug)]
+pub(super) struct Entry(Option<JoinHandle<io::Result<()>>>);
+
+impl Entry {
+    /// Waits until it is in.
+    pub(super) fn finish(mut self) -> io::Result<()> {
+        let broken = || Err(io::Error::other("the thread that moves the process broke"));
+        self.0.take().map_or(Ok(()), |thread| thread.join().unwrap_or_else(|_| broken()))
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        // The group is removed after this.
+        if let Some(thread) = self.0.take() {
+            let _moved = thread.join();
+        }
+    }
+}
+
 /// What a group saw.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Seen {
@@ -219,13 +240,18 @@ impl Group {
     }
 
     /// The files through which the run enters.
-    pub(super) fn entrances(&self) -> io::Result<Vec<OwnedFd>> {
+    fn entrances(&self) -> Vec<PathBuf> {
         let mut directories = vec![&self.memory, &self.pids];
         directories.dedup();
-        directories
-            .into_iter()
-            .map(|directory| fs::OpenOptions::new().write(true).open(directory.join("cgroup.procs")).map(OwnedFd::from))
-            .collect()
+        directories.into_iter().map(|directory| directory.join("cgroup.procs")).collect()
+    }
+
+    /// Takes a process in. The kernel waits for every processor before it moves one, which takes milliseconds: it is done on
+    /// a thread of its own, while bubblewrap builds.
+    pub(super) fn enter(&self, pid: i32) -> io::Result<Entry> {
+        let entrances = self.entrances();
+        let enter = move || entrances.into_iter().try_for_each(|entrance| fs::write(entrance, pid.to_string()));
+        std::thread::Builder::new().name("palyra-cgroup".into()).spawn(enter).map(|thread| Entry(Some(thread)))
     }
 
     /// What the group saw so far.

@@ -126,12 +126,6 @@ fn become_command(shared: &Shared<'_>) -> Failure {
 fn confine(shared: &Shared<'_>) -> Result<(), Failure> {
     let plan = shared.plan;
     let done = |step: Step| shared.done.fetch_or(step.bit(), Ordering::Relaxed);
-    for group in &plan.control_groups {
-        // "0" means the writer itself.
-        // SAFETY: a constant byte string of the given length.
-        check(unsafe { call!(libc::SYS_write, *group, c"0".as_ptr(), 1) }).map_err(|e| (Step::ControlGroup, e))?;
-        done(Step::ControlGroup);
-    }
     offer_to_the_oom_killer();
     // SAFETY: no arguments.
     check(unsafe { call!(libc::SYS_setsid) }).map_err(|e| (Step::Session, e))?;

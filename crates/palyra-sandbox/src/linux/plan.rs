@@ -103,8 +103,6 @@ pub(super) struct Plan {
     pub(super) fence: Option<RawFd>,
     pub(super) files: Option<RawFd>,
     pub(super) seccomp: Option<&'static [sock_filter]>,
-    /// Files of control groups that the command is written into before anything else.
-    pub(super) control_groups: Vec<RawFd>,
     /// The daemon's process id, to notice when it is gone already.
     pub(super) parent: i32,
     /// Descriptors to keep after the start, ascending.
@@ -176,7 +174,6 @@ pub(super) enum Step {
     Mounts,
     Subreaper,
     Fence,
-    ControlGroup,
     Session,
     Rlimits,
     WorkingDirectory,
@@ -189,12 +186,11 @@ pub(super) enum Step {
 }
 
 impl Step {
-    pub(super) const ALL: [Self; 14] = [
+    pub(super) const ALL: [Self; 13] = [
         Self::Descriptors,
         Self::Mounts,
         Self::Subreaper,
         Self::Fence,
-        Self::ControlGroup,
         Self::Session,
         Self::Rlimits,
         Self::WorkingDirectory,

@@ -2,7 +2,7 @@
 //!
 //! A deny-list: everything that could be needed by an ordinary program stays open, everything that has been a way out of
 //! a sandbox, or is of no use inside one, is closed. The first rule that matches decides. Every rule carries its reason,
-//! and `tests/containment.rs` tries each from inside.
+//! and `tests/containment` tries each from inside.
 
 use crate::outcome::SeccompRule;
 use crate::policy::SandboxTier;

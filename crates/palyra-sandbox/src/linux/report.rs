@@ -52,7 +52,6 @@ pub(super) fn start_error(failed: &Record, program: &Path, working_directory: &P
         Some(Step::Mounts) => "mount_namespace",
         Some(Step::Subreaper) => "process_tree",
         Some(Step::Fence | Step::FenceProven) => "landlock_scope",
-        Some(Step::ControlGroup) => "cgroup",
         Some(Step::Session) => "session",
         Some(Step::Rlimits) => "rlimits",
         Some(Step::User) => "user",

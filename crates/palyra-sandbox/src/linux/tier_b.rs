@@ -62,7 +62,6 @@ pub(super) fn prepare(job: Job<'_>) -> Result<(TierB, Prepared), SandboxError> {
         fence: landlock::fence()?.map(|fd| held.share(fd)),
         files: files.map(|ruleset| held.share(ruleset)),
         seccomp: Some(seccomp::filter(SandboxTier::B)),
-        control_groups: Vec::new(),
         parent: i32::try_from(std::process::id()).unwrap_or(0),
         keep: Vec::new(),
         supervisor_stack: Stack::new(),

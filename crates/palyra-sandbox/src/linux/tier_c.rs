@@ -5,7 +5,7 @@
 
 use super::aside::Aside;
 use super::bwrap::{self, Blueprint, Bubblewrap, Descriptors};
-use super::cgroup::{Group, Limits, Seen};
+use super::cgroup::{Entry, Group, Limits, Seen};
 use super::doorway::{self, Inside};
 use super::gate::Gate;
 use super::guards::{self, Guard};
@@ -25,14 +25,14 @@ use crate::pump::{Attendant, Pumped};
 use rustix::event::PollFlags;
 use rustix::fs::MemfdFlags;
 use std::ffi::OsString;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// Where temporary files and the home directory are, inside.
 const TEMPORARY: &str = "/tmp";
-/// Bubblewrap itself: its monitor, and process 1 inside.
-const BWRAP_PROCESSES: u64 = 2;
+/// Bubblewrap itself: process 1 inside.
+const BWRAP_PROCESSES: u64 = 1;
 
 /// One Tier C run.
 #[derive(Debug)]
@@ -48,15 +48,15 @@ pub(super) struct TierC {
     aside: Aside,
     egress: EgressEnforcementMode,
     memory_limit: u64,
-    group: Option<(Group, Limits)>,
+    group: Option<Confinement>,
 }
 
 /// Prepares a run.
 pub(super) fn prepare(job: Job<'_>) -> Result<(TierC, Prepared), SandboxError> {
     let bubblewrap = bwrap::find()?;
-    let handover = hand_over(&job, &bubblewrap)?;
+    let group = Confinement::create(job.policy)?;
+    let handover = hand_over(&job, &bubblewrap, group.is_some())?;
     let Job { policy, identity, .. } = job;
-    let group = Confinement::create(policy)?;
     let mut held = Held::default();
     let PipePairs { ours, stdio, report } = run::pipes()?;
     let mut plan = Plan {
@@ -67,7 +67,7 @@ pub(super) fn prepare(job: Job<'_>) -> Result<(TierC, Prepared), SandboxError> {
         stdio: stdio.map(|fd| held.hold(fd)),
         report: held.hold(report),
         inherited: handover.inherited.into_iter().map(|fd| held.hold(fd)).collect(),
-        rlimits: limits::rlimits(policy, group.counted()),
+        rlimits: limits::rlimits(policy, if group.is_some() { Counted::ByGroup } else { Counted::ByUser }),
         mount_namespace: identity.mount_namespace.map(|fd| held.share(fd)),
         user: identity.user,
         fence: landlock::fence()?.map(|fd| held.share(fd)),
@@ -75,7 +75,6 @@ pub(super) fn prepare(job: Job<'_>) -> Result<(TierC, Prepared), SandboxError> {
         files: None,
         // Likewise: bubblewrap installs the filter when it has finished.
         seccomp: None,
-        control_groups: group.entrances.into_iter().map(|fd| held.hold(fd)).collect(),
         parent: i32::try_from(std::process::id()).unwrap_or(0),
         keep: Vec::new(),
         supervisor_stack: Stack::new(),
@@ -83,7 +82,7 @@ pub(super) fn prepare(job: Job<'_>) -> Result<(TierC, Prepared), SandboxError> {
     };
     plan.keep = held.numbers();
     let backend = TierC {
-        status: Status { pipe: handover.status, text: String::new() },
+        status: Status { pipe: handover.status, text: String::new(), is_awaited: group.is_some() },
         gate: handover.gate,
         way_out: handover.way_out,
         uid: identity.uid,
@@ -93,32 +92,60 @@ pub(super) fn prepare(job: Job<'_>) -> Result<(TierC, Prepared), SandboxError> {
         egress: policy.egress,
         memory_limit: policy.memory_limit_bytes,
         bubblewrap,
-        group: group.group,
+        group,
     };
     Ok((backend, Prepared { plan, held, pipes: ours }))
 }
 
-/// The control group of a run, if the host has one to give, and the way in.
+/// The control group of a run, and how far the run is in it.
+#[derive(Debug)]
 struct Confinement {
-    group: Option<(Group, Limits)>,
-    entrances: Vec<OwnedFd>,
+    // Dropped first: nobody may still be moved into a group that goes.
+    entry: Entrance,
+    group: Group,
+    limits: Limits,
+}
+
+#[derive(Debug)]
+enum Entrance {
+    /// Bubblewrap has not told its process yet.
+    Awaited,
+    /// Its process is being moved.
+    Entering(Entry),
+    /// It is in, and so is everything that it starts.
+    Entered,
+    /// It was gone before it could be moved.
+    Missed,
 }
 
 impl Confinement {
-    fn counted(&self) -> Counted {
-        if self.group.is_some() { Counted::ByGroup } else { Counted::ByUser }
-    }
-
-    fn create(policy: &SandboxProcessRunnerPolicy) -> Result<Self, SandboxError> {
+    /// A group, if the host has one to give.
+    fn create(policy: &SandboxProcessRunnerPolicy) -> Result<Option<Self>, SandboxError> {
         let processes = policy.max_processes.saturating_add(BWRAP_PROCESSES);
         let limits = Limits { memory_bytes: policy.memory_limit_bytes, processes };
-        let Some(group) = Group::create(limits)? else {
-            return Ok(Self { group: None, entrances: Vec::new() });
-        };
-        let unavailable = |source| SandboxError::LayerUnavailable { layer: "cgroup", source };
-        let entrances = group.entrances().map_err(unavailable)?;
-        Ok(Self { group: Some((group, limits)), entrances })
+        Ok(Group::create(limits)?.map(|group| Self { entry: Entrance::Awaited, group, limits }))
     }
+
+    fn begin(&mut self, inside: Inside) -> Result<(), SandboxError> {
+        self.entry = Entrance::Entering(self.group.enter(inside.pid).map_err(no_group)?);
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<(), SandboxError> {
+        if let Entrance::Entering(entry) = std::mem::replace(&mut self.entry, Entrance::Missed) {
+            match entry.finish() {
+                Ok(()) => self.entry = Entrance::Entered,
+                // No such process: how bubblewrap ended says why.
+                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
+                Err(error) => return Err(no_group(error)),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn no_group(source: std::io::Error) -> SandboxError {
+    SandboxError::LayerUnavailable { layer: "cgroup", source }
 }
 
 /// What bubblewrap is given.
@@ -133,7 +160,7 @@ struct Handover {
     aside: Aside,
 }
 
-fn hand_over(job: &Job<'_>, bubblewrap: &Bubblewrap) -> Result<Handover, SandboxError> {
+fn hand_over(job: &Job<'_>, bubblewrap: &Bubblewrap, grouped: bool) -> Result<Handover, SandboxError> {
     let Job { policy, executable, request, roots, working_directory, identity } = job;
     // Checks that the file is still the one that was looked at.
     drop(run::hold(executable)?);
@@ -155,7 +182,7 @@ fn hand_over(job: &Job<'_>, bubblewrap: &Bubblewrap) -> Result<Handover, Sandbox
         let FileIdentity { device, inode, .. } = executable.identity();
         guards.push(guards::program(executable.path(), device, inode));
     }
-    let (gate, waits_for) = if way_out.is_some() || !guards.is_empty() {
+    let (gate, waits_for) = if grouped || way_out.is_some() || !guards.is_empty() {
         Gate::around(&groups).map(|(gate, inner)| (Some(gate), Some(inner)))?
     } else {
         files.push((sealed(groups.as_bytes())?, bwrap::GATE_FILE));
@@ -224,6 +251,8 @@ fn sealed(bytes: &[u8]) -> Result<OwnedFd, SandboxError> {
 struct Status {
     pipe: OwnedFd,
     text: String,
+    /// Whether its first words are waited for, to move the run into its group meanwhile.
+    is_awaited: bool,
 }
 
 impl Status {
@@ -246,6 +275,10 @@ impl TierC {
     fn open_gate(&mut self) -> Result<(), SandboxError> {
         // It tells before it builds. If it did not, it is gone, and how it ended says why.
         if let Some(inside) = Inside::parse(&self.status.text) {
+            self.begin_entering(inside)?;
+            if let Some(group) = &mut self.group {
+                group.finish()?;
+            }
             guards::prove(&self.guards, inside.pid)
                 .map_err(|source| SandboxError::LayerUnavailable { layer: "guarded_paths", source })?;
             if let Some(way_out) = &mut self.way_out {
@@ -254,6 +287,13 @@ impl TierC {
         }
         self.gate = None;
         Ok(())
+    }
+
+    fn begin_entering(&mut self, inside: Inside) -> Result<(), SandboxError> {
+        match &mut self.group {
+            Some(group) if matches!(group.entry, Entrance::Awaited) => group.begin(inside),
+            _ => Ok(()),
+        }
     }
 
     /// Whether the network is the run's own: bubblewrap told its number, and it is not that of the host's.
@@ -311,6 +351,7 @@ impl TierC {
 impl Attendant for TierC {
     fn watched(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
         match (&self.gate, &self.way_out) {
+            (Some(_), _) if self.status.is_awaited => Some((self.status.pipe.as_fd(), PollFlags::IN)),
             (Some(gate), _) => Some((gate.fd(), PollFlags::OUT)),
             (None, Some(way_out)) => Some((way_out.bell(), PollFlags::IN)),
             (None, None) => None,
@@ -318,12 +359,15 @@ impl Attendant for TierC {
     }
 
     fn attend(&mut self, sink: &mut dyn OutputSink) -> Result<(), SandboxError> {
-        if self.gate.is_some() {
-            self.status.read();
-            return self.open_gate();
+        if self.gate.is_none() {
+            self.way_out.iter_mut().for_each(|way_out| way_out.deliver(sink));
+            return Ok(());
         }
-        self.way_out.iter_mut().for_each(|way_out| way_out.deliver(sink));
-        Ok(())
+        self.status.read();
+        if std::mem::replace(&mut self.status.is_awaited, false) {
+            return Inside::parse(&self.status.text).map_or(Ok(()), |inside| self.begin_entering(inside));
+        }
+        self.open_gate()
     }
 }
 
@@ -347,7 +391,7 @@ impl Backend for TierC {
     }
 
     fn seen(&self) -> Seen {
-        self.group.as_ref().map(|(group, _)| group.seen()).unwrap_or_default()
+        self.group.as_ref().map(|confinement| confinement.group.seen()).unwrap_or_default()
     }
 
     fn enforcement(&self, ended: &Record) -> Enforcement {
@@ -376,9 +420,10 @@ impl Backend for TierC {
                 "not set",
             ),
             match &self.group {
-                Some((group, limits)) => {
-                    done.layer(Step::ControlGroup, "cgroup", group.describe(*limits), "not entered")
+                Some(Confinement { entry: Entrance::Entered, group, limits }) => {
+                    Layer::applied("cgroup", group.describe(*limits))
                 }
+                Some(_) => Layer::missing("cgroup", "not entered"),
                 None => Layer::missing(
                     "cgroup",
                     format!("{}: memory and processes are limited per process and user", no_group_reason()),

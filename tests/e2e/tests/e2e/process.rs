@@ -109,9 +109,6 @@ fn what_cannot_run_is_told_before_anybody_is_asked() {
 fn the_sandbox_sees_neither_the_state_nor_the_network() {
     let host = Host::up();
     let key = host.state().join("signing.key");
-    let named = json!({ "argv": ["cat", key.to_str().unwrap()] });
-    host.call("palyra.process.run", &named, &["--detach"]).fails(3, "sandbox_argument_outside");
-    // Named where no check beforehand sees it, it is not there.
     let ran = run(&host, &json!({ "argv": ["xargs", "cat"], "stdin": key.to_str().unwrap() }));
     assert_eq!(ran.json()["state"], "failed", "{ran:?}");
     assert!(text(&ran.json(), "/output/stderr").contains("No such file"), "{ran:?}");
@@ -195,4 +192,57 @@ fn gone(ours: &File) {
     let mut watched = [PollFd::new(ours, PollFlags::empty())];
     assert_eq!(poll(&mut watched, Some(&limit)).unwrap(), 1, "the process still reads");
     assert!(watched[0].revents().contains(PollFlags::ERR));
+}
+
+#[test]
+fn a_program_reaches_allowed_hosts_alone_and_its_connections_are_journalled() {
+    use std::io::{Read as _, Write as _};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let server = std::thread::spawn(move || {
+        let (mut socket, _) = listener.accept().unwrap();
+        let mut head = [0; 4096];
+        let asked = socket.read(&mut head).unwrap();
+        socket.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\nConnection: close\r\n\r\na page\n").unwrap();
+        String::from_utf8_lossy(&head[..asked]).into_owned()
+    });
+    let host = Host::with(&format!("[egress]\nallowed_hosts = [\"localhost:{port}\"]\n"));
+    let input = json!({
+        "argv": ["curl", "-sS", format!("http://localhost:{port}/page"), "http://denied.example/x"],
+        "requested_egress_hosts": [format!("localhost:{port}")],
+    });
+    let (call, approval) = host.ask("palyra.process.run", &input, &[]);
+    let card = host.palyra_text(&["approvals", "show", &approval]).stdout;
+    assert!(card.contains(&format!("localhost:{port}")) && card.contains("denied.example:80"), "{card}");
+    host.decide(&approval, "allow", &[]).exits(0).done();
+    let ran = host.palyra(&["calls", "follow", &call]).good();
+    let said = text(&ran, "/output/stdout");
+    assert!(said.starts_with("a page\n") && said.contains("allowed_hosts"), "{said}");
+    assert_eq!(ran["output"]["egress"], json!({ "allowed": 1, "denied": 1 }));
+    assert!(server.join().unwrap().starts_with("GET /page HTTP/1.1\r\n"));
+    let layers = ran["attestation"]["sandbox_enforcement"]["layers"].as_array().unwrap().clone();
+    assert!(layers.iter().any(|l| l["name"] == "egress_proxy" && l["applied"] == true), "{layers:?}");
+    let events = host.palyra(&["journal", "show", &call]).json_lines();
+    let kinds: Vec<_> = events.iter().map(|event| event["kind"].as_str().unwrap()).collect();
+    let at = |kind: &str| kinds.iter().position(|found| *found == kind).unwrap();
+    assert!(at("tool.started") < at("egress.connection") && at("egress.connection") < at("tool.finished"), "{kinds:?}");
+    let verdicts: Vec<_> = events.iter().filter(|event| event["kind"] == "egress.connection").collect();
+    let verdict =
+        |n: usize| (text(verdicts[n], "/body/connection/host"), text(verdicts[n], "/body/connection/verdict"));
+    let mut found = [verdict(0), verdict(1)];
+    found.sort_unstable();
+    assert_eq!(found, [("denied.example", "denied"), ("localhost", "allowed")]);
+    // What it says it needs must be allowed before anybody is asked.
+    let input = json!({ "argv": ["true"], "requested_egress_hosts": ["elsewhere.example"] });
+    let error = host.call("palyra.process.run", &input, &["--detach"]).fails(3, "sandbox_host_not_allowed");
+    assert!(text(&error, "/hint").contains("allowed_hosts"), "{error}");
+}
+
+#[test]
+fn the_daemons_state_cannot_be_named() {
+    let host = Host::up();
+    for path in ["signing.key", "journal.db", "not/there"] {
+        let input = json!({ "argv": ["cat", host.state().join(path)] });
+        host.call("palyra.process.run", &input, &["--detach"]).fails(3, "sandbox_argument_outside");
+    }
 }
