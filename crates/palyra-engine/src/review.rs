@@ -16,12 +16,19 @@ use palyra_protocol::{
 };
 use serde::Deserialize;
 use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::mpsc;
 
 /// How many examples of each shift a simulation keeps.
 const EXAMPLES: usize = 10;
-/// How often a simulation says how far it is.
+/// How many decisions are handed on at once.
+const BATCH: usize = 250;
+/// How often a simulation says how far it is: a multiple of `BATCH`.
 const PROGRESS_EVERY: u64 = 10_000;
+/// How many threads ask at once.
+const MOST_THREADS: usize = 8;
 /// How many past approvals suggestions are made from.
 const MOST_ANSWERS: u32 = 10_000;
 
@@ -32,6 +39,13 @@ pub enum SimulationNews {
     Progress(u64),
     /// The end.
     Done(Box<Result<ReplayReport, EngineError>>),
+}
+
+/// A decision as the journal holds it.
+struct PastEvents {
+    at: Timestamp,
+    proposed: String,
+    decided: String,
 }
 
 /// As much of a `tool.proposed` as a question is made of; the input, which is most of it, is passed over.
@@ -90,44 +104,72 @@ impl Engine {
         Ok(receiver)
     }
 
-    /// Feeds every recorded decision since a time to a replay. Blocks.
+    /// Feeds every recorded decision since a time to a replay: one thread reads, others ask. Blocks.
     fn replay_since(
         &self,
         since: Timestamp,
         replay: &mut Replay,
         progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
     ) -> Result<(), JournalError> {
-        let unreadable = |e: serde_json::Error| JournalError::Event { reason: e.to_string() };
-        // A proposal and its decision are recorded in one transaction, so one follows the other.
-        let mut proposed: Option<PastCall> = None;
-        scan_decisions(self.journal().path(), since, &mut |event: DecisionEvent<'_>| {
-            if event.kind == "tool.proposed" {
-                proposed = Some(serde_json::from_str::<PastProposal>(event.body).map_err(unreadable)?.call);
-                return Ok(ControlFlow::Continue(()));
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS);
+        let (batches, waiting) = sync_channel::<Vec<PastEvents>>(2 * threads);
+        // Only those who ask hold the other end: when the last of them is gone, reading stops.
+        let waiting = Arc::new(Mutex::new(waiting));
+        std::thread::scope(|scope| {
+            let asking: Vec<_> = (0..threads)
+                .map(|_| {
+                    let (part, waiting) = (replay.fork(), Arc::clone(&waiting));
+                    scope.spawn(move || self.ask_again(part, &waiting))
+                })
+                .collect();
+            drop(waiting);
+            let read = read_decisions(self.journal().path(), since, batches, progress);
+            for thread in asking {
+                let asked = thread
+                    .join()
+                    .unwrap_or_else(|_| Err(JournalError::Event { reason: "asking again was cut off".to_owned() }));
+                replay.join(asked?);
             }
-            let Some(call) = proposed.take().filter(|call| call.call_id.as_str() == event.call_id) else {
-                return Ok(ControlFlow::Continue(()));
-            };
-            let answered = serde_json::from_str::<PastDecided>(event.body).map_err(unreadable)?.decision;
-            let basis = answered.basis.unwrap_or_else(|| self.tool_facts().basis(&call.tool));
-            let asked = Asked {
-                tool: &call.tool,
-                workspace: &call.workspace_root,
-                origin: &call.origin,
-                facets: &call.facets,
-                basis: &basis,
-            };
-            let (request, context) = asked.question();
-            replay.feed(&PastDecision {
-                call_id: &call.call_id,
-                at: event.at,
-                request: &request,
-                context: &context,
-                decided: answered.decision,
-            });
-            let seen = replay.seen();
-            Ok(if seen.is_multiple_of(PROGRESS_EVERY) { progress(seen) } else { ControlFlow::Continue(()) })
+            read
         })
+    }
+
+    /// Asks about every decision that comes, until none does.
+    fn ask_again(
+        &self,
+        mut replay: Replay,
+        waiting: &Mutex<Receiver<Vec<PastEvents>>>,
+    ) -> Result<Replay, JournalError> {
+        loop {
+            let next = waiting.lock().unwrap_or_else(PoisonError::into_inner).recv();
+            let Ok(batch) = next else { return Ok(replay) };
+            for past in batch {
+                self.ask_once_more(&mut replay, &past)?;
+            }
+        }
+    }
+
+    fn ask_once_more(&self, replay: &mut Replay, past: &PastEvents) -> Result<(), JournalError> {
+        let unreadable = |e: serde_json::Error| JournalError::Event { reason: e.to_string() };
+        let call = serde_json::from_str::<PastProposal>(&past.proposed).map_err(unreadable)?.call;
+        let answered = serde_json::from_str::<PastDecided>(&past.decided).map_err(unreadable)?.decision;
+        let basis = answered.basis.unwrap_or_else(|| self.tool_facts().basis(&call.tool));
+        let asked = Asked {
+            tool: &call.tool,
+            workspace: &call.workspace_root,
+            origin: &call.origin,
+            facets: &call.facets,
+            basis: &basis,
+        };
+        let (request, context) = asked.question();
+        replay.feed(&PastDecision {
+            call_id: &call.call_id,
+            at: past.at,
+            request: &request,
+            context: &context,
+            decided: answered.decision,
+        });
+        Ok(())
     }
 
     /// Rules that would have spared people the same answer at least `least` times. Nothing is applied.
@@ -172,6 +214,38 @@ impl Engine {
             )
         })
     }
+}
+
+/// Reads proposals with their decisions and hands them on in batches.
+fn read_decisions(
+    journal: &Path,
+    since: Timestamp,
+    batches: SyncSender<Vec<PastEvents>>,
+    progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
+) -> Result<(), JournalError> {
+    // A proposal and its decision are recorded in one transaction, so one follows the other.
+    let mut proposed: Option<(String, String)> = None;
+    let (mut batch, mut seen) = (Vec::with_capacity(BATCH), 0u64);
+    scan_decisions(journal, since, &mut |event: DecisionEvent<'_>| {
+        if event.kind == "tool.proposed" {
+            proposed = Some((event.call_id.to_owned(), event.body.to_owned()));
+            return Ok(ControlFlow::Continue(()));
+        }
+        let Some((_, body)) = proposed.take().filter(|(call_id, _)| call_id == event.call_id) else {
+            return Ok(ControlFlow::Continue(()));
+        };
+        batch.push(PastEvents { at: event.at, proposed: body, decided: event.body.to_owned() });
+        if batch.len() < BATCH {
+            return Ok(ControlFlow::Continue(()));
+        }
+        seen += BATCH as u64;
+        let sent = batches.send(std::mem::replace(&mut batch, Vec::with_capacity(BATCH)));
+        let go_on = if seen.is_multiple_of(PROGRESS_EVERY) { progress(seen) } else { ControlFlow::Continue(()) };
+        // Nobody takes any more: one of those who ask has failed, and says why.
+        Ok(if sent.is_err() { ControlFlow::Break(()) } else { go_on })
+    })?;
+    drop(batches.send(batch));
+    Ok(())
 }
 
 /// A question that a person answered, and how; expiry and withdrawal are no answers.

@@ -111,27 +111,51 @@ impl Replay {
         };
         shift.count += 1;
         if shift.examples.len() < self.most_examples {
-            let example = example(&self.candidate, past, would_be);
-            let alike = |known: &Example| {
-                (&known.principal, &known.tool, &known.rules, known.was)
-                    == (&example.principal, &example.tool, &example.rules, example.was)
-            };
-            if !shift.examples.iter().any(alike) {
-                shift.examples.push(example);
-            }
+            shift.keep(example(&self.candidate, past, would_be), self.most_examples);
         }
     }
 
-    /// How many were replayed so far.
+    /// Another replay against the same set, of other decisions.
     #[must_use]
-    pub fn seen(&self) -> u64 {
-        self.report.replayed
+    pub fn fork(&self) -> Self {
+        Self::new(self.candidate.clone(), self.most_examples)
     }
 
-    /// What it came to.
+    /// Adds what a fork came to.
+    pub fn join(&mut self, other: Self) {
+        let (ours, theirs) = (&mut self.report, other.report);
+        ours.replayed += theirs.replayed;
+        ours.unchanged += theirs.unchanged;
+        for (ours, theirs) in [
+            (&mut ours.newly_allowed, theirs.newly_allowed),
+            (&mut ours.newly_denied, theirs.newly_denied),
+            (&mut ours.newly_asking, theirs.newly_asking),
+        ] {
+            ours.count += theirs.count;
+            theirs.examples.into_iter().for_each(|example| ours.keep(example, self.most_examples));
+        }
+    }
+
+    /// What it came to, the oldest examples first.
     #[must_use]
-    pub fn finish(self) -> ReplayReport {
+    pub fn finish(mut self) -> ReplayReport {
+        let report = &mut self.report;
+        for shift in [&mut report.newly_allowed, &mut report.newly_denied, &mut report.newly_asking] {
+            shift.examples.sort_by(|a, b| (a.at, &a.call_id).cmp(&(b.at, &b.call_id)));
+        }
         self.report
+    }
+}
+
+impl Shift {
+    fn keep(&mut self, example: Example, most: usize) {
+        let alike = |known: &Example| {
+            (&known.principal, &known.tool, &known.rules, known.was)
+                == (&example.principal, &example.tool, &example.rules, example.was)
+        };
+        if self.examples.len() < most && !self.examples.iter().any(alike) {
+            self.examples.push(example);
+        }
     }
 }
 

@@ -6,8 +6,11 @@ use palyra_api::v1::{
     CallUpdate as Wire, CancelCallRequest, FollowCallRequest, GetCallRequest, OutputPiece as WirePiece,
     OutputStream as WireStream, ProposeRequest,
 };
-use palyra_engine::{CallInProgress, CallUpdate, OutputPiece, OutputStream, OutputWatcher, Proposal, Reader};
+use palyra_engine::{
+    CallInProgress, CallUpdate, Engine, OutputPiece, OutputStream, OutputWatcher, Proposal, VerifiedPeer,
+};
 use palyra_protocol::{CallId, CallState};
+use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
@@ -22,8 +25,7 @@ impl Calls for Door {
         let live_output = request.get_ref().live_output;
         let call = self.engine.propose(&peer, proposal(request.into_inner())?);
         let (sender, receiver) = mpsc::channel(BACKLOG);
-        let reader = self.engine.reads_explanations(&peer);
-        tokio::spawn(forward(call, reader, live_output, sender));
+        tokio::spawn(forward(call, live_output, self.engine.clone(), peer, sender));
         Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
     }
 
@@ -31,7 +33,7 @@ impl Calls for Door {
         let peer = self.peer(&request)?;
         let id: CallId = parsed(&request.get_ref().call_id)?;
         let update = self.engine.call(&peer, &id).await.map_err(refused)?;
-        Ok(Response::new(told(&update, self.engine.reads_explanations(&peer))?))
+        Ok(Response::new(told(&update, &self.engine, &peer)?))
     }
 
     async fn follow(&self, request: Request<FollowCallRequest>) -> Reply<Self::FollowStream> {
@@ -48,8 +50,7 @@ impl Calls for Door {
         let engine = self.engine.clone();
         tokio::spawn(async move {
             let ended = now.state.is_terminal();
-            let reader = engine.reads_explanations(&peer);
-            if sender.send(told(&now, reader)).await.is_err() || ended {
+            if sender.send(told(&now, &engine, &peer)).await.is_err() || ended {
                 return;
             }
             let mut passing = Passing { call_id: id.clone(), output, sender };
@@ -60,7 +61,7 @@ impl Calls for Door {
                     end = &mut end => break end,
                 }
             };
-            passing.last(end.map_err(refused).and_then(|update| told(&update, reader))).await;
+            passing.last(end.map_err(refused).and_then(|update| told(&update, &engine, &peer))).await;
         });
         Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
     }
@@ -69,7 +70,7 @@ impl Calls for Door {
         let peer = self.peer(&request)?;
         let id: CallId = parsed(&request.get_ref().call_id)?;
         let update = self.engine.cancel(&peer, &id).await.map_err(refused)?;
-        Ok(Response::new(told(&update, self.engine.reads_explanations(&peer))?))
+        Ok(Response::new(told(&update, &self.engine, &peer)?))
     }
 }
 
@@ -126,7 +127,13 @@ fn piece_told(call_id: &CallId, piece: OutputPiece) -> Wire {
 }
 
 /// Passes a call's states on until it ends. The proposer's going away stops the passing on, not the call.
-async fn forward(call: CallInProgress, reader: Reader, live_output: bool, sender: mpsc::Sender<Result<Wire, Status>>) {
+async fn forward(
+    call: CallInProgress,
+    live_output: bool,
+    engine: Engine,
+    peer: Arc<VerifiedPeer>,
+    sender: mpsc::Sender<Result<Wire, Status>>,
+) {
     let CallInProgress { call_id, mut updates, output, mut end } = call;
     let mut passing = Passing { call_id, output: live_output.then_some(output), sender };
     let end = loop {
@@ -134,7 +141,7 @@ async fn forward(call: CallInProgress, reader: Reader, live_output: bool, sender
             biased;
             update = updates.recv() => match update {
                 Ok(update) if update.outcome.is_none() => {
-                    if passing.sender.send(told(&update, reader)).await.is_err() {
+                    if passing.sender.send(told(&update, &engine, &peer)).await.is_err() {
                         return;
                     }
                 }
@@ -146,7 +153,7 @@ async fn forward(call: CallInProgress, reader: Reader, live_output: bool, sender
         }
     };
     let last = match end {
-        Ok(Ok(update)) => told(&update, reader),
+        Ok(Ok(update)) => told(&update, &engine, &peer),
         Ok(Err(error)) => Err(refused(error)),
         Err(_) => Err(Status::internal("the call ended without a word")),
     };
@@ -163,7 +170,7 @@ pub(super) fn proposal(request: ProposeRequest) -> Result<Proposal, Status> {
     })
 }
 
-fn told(update: &CallUpdate, reader: Reader) -> Result<Wire, Status> {
+fn told(update: &CallUpdate, engine: &Engine, peer: &VerifiedPeer) -> Result<Wire, Status> {
     fn optional<T: serde::Serialize>(record: Option<&T>) -> Result<String, Status> {
         record.map_or_else(|| Ok(String::new()), document)
     }
@@ -173,7 +180,7 @@ fn told(update: &CallUpdate, reader: Reader) -> Result<Wire, Status> {
         tool: update.tool.clone(),
         session: update.session.to_string(),
         run: update.run.to_string(),
-        decision_json: optional(update.decision.as_deref().map(|decision| reader.told(decision)).as_deref())?,
+        decision_json: optional(update.decision.as_deref().map(|decision| engine.disclose(peer, decision)).as_deref())?,
         approval_json: optional(update.approval.as_deref())?,
         outcome_json: optional(update.outcome.as_deref())?,
         replayed: update.replayed,
