@@ -9,37 +9,18 @@ use palyra_policy::{PolicyAction, PolicyResource};
 use palyra_protocol::ToolDecision;
 use std::borrow::Cow;
 
-/// Who reads a decision.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reader {
-    /// One who may see whole explanations.
-    OfRules,
-    /// One who may not.
-    OfOwnCall,
-}
-
 impl Engine {
-    /// What kind of reader a peer is: in whose name it acts is what counts.
+    /// A decision as a peer may see it: in whose name it acts is what counts.
     #[must_use]
-    pub fn reads_explanations(&self, peer: &VerifiedPeer) -> Reader {
-        match self.may(peer, PolicyAction::PolicyExplain, PolicyResource::PolicySet) {
-            true => Reader::OfRules,
-            false => Reader::OfOwnCall,
+    pub fn disclose<'d>(&self, peer: &VerifiedPeer, decision: &'d ToolDecision) -> Cow<'d, ToolDecision> {
+        // A plain yes has nothing to hide, and costs nothing to tell.
+        if decision.explanation.is_null() || self.may(peer, PolicyAction::PolicyExplain, PolicyResource::PolicySet) {
+            return Cow::Borrowed(decision);
         }
-    }
-}
-
-impl Reader {
-    /// The decision as this reader may see it.
-    #[must_use]
-    pub fn told(self, decision: &ToolDecision) -> Cow<'_, ToolDecision> {
-        match self {
-            Self::OfRules => Cow::Borrowed(decision),
-            Self::OfOwnCall => Cow::Owned(ToolDecision {
-                explanation: serde_json::to_value(&decision.denial).unwrap_or_default(),
-                basis: None,
-                ..decision.clone()
-            }),
-        }
+        Cow::Owned(ToolDecision {
+            explanation: serde_json::to_value(&decision.denial).unwrap_or_default(),
+            basis: None,
+            ..decision.clone()
+        })
     }
 }

@@ -38,7 +38,6 @@ pub use approvals::Answer;
 pub use ask::{EngineStatus, VerifyNews};
 pub use catalog::ToolCatalog;
 pub use config::{ToolCallConfig, WasmRuntime};
-pub use disclose::Reader;
 pub use engine::{Engine, EngineParts, StartError};
 pub use error::{EngineError, ErrorKind};
 pub use live::CallUpdate;

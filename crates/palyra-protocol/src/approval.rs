@@ -217,7 +217,7 @@ pub struct ApprovalRecord {
     /// When it ends by itself.
     pub expires_at: Timestamp,
     /// How many different people have to say yes.
-    #[serde(default = "one")]
+    #[serde(default = "one", skip_serializing_if = "is_one")]
     pub people: u32,
     /// Those who have said yes while others are still needed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -231,6 +231,11 @@ pub struct ApprovalRecord {
 
 fn one() -> u32 {
     1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands fields over by reference")]
+fn is_one(number: &u32) -> bool {
+    *number == 1
 }
 
 /// One person's yes to a question that needs several.

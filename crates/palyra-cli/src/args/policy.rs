@@ -68,8 +68,8 @@ Exit codes:
     Simulate(Simulate),
     /// Show what another set would add, remove and change; exit code 1 if anything
     Diff {
-        /// The policy directory
-        directory: PathBuf,
+        /// The policy directory [default: the daemon's own, as it is on the disk]
+        directory: Option<PathBuf>,
     },
     /// Show the rules in force, or one of them with its text
     Show {

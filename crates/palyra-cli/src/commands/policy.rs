@@ -31,7 +31,7 @@ pub async fn run(context: &Context, command: Policy) -> Result<(), Failure> {
         }
         Policy::Simulate(simulate) => review::simulate(context, &simulate).await,
         Policy::Suggest(suggest) => review::suggest(context, &suggest).await,
-        Policy::Diff { directory } => review::diff(context, &directory).await,
+        Policy::Diff { directory } => review::diff(context, directory).await,
         Policy::Show { id } => rules::show(context, id).await,
         Policy::Reload => rules::reload(context).await,
     }

@@ -3,8 +3,9 @@
 use super::{Door, Reply, Streamed, document, optional, parsed, refused};
 use palyra_api::v1::calls_server::Calls;
 use palyra_api::v1::{CallUpdate as Wire, CancelCallRequest, GetCallRequest, ProposeRequest};
-use palyra_engine::{CallInProgress, CallUpdate, Proposal, Reader};
+use palyra_engine::{CallInProgress, CallUpdate, Engine, Proposal, VerifiedPeer};
 use palyra_protocol::CallId;
+use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
@@ -18,8 +19,7 @@ impl Calls for Door {
         let peer = self.peer(&request)?;
         let call = self.engine.propose(&peer, proposal(request.into_inner())?);
         let (sender, receiver) = mpsc::channel(16);
-        let reader = self.engine.reads_explanations(&peer);
-        tokio::spawn(forward(call, reader, sender));
+        tokio::spawn(forward(call, self.engine.clone(), peer, sender));
         Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
     }
 
@@ -27,7 +27,7 @@ impl Calls for Door {
         let peer = self.peer(&request)?;
         let id: CallId = parsed(&request.get_ref().call_id)?;
         let update = self.engine.call(&peer, &id).await.map_err(refused)?;
-        Ok(Response::new(told(&update, self.engine.reads_explanations(&peer))?))
+        Ok(Response::new(told(&update, &self.engine, &peer)?))
     }
 
     async fn follow(&self, request: Request<GetCallRequest>) -> Reply<Self::FollowStream> {
@@ -38,9 +38,9 @@ impl Calls for Door {
         let engine = self.engine.clone();
         tokio::spawn(async move {
             let ended = now.state.is_terminal();
-            let reader = engine.reads_explanations(&peer);
-            if sender.send(told(&now, reader)).await.is_ok() && !ended {
-                let end = engine.follow(&peer, &id).await.map_err(refused).and_then(|update| told(&update, reader));
+            if sender.send(told(&now, &engine, &peer)).await.is_ok() && !ended {
+                let end = engine.follow(&peer, &id).await.map_err(refused);
+                let end = end.and_then(|update| told(&update, &engine, &peer));
                 // The follower may have gone.
                 drop(sender.send(end).await);
             }
@@ -52,18 +52,23 @@ impl Calls for Door {
         let peer = self.peer(&request)?;
         let id: CallId = parsed(&request.get_ref().call_id)?;
         let update = self.engine.cancel(&peer, &id).await.map_err(refused)?;
-        Ok(Response::new(told(&update, self.engine.reads_explanations(&peer))?))
+        Ok(Response::new(told(&update, &self.engine, &peer)?))
     }
 }
 
 /// Passes a call's states on until it ends. The proposer's going away stops the passing on, not the call.
-async fn forward(mut call: CallInProgress, reader: Reader, sender: mpsc::Sender<Result<Wire, Status>>) {
+async fn forward(
+    mut call: CallInProgress,
+    engine: Engine,
+    peer: Arc<VerifiedPeer>,
+    sender: mpsc::Sender<Result<Wire, Status>>,
+) {
     let end = loop {
         tokio::select! {
             biased;
             update = call.updates.recv() => match update {
                 Ok(update) if update.outcome.is_none() => {
-                    if sender.send(told(&update, reader)).await.is_err() {
+                    if sender.send(told(&update, &engine, &peer)).await.is_err() {
                         return;
                     }
                 }
@@ -74,7 +79,7 @@ async fn forward(mut call: CallInProgress, reader: Reader, sender: mpsc::Sender<
         }
     };
     let last = match end {
-        Ok(Ok(update)) => told(&update, reader),
+        Ok(Ok(update)) => told(&update, &engine, &peer),
         Ok(Err(error)) => Err(refused(error)),
         Err(_) => Err(Status::internal("the call ended without a word")),
     };
@@ -91,7 +96,7 @@ pub(super) fn proposal(request: ProposeRequest) -> Result<Proposal, Status> {
     })
 }
 
-fn told(update: &CallUpdate, reader: Reader) -> Result<Wire, Status> {
+fn told(update: &CallUpdate, engine: &Engine, peer: &VerifiedPeer) -> Result<Wire, Status> {
     fn optional<T: serde::Serialize>(record: Option<&T>) -> Result<String, Status> {
         record.map_or_else(|| Ok(String::new()), document)
     }
@@ -101,7 +106,7 @@ fn told(update: &CallUpdate, reader: Reader) -> Result<Wire, Status> {
         tool: update.tool.clone(),
         session: update.session.to_string(),
         run: update.run.to_string(),
-        decision_json: optional(update.decision.as_deref().map(|decision| reader.told(decision)).as_deref())?,
+        decision_json: optional(update.decision.as_deref().map(|decision| engine.disclose(peer, decision)).as_deref())?,
         approval_json: optional(update.approval.as_deref())?,
         outcome_json: optional(update.outcome.as_deref())?,
         replayed: update.replayed,

@@ -121,7 +121,7 @@ fn past_decisions_are_replayed_and_sets_compared() {
 
     let diff = host.palyra(&["policy", "diff", &dir]).exits(1);
     assert_eq!(diff.json()["added"].as_array().unwrap().len(), 2);
-    host.palyra(&["policy", "diff", host.path("policies").to_str().unwrap()]).exits(0).done();
+    host.palyra(&["policy", "diff"]).exits(0).done();
     let bad = directory(&host, "bad", &[("a.cedar", "permit")]);
     host.palyra(&["policy", "simulate", "--candidate", &bad]).fails(10, "policy_refused");
     host.palyra(&["--as", "agent:x", "policy", "simulate", "--candidate", &dir]).fails(10, "forbidden");

@@ -9,14 +9,19 @@ use crate::exit::{FAILED, Failure};
 use crate::output::{self, BAD, BOLD, DIM, GOOD, WARN, note, say, styled, when};
 use crate::text::{safe, safe_lines};
 use anstyle::Style;
-use palyra_api::v1::{ComparePolicyRequest, SimulatePolicyRequest, SuggestRulesRequest};
+use palyra_api::Connection;
+use palyra_api::v1::{ComparePolicyRequest, SimulatePolicyRequest, StatusRequest, SuggestRulesRequest};
 use palyra_protocol::Timestamp;
 use serde_json::Value;
-use std::path::Path;
+use std::path::PathBuf;
 
-pub async fn diff(context: &Context, directory: &Path) -> Result<(), Failure> {
-    let files = files(directory)?;
+pub async fn diff(context: &Context, directory: Option<PathBuf>) -> Result<(), Failure> {
     let connection = context.connect().await?;
+    let directory = match directory {
+        Some(directory) => directory,
+        None => own_directory(&connection).await?,
+    };
+    let files = files(&directory)?;
     let reply = connection.policy().compare(ComparePolicyRequest { files }).await?.into_inner();
     let diff: Value = read(&reply.diff_json)?;
     let same = diff["from"] == diff["to"];
@@ -31,6 +36,20 @@ pub async fn diff(context: &Context, directory: &Path) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::new(FAILED, "policy_differs", "the sets are not the same", None))
+}
+
+/// The directory that the daemon reads its rules from.
+async fn own_directory(connection: &Connection) -> Result<PathBuf, Failure> {
+    let status = connection.daemon().status(StatusRequest { probe_sandbox: false }).await?.into_inner();
+    let policy: Value = read(&status.policy_json)?;
+    policy["directory"].as_str().map(PathBuf::from).ok_or_else(|| {
+        Failure::new(
+            FAILED,
+            "no_policy_dir",
+            "the daemon has no policy directory",
+            Some("name one: `palyra policy diff DIR`"),
+        )
+    })
 }
 
 fn print_diff(diff: &Value) {
