@@ -210,7 +210,8 @@ mod tests {
     fn durations_have_a_unit() {
         assert_eq!(duration("30m"), Ok(Duration::from_secs(1800)));
         assert_eq!(duration("250ms"), Ok(Duration::from_millis(250)));
-        for bad in ["", "30", "m", "1d", "-1s", "0s", "99999999999999999999s", "9999999999999999999h", "1 s", "٣s"] {
+        assert_eq!(duration("2d"), Ok(Duration::from_secs(172_800)));
+        for bad in ["", "30", "m", "1w", "-1s", "0s", "99999999999999999999s", "9999999999999999999h", "1 s", "٣s"] {
             assert!(duration(bad).is_err(), "{bad}");
         }
     }
