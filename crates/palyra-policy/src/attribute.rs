@@ -73,7 +73,14 @@ impl Attributes {
     /// All that a `ToolUse` has.
     pub(crate) const TOOL_USE: Self = Self((1 << (Attribute::Method as u32 + 1)) - 1);
 
-    pub(crate) fn with(self, attribute: Attribute) -> Self {
+    /// What a scene fixes, and three flags beside it: rules that look at nothing else have few answers to give.
+    pub(crate) const FLAGS: Self = Self::NONE
+        .with(Attribute::Channel)
+        .with(Attribute::IsSensitiveAction)
+        .with(Attribute::AllowSensitiveTools)
+        .with(Attribute::IsAllowlistedTool);
+
+    pub(crate) const fn with(self, attribute: Attribute) -> Self {
         Self(self.0 | 1 << attribute as u32)
     }
 

@@ -50,6 +50,15 @@ impl Circumstances<'_> {
         Context::from_pairs(pairs).map_err(|e| e.to_string())
     }
 
+    /// Which of the few possible contexts this is, where the wanted attributes leave only few.
+    pub(crate) fn which(&self, wanted: Attributes) -> Option<usize> {
+        let wanted = wanted.intersection(known_for(self.request.action));
+        let given = self.context.allow_sensitive_tools || self.approval != Approval::AsItStands;
+        let flags = [self.is_sensitive(), given, self.context.is_allowlisted_tool];
+        (wanted.intersection(Attributes::FLAGS) == wanted)
+            .then(|| flags.into_iter().fold(0, |bits, flag| bits << 1 | usize::from(flag)))
+    }
+
     fn value(&self, attribute: Attribute) -> Result<Option<Value>, place::TooDeep> {
         let (context, facets) = (self.context, &self.context.facets);
         Ok(match attribute {

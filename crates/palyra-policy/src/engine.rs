@@ -13,7 +13,7 @@ use crate::load;
 use crate::membership::Membership;
 use crate::request::{PolicyRequest, PolicyRequestContext};
 use crate::rule::{Effect, Rule};
-use crate::scene::{Scene, Scenes, Stage};
+use crate::scene::{Allowed, Scene, Scenes, Stage};
 use crate::source::{DEFAULT_NAME, PolicySource, SCHEMA_SRC};
 use cedar_policy::{Authorizer, Decision, Entities, PolicyId, PolicySet, Request, Response, Schema};
 use palyra_protocol::{Digest, DigestBuilder};
@@ -165,6 +165,12 @@ impl PolicyEngine {
         let scene = inner.scenes.scene(&inner.stage, request, context)?;
         let circumstances =
             Circumstances { names: &inner.stage.names, request, context, channel: &scene.channel, approval };
+        let which = circumstances.which(scene.slice.attributes);
+        if let Some(Allowed { asked, rules }) = which.and_then(|n| scene.allowed[n].get()).cloned() {
+            let grounds = Grounds { inner: Arc::clone(&self.0), scene, request: asked };
+            let explanation = PolicyExplanation::new(PolicyDecision::Allow, rules, Vec::new(), grounds);
+            return Ok(Evaluation { decision: PolicyDecision::Allow, explanation });
+        }
         let asked = inner.request(&scene, circumstances.build(scene.slice.attributes)?)?;
         let response = inner.authorizer.is_authorized(&asked, &scene.slice.policies, &scene.entities);
         let mut errors: Vec<String> = response.diagnostics().errors().map(ToString::to_string).collect();
@@ -173,6 +179,10 @@ impl PolicyEngine {
         // If an error is all that stands against a permit, no rule decided.
         let overruled = response.decision() == Decision::Allow && !allowed;
         let rules = if overruled { Vec::new() } else { inner.deciding(&response)? };
+        if let Some(n) = which.filter(|_| allowed) {
+            // Whoever was first has given the same answer.
+            drop(scene.allowed[n].set(Allowed { asked: asked.clone(), rules: rules.clone() }));
+        }
         // Explaining a denial looks at rules whose head did not fit as well; they may mention more.
         let asked =
             if allowed { asked } else { inner.request(&scene, circumstances.build(known_for(request.action))?)? };

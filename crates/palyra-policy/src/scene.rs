@@ -5,6 +5,8 @@
 //! loaded evaluates the few that can apply. However many names callers invent, the table does not grow; a
 //! scene that is pushed out is made again.
 //!
+//! Where those rules look at nothing but the scene and three flags, what they allow is known after the first time.
+//!
 //! INVARIANT (slice_is_invisible): evaluating the rules of a scene gives the decision and the deciding rules that evaluating all
 //! rules gives. A rule is left out only if its head cannot match, which Cedar would find out as well.
 
@@ -16,11 +18,13 @@ use crate::names::{EntityKind, Names};
 use crate::request::{PolicyRequest, PolicyRequestContext, PolicyRole, SkillTrust};
 use crate::resource::PolicyResource;
 use crate::rule::Rule;
-use cedar_policy::{Entities, Entity, EntityTypeName, EntityUid, PolicySet, RestrictedExpression as Value, Schema};
+use cedar_policy::{
+    Entities, Entity, EntityTypeName, EntityUid, PolicySet, Request, RestrictedExpression as Value, Schema,
+};
 use palyra_protocol::{ChannelId, DeviceId, Principal, PrincipalKind, ToolCapability};
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 
 /// Everything a scene depends on.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -104,6 +108,15 @@ pub(crate) struct Scene {
     pub(crate) channel: EntityUid,
     pub(crate) entities: Arc<Entities>,
     pub(crate) slice: Arc<Slice>,
+    /// What was allowed before, by [`Circumstances::which`](crate::circumstances::Circumstances::which).
+    pub(crate) allowed: [OnceLock<Allowed>; 8],
+}
+
+/// A question that was answered with yes, and the rules that did.
+#[derive(Debug, Clone)]
+pub(crate) struct Allowed {
+    pub(crate) asked: Request,
+    pub(crate) rules: Vec<Arc<Rule>>,
 }
 
 /// What scenes are made from.
@@ -164,7 +177,15 @@ impl Stage {
             .filter(|n| self.rules[*n as usize].scope_fits(&principal, &resource, &entities))
             .collect();
         let slice = slices.shared(fitting, |indices| self.slice(indices))?;
-        Ok(Scene { key, principal, resource, channel, entities: Arc::new(entities), slice })
+        Ok(Scene {
+            key,
+            principal,
+            resource,
+            channel,
+            entities: Arc::new(entities),
+            slice,
+            allowed: Default::default(),
+        })
     }
 
     /// Rules were validated for the schema's combinations of types; no other may reach them.
