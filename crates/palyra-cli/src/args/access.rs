@@ -51,8 +51,8 @@ pub enum Token {
         /// The token, from `palyra access token list`
         #[arg(value_name = "TOKEN_ID")]
         id: TokenId,
-        /// How long the old secret still holds, like `10m`, `1h`, `2d`; at most seven days
-        #[arg(long, value_name = "TIME", value_parser = duration, default_value = "1h")]
+        /// How long the old secret still holds, like `10m`, `1h`, `2d`; at most seven days; `0s`: not at all
+        #[arg(long, value_name = "TIME", value_parser = overlap, default_value = "1h")]
         overlap: Duration,
     },
     /// Withdraw a token, at once
@@ -181,4 +181,9 @@ pub enum Feature {
 pub enum Switch {
     On,
     Off,
+}
+
+/// A duration, or none.
+fn overlap(text: &str) -> Result<Duration, String> {
+    if text == "0s" { Ok(Duration::ZERO) } else { duration(text) }
 }
