@@ -70,7 +70,7 @@ impl Default for RawToolCall {
         Self {
             allowed_tools: names::ALL.map(str::to_owned).to_vec(),
             allowed_principals: vec!["user:*".to_owned(), "agent:*".to_owned()],
-            allowed_channels: vec!["cli".to_owned()],
+            allowed_channels: ["cli", "http", "mcp"].map(str::to_owned).to_vec(),
             max_calls_per_run: 1000,
             execution_timeout_ms: 120_000,
             approval_timeout_ms: 300_000,

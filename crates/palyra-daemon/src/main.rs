@@ -5,6 +5,7 @@
 mod access;
 mod config;
 mod grpc;
+mod mcp;
 mod sandbox;
 mod serve;
 mod state;
@@ -68,7 +69,9 @@ fn main() -> ExitCode {
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
-        .with_env_filter(tracing_subscriber::EnvFilter::try_from_env("PALYRA_LOG").unwrap_or_else(|_| "info".into()))
+        .with_env_filter(
+            tracing_subscriber::EnvFilter::try_from_env("PALYRA_LOG").unwrap_or_else(|_| "info,rmcp=warn".into()),
+        )
         .init();
     let tries_a_command = matches!(args.command, Some(Command::Sandbox(_)));
     let result = match serve::Setup::new(args.state_dir, args.config, args.workspace) {

@@ -1,8 +1,8 @@
 //! Putting the daemon together, serving, and ending in good order.
 
 use crate::config::{Config, ConfigError, RawConfig};
-use crate::grpc;
 use crate::state::{StateDir, StateError};
+use crate::{grpc, mcp};
 use palyra_engine::workspace::Workspace;
 use palyra_engine::{AccessControl, AccessError, Engine, EngineParts};
 use palyra_journal::JournalStore;
@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
 
 /// How long executions may go on after the daemon was asked to end.
 const GRACE: Duration = Duration::from_secs(5);
@@ -193,9 +194,10 @@ async fn serve(setup: &Setup, state: &StateDir, config: Config, started: Instant
 
     let mut terminate = signal(SignalKind::terminate()).map_err(io("signal handling"))?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(io("signal handling"))?;
-    let socket = state.fresh_socket()?;
-    let listener = UnixListener::bind(&socket).map_err(io("the socket"))?;
-    std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o600)).map_err(io("the socket"))?;
+    let (socket, listener) = listen(state, "palyra.sock")?;
+    let (mcp_socket, mcp_listener) = listen(state, palyra_api::MCP_SOCKET)?;
+    let closing = CancellationToken::new();
+    tokio::spawn(mcp::socket::serve(engine.clone(), mcp_listener, closing.clone()));
 
     let about = grpc::About {
         state_dir: state.path().to_owned(),
@@ -211,12 +213,23 @@ async fn serve(setup: &Setup, state: &StateDir, config: Config, started: Instant
         _ = interrupt.recv() => Ok(()),
     };
     tracing::info!("ending");
+    closing.cancel();
     engine.shut_down(GRACE).await;
     // A daemon that was ended is not a stale socket to connect to.
-    if let Err(error) = std::fs::remove_file(&socket) {
-        tracing::debug!(%error, "the socket was gone");
+    for socket in [&socket, &mcp_socket] {
+        if let Err(error) = std::fs::remove_file(socket) {
+            tracing::debug!(%error, "a socket was gone");
+        }
     }
     served
+}
+
+/// A socket that is the daemon's user's alone.
+fn listen(state: &StateDir, name: &str) -> Result<(PathBuf, UnixListener), DaemonError> {
+    let socket = state.fresh_socket(name)?;
+    let listener = UnixListener::bind(&socket).map_err(io("the socket"))?;
+    std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o600)).map_err(io("the socket"))?;
+    Ok((socket, listener))
 }
 
 /// One line on standard output says that the door is open: whoever started us need not poll.

@@ -308,6 +308,22 @@ impl Engine {
         self.write_usage().await;
     }
 
+    /// Whether the peer could do this now, without counting or recording that it was asked.
+    pub(crate) fn would_allow(
+        &self,
+        peer: &VerifiedPeer,
+        action: PolicyAction,
+        resource: PolicyResource,
+        context: &PolicyRequestContext,
+    ) -> bool {
+        let principal = peer.effective().clone();
+        if self.is_room(peer, &principal, action, Some(&resource)).is_err() {
+            return false;
+        }
+        let request = PolicyRequest { principal, action, resource };
+        matches!(self.policy().evaluate_with_context(&request, context).decision, PolicyDecision::Allow)
+    }
+
     /// Asks policy about the peer under one of its own names.
     pub(crate) fn authorize_as(
         &self,

@@ -5,6 +5,7 @@
 //! does I/O, is never async, and knows no transport.
 
 pub mod access;
+pub mod alias;
 pub mod approval;
 pub mod attestation;
 pub mod call;
@@ -24,6 +25,7 @@ pub mod signing;
 pub mod tool;
 
 pub use access::{ApiTokenRecord, WorkspaceRole};
+pub use alias::ToolAlias;
 pub use approval::{
     ApprovalDecision, ApprovalRecord, ApprovalResolution, ApprovalScope, ApprovalState, GrantMatcher, GrantRecord,
     MatchKey,

@@ -9,6 +9,7 @@
 pub mod api;
 pub mod cli;
 pub mod host;
+pub mod mcp;
 pub mod tamper;
 
 pub use api::{Caller, Proposal, Underway};

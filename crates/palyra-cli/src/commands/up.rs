@@ -44,7 +44,7 @@ pub async fn up(context: &Context, up: Up) -> Result<(), Failure> {
 }
 
 /// Starts the daemon and waits for its word that the door is open.
-fn start(context: &Context, up: &Up) -> Result<(), Failure> {
+pub fn start(context: &Context, up: &Up) -> Result<(), Failure> {
     let binary = daemon_binary()?;
     std::fs::DirBuilder::new()
         .recursive(true)

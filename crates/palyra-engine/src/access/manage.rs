@@ -134,8 +134,9 @@ impl Engine {
         };
         let digest = commit(access.file(), self.journal(), &mut document, by, change, before).await?;
         access.install(document, digest);
-        if let Some(policy) = reseated {
-            self.install_policy(policy);
+        match reseated {
+            Some(policy) => self.install_policy(policy),
+            None => self.announce_rights(),
         }
         Ok(())
     }
