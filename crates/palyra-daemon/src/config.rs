@@ -3,6 +3,7 @@
 //! [`RawConfig`] is what serde reads: every key known, every unknown one refused with the nearest that exists.
 //! [`Config`] is what the daemon runs on; it has one constructor, which checks everything once.
 
+use crate::http::Port;
 use palyra_engine::builtin::names;
 use palyra_engine::{ToolCallConfig, WasmRuntime};
 use palyra_policy::{Membership, PolicySource};
@@ -52,6 +53,20 @@ pub struct RawConfig {
     tool_call: RawToolCall,
     process_runner: RawProcessRunner,
     wasm_runtime: RawWasmRuntime,
+    http: RawHttp,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RawHttp {
+    enabled: bool,
+    port: Option<u16>,
+}
+
+impl Default for RawHttp {
+    fn default() -> Self {
+        Self { enabled: true, port: None }
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -137,6 +152,8 @@ pub struct Config {
     pub membership: Membership,
     /// The operator's policies.
     pub policies: Vec<PolicySource>,
+    /// Where the HTTP door is, if it is to be open.
+    pub http: Option<Port>,
 }
 
 impl RawConfig {
@@ -209,6 +226,7 @@ impl RawConfig {
                 wasm_runtime: WasmRuntime::Disabled,
             },
             membership,
+            http: self.http.enabled.then(|| self.http.port.map_or(Port::Default, Port::This)),
             policies: self.policy_dir.map_or_else(|| Ok(Vec::new()), |dir| policies(&dir))?,
             workspace_root,
         })

@@ -1,6 +1,7 @@
 //! Putting the daemon together, serving, and ending in good order.
 
 use crate::config::{Config, ConfigError, RawConfig};
+use crate::http::{HttpError, Listening, Port};
 use crate::state::{StateDir, StateError};
 use crate::{grpc, mcp};
 use palyra_engine::workspace::Workspace;
@@ -68,6 +69,9 @@ pub enum DaemonError {
         /// Why.
         source: std::io::Error,
     },
+    /// The HTTP door does not open.
+    #[error("{0}")]
+    Http(#[from] HttpError),
     /// The door failed.
     #[error("the socket failed")]
     Serve(#[source] tonic::transport::Error),
@@ -85,6 +89,7 @@ pub struct Setup {
     config_path: PathBuf,
     config_required: bool,
     workspace: Option<PathBuf>,
+    http_port: Option<u16>,
 }
 
 impl Setup {
@@ -96,6 +101,7 @@ impl Setup {
         state_dir: Option<PathBuf>,
         config: Option<PathBuf>,
         workspace: Option<PathBuf>,
+        http_port: Option<u16>,
     ) -> Result<Self, DaemonError> {
         let config_required = config.is_some();
         let in_home = |variable: &str, fallback: &str| {
@@ -110,7 +116,7 @@ impl Setup {
             Some(path) => path,
             None => in_home("XDG_CONFIG_HOME", ".config")?.join("palyra/palyra.toml"),
         };
-        Ok(Self { state_dir, config_path, config_required, workspace })
+        Ok(Self { state_dir, config_path, config_required, workspace, http_port })
     }
 
     /// How processes are confined under this configuration, in this workspace or the configured one.
@@ -192,6 +198,11 @@ async fn serve(setup: &Setup, state: &StateDir, config: Config, started: Instant
     let recovered = engine.recover().await?;
     tracing::info!(?recovered, "open calls taken care of");
 
+    let http = match (config.http, setup.http_port) {
+        (None, _) => None,
+        (Some(_), Some(port)) => Some(Listening::open(engine.clone(), Port::This(port), state.path())?),
+        (Some(port), None) => Some(Listening::open(engine.clone(), port, state.path())?),
+    };
     let mut terminate = signal(SignalKind::terminate()).map_err(io("signal handling"))?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(io("signal handling"))?;
     let (socket, listener) = listen(state, "palyra.sock")?;
@@ -203,6 +214,7 @@ async fn serve(setup: &Setup, state: &StateDir, config: Config, started: Instant
         state_dir: state.path().to_owned(),
         config_path: setup.config_path.clone(),
         started_at_unix_ms: palyra_protocol::Clock::now(&SystemClock).unix_ms(),
+        http_url: http.as_ref().map(Listening::url),
     };
     let serving = grpc::serve(engine.clone(), about, listener);
     announce(&socket);
@@ -214,7 +226,13 @@ async fn serve(setup: &Setup, state: &StateDir, config: Config, started: Instant
     };
     tracing::info!("ending");
     closing.cancel();
+    if let Some(http) = &http {
+        http.close();
+    }
     engine.shut_down(GRACE).await;
+    if let Some(http) = &http {
+        http.drained().await;
+    }
     // A daemon that was ended is not a stale socket to connect to.
     for socket in [&socket, &mcp_socket] {
         if let Err(error) = std::fs::remove_file(socket) {

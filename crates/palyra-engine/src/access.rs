@@ -28,7 +28,7 @@ pub use manage::NewToken;
 use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
 use palyra_policy::{PolicyAction, PolicyDecision, PolicyRequest, PolicyRequestContext, PolicyResource};
-use palyra_protocol::{ChannelId, Principal, Problem};
+use palyra_protocol::{ChannelId, Principal, Problem, TokenId};
 use rights::Shortfall;
 use state::{Admitted, TokenRefusal};
 use std::time::Duration;
@@ -83,6 +83,12 @@ impl VerifiedPeer {
 
     pub(crate) fn token(&self) -> Option<&Admitted> {
         self.token.as_ref()
+    }
+
+    /// The token that the peer showed; none on the daemon's own socket.
+    #[must_use]
+    pub fn token_id(&self) -> Option<&TokenId> {
+        self.token.as_ref().map(|token| &token.token_id)
     }
 
     /// In whose name the peer acts.

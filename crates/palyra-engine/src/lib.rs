@@ -42,4 +42,4 @@ pub use palyra_journal::ApprovalFilter;
 pub use palyra_sandbox::OutputStream;
 pub use permit::Permit;
 pub use recovery::Recovered;
-pub use tool_flow::{CallInProgress, Proposal};
+pub use tool_flow::{CallInProgress, CallWatch, Proposal};

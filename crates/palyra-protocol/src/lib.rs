@@ -40,8 +40,8 @@ pub use digest::{Digest, DigestBuilder};
 pub use event::{ChainedEvent, JournalEvent};
 pub use facets::Facets;
 pub use id::{
-    ApprovalId, AttestationId, CallId, ChannelId, DecisionId, DeviceId, GrantId, IdempotencyKey, JournalId, RunId,
-    SessionId, TokenId, WorkspaceId,
+    ApprovalId, AttestationId, CallId, ChannelId, DecisionId, DeviceId, GrantId, IdempotencyKey, JournalId, RequestId,
+    RunId, SessionId, TokenId, WorkspaceId,
 };
 pub use json::CanonicalJson;
 pub use principal::{Principal, PrincipalKind};

@@ -127,7 +127,8 @@ impl Host {
         {
             command.env_remove(variable);
         }
-        command.env("HOME", self.path("home")).arg("--state-dir").arg(self.state());
+        // Hosts run beside each other: each takes a port of its own.
+        command.env("HOME", self.path("home")).env("PALYRA_HTTP_PORT", "0").arg("--state-dir").arg(self.state());
         command
     }
 

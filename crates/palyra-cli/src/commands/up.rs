@@ -39,6 +39,9 @@ pub async fn up(context: &Context, up: Up) -> Result<(), Failure> {
     say!("{} palyrad {} is running (pid {})", styled(GOOD, "●"), status.version, status.pid);
     say!("  workspace  {}", status.workspace_root);
     say!("  state      {}", status.state_dir);
+    if !status.http_url.is_empty() {
+        say!("  http       {}", status.http_url);
+    }
     note!("\n{}", styled(DIM, "try: palyra call palyra.echo --input '{\"text\":\"hello\"}'"));
     Ok(())
 }

@@ -38,6 +38,7 @@ impl Daemon for Door {
             .to_owned(),
             principal: peer.effective().to_string(),
             config_path: self.about.config_path.display().to_string(),
+            http_url: self.about.http_url.clone().unwrap_or_default(),
         }))
     }
 }

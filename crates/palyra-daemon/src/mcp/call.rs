@@ -30,7 +30,8 @@ impl McpServer {
     ) -> Result<CallToolResult, ErrorData> {
         let peer = self.peer(&context.extensions)?;
         let Ok(_place) = self.places().try_acquire_owned() else { return Ok(crowded()) };
-        let proposal = self.proposal(request, &context.meta)?;
+        let proposal =
+            Proposal { request: Self::request(&context.extensions), ..self.proposal(request, &context.meta)? };
         let call = self.engine().propose(&peer, proposal);
         let _entered = self.enter(context.id.clone(), call.call_id.clone());
         if context.ct.is_cancelled() {
@@ -51,6 +52,7 @@ impl McpServer {
             session: Some(named(meta, "palyra/session")?.unwrap_or_else(|| self.session().clone())),
             run: named(meta, "palyra/run")?,
             idempotency_key: named(meta, "palyra/idempotency-key")?,
+            request: None,
         })
     }
 
@@ -194,11 +196,7 @@ impl Progress {
 
 fn where_to_approve(approval: &ApprovalRecord) -> String {
     format!(
-        "waiting for a person to approve `{}`: `palyra approvals decide {id} allow` or `deny` ({id}, call {}; it ends by itself \
-         at {})",
-        approval.tool,
-        approval.call_id,
-        approval.expires_at,
-        id = approval.approval_id,
+        "waiting for a person to approve `{}` (call {}): `palyra approvals decide {} allow`, or `deny`",
+        approval.tool, approval.call_id, approval.approval_id,
     )
 }

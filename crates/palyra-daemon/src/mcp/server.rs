@@ -1,6 +1,7 @@
 //! The server: what it says of itself, what it lists, and who is asking.
 
 use super::{answer, tools};
+use axum::http::request::Parts;
 use palyra_engine::{Engine, EngineError, VerifiedPeer};
 use palyra_protocol::{CallId, SessionId, ToolName, alias};
 use rmcp::handler::server::ServerHandler;
@@ -15,7 +16,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Semaphore;
 use tokio_util::sync::{CancellationToken, DropGuard};
-use tonic::codegen::http;
 
 /// How many calls of one connection may be under way at once.
 const MAX_CALLS: usize = 64;
@@ -93,10 +93,15 @@ impl McpServer {
                 credentials.identify(self.engine()).map(Arc::new).map_err(answer::not_admitted)
             }
             Caller::Http => extensions
-                .get::<http::request::Parts>()
+                .get::<Parts>()
                 .and_then(|parts| parts.extensions.get::<Arc<VerifiedPeer>>().cloned())
                 .ok_or_else(|| ErrorData::internal_error("a request came past the gate", None)),
         }
+    }
+
+    /// The name that the HTTP door gave a request.
+    pub(super) fn request(extensions: &Extensions) -> Option<palyra_protocol::RequestId> {
+        extensions.get::<Parts>().and_then(|parts| parts.extensions.get::<palyra_protocol::RequestId>().cloned())
     }
 
     /// The tool that a client means, by the name that everything behind the doors uses.
