@@ -1,6 +1,7 @@
 //! What can be typed after `cargo xtask`, and the texts that teach it.
 
 use crate::demo::End;
+use crate::interop;
 use crate::test::Step;
 use std::path::PathBuf;
 
@@ -11,6 +12,7 @@ Usage: cargo xtask COMMAND
   test [STEP]     Check everything that must hold before a change is merged
   tidy            Check the rules of the house that the compiler does not know
   setup           Install the system packages that building, demo and tests need (demo and test do this first)
+  interop [PART]  Let clients that others wrote complete calls: SDKs, Claude Code, Codex
   bench [ARGS]    Measure, each figure beside the raw limit of this machine
 
 `cargo xtask COMMAND --help` says more.";
@@ -54,6 +56,19 @@ Usage: cargo xtask setup
 Looks for the programs that building, demo and tests need, and installs what is missing with apt-get (as root, or with
 sudo). Elsewhere than on Debian and Ubuntu it names the packages. Does nothing when nothing is missing.";
 
+const INTEROP: &str = "\
+Usage: cargo xtask interop [PART]
+
+Installs clients that others wrote below `target/interop` and lets each complete calls against a daemon of its own:
+
+  python        the official Python SDK, over both transports, in both revisions
+  conformance   the scenarios of the upstream suite that apply
+  inspector     the MCP Inspector's command line
+  claude-code   the real Claude Code, with a scripted model, without a network
+  codex         the real Codex, likewise
+
+With PART only that one.";
+
 const BENCH: &str = "\
 Usage: cargo xtask bench [ARGS]
 
@@ -67,6 +82,7 @@ pub enum Request {
     Demo(End),
     Test(Option<Step>),
     Tidy,
+    Interop(Option<&'static str>),
     Bench(Vec<String>),
     /// Not for people: the demo starts it, so that nothing stays behind when the demo is interrupted.
     CleanUpAfterDemo {
@@ -83,6 +99,7 @@ pub fn parse(words: &[String]) -> Result<Request, String> {
         "test" => TEST,
         "tidy" => TIDY,
         "setup" => SETUP,
+        "interop" => INTEROP,
         "bench" => BENCH,
         "help" | "-h" | "--help" => return Ok(Request::Help(OVERVIEW)),
         "clean-up-after-demo" => OVERVIEW,
@@ -102,6 +119,11 @@ pub fn parse(words: &[String]) -> Result<Request, String> {
         },
         ("tidy", []) => Ok(Request::Tidy),
         ("setup", []) => Ok(Request::Setup),
+        ("interop", []) => Ok(Request::Interop(None)),
+        ("interop", [part]) => match interop::PARTS.into_iter().find(|known| known == part) {
+            Some(part) => Ok(Request::Interop(Some(part))),
+            None => Err(format!("there is no part `{part}`; see `cargo xtask interop --help`")),
+        },
         ("bench", ["-h" | "--help"]) => Ok(Request::Help(BENCH)),
         ("bench", rest) => Ok(Request::Bench(rest.iter().map(|word| (*word).to_owned()).collect())),
         ("clean-up-after-demo", [palyra, dir]) => {
@@ -125,7 +147,9 @@ mod tests {
         assert_eq!(parsed("demo --once"), Ok(Request::Demo(End::Once)));
         assert_eq!(parsed("test unit"), Ok(Request::Test(Some(Step::Unit))));
         assert_eq!(parsed("bench --quick"), Ok(Request::Bench(vec!["--quick".to_owned()])));
-        for (command, text) in [("demo", DEMO), ("test", TEST), ("tidy", TIDY), ("setup", SETUP), ("bench", BENCH)] {
+        for (command, text) in
+            [("demo", DEMO), ("test", TEST), ("tidy", TIDY), ("setup", SETUP), ("interop", INTEROP), ("bench", BENCH)]
+        {
             assert_eq!(parsed(&format!("{command} --help")), Ok(Request::Help(text)));
             assert!(OVERVIEW.contains(&format!("\n  {command} ")), "{command}");
         }

@@ -76,7 +76,7 @@ fn main() -> ExitCode {
         .with_writer(std::io::stderr)
         .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
         .with_env_filter(
-            tracing_subscriber::EnvFilter::try_from_env("PALYRA_LOG").unwrap_or_else(|_| "info,rmcp=warn".into()),
+            tracing_subscriber::EnvFilter::try_from_env("PALYRA_LOG").unwrap_or_else(|_| "info,rmcp=error".into()),
         )
         .init();
     let tries_a_command = matches!(args.command, Some(Command::Sandbox(_)));

@@ -54,6 +54,7 @@ fn succeeded(outcome: &ToolOutcome) -> CallToolResult {
 fn did_not_succeed(problem: &Problem, update: Option<&CallUpdate>, output: Option<&Value>) -> CallToolResult {
     let mut content = vec![ContentBlock::text(words(problem, update))];
     // What a program wrote before it failed is worth having.
+    let output = output.filter(|output| !output.is_null());
     let mut structured = output.and_then(Value::as_object).cloned().unwrap_or_default();
     if let Some(output) = output {
         content.push(ContentBlock::text(output.to_string()));

@@ -159,9 +159,9 @@ impl Progress {
     }
 
     async fn tell(&mut self, update: &CallUpdate) {
-        self.waiting_for = waiting(update).cloned();
+        let known = std::mem::replace(&mut self.waiting_for, waiting(update).cloned());
         match (update.state, &self.waiting_for) {
-            (_, Some(approval)) => {
+            (_, Some(approval)) if known.is_none() => {
                 self.again.reset();
                 let message = where_to_approve(approval);
                 self.send(message).await;

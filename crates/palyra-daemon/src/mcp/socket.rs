@@ -7,7 +7,7 @@
 use super::lines::Lines;
 use super::{CHANNEL, Caller, McpServer};
 use palyra_engine::{Engine, EngineError, ErrorKind, VerifiedPeer};
-use palyra_protocol::{ChannelId, Principal, Problem, Secret};
+use palyra_protocol::{ChannelId, Principal, PrincipalKind, Problem, Secret};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::io;
@@ -58,7 +58,12 @@ impl Credentials {
             // What is no text is refused like a wrong token.
             let token = std::str::from_utf8(token.expose()).unwrap_or("");
             peer = VerifiedPeer::by_token(engine, token, "local socket", channel)?;
-        } else if self.act_as.is_none() {
+        }
+        if let Some(name) = &self.act_as {
+            peer = engine.act_as(peer, name.clone())?;
+        }
+        // Being the daemon's user is not enough here, under whatever name.
+        if self.token.is_none() && peer.effective().kind() != PrincipalKind::Agent {
             return Err(EngineError::new(
                 ErrorKind::Unauthenticated,
                 Problem::new(
@@ -68,10 +73,7 @@ impl Credentials {
                 ),
             ));
         }
-        match &self.act_as {
-            Some(name) => engine.act_as(peer, name.clone()),
-            None => Ok(peer),
-        }
+        Ok(peer)
     }
 }
 
@@ -135,7 +137,8 @@ async fn talk(
 ) -> io::Result<()> {
     let server = McpServer::new(engine, Caller::Local(credentials));
     let lines = Lines::new(reader, writer);
-    match rmcp::service::serve_server_with_ct(server, lines, closing).await {
+    // A child: the SDK cancels what it is given when the connection ends.
+    match rmcp::service::serve_server_with_ct(server, lines, closing.child_token()).await {
         Ok(running) => {
             running.waiting().await.map_err(io::Error::other)?;
             Ok(())

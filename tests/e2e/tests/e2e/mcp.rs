@@ -279,13 +279,20 @@ fn a_client_is_an_agent_and_never_the_owner() {
     for (options, code) in [
         (&["--token", "palyra_nonsense"][..], "unauthenticated"),
         (&["--token", ""], "unauthenticated"),
-        (&["--as", "user:local"], "act_as_not_agent"),
+        (&["--as", "user:local"], "mcp_needs_an_agent"),
+        (&["--as", "user:other"], "act_as_not_agent"),
     ] {
         let refused = host.palyra(&[options, &["mcp", "serve"]].concat());
         refused.fails(10, code);
     }
     // Not even by hand.
-    for greeting in ["{\"palyra_mcp\":1}", "{\"palyra_mcp\":2}", "nonsense", "{\"palyra_mcp\":1,\"owner\":true}"] {
+    for greeting in [
+        "{\"palyra_mcp\":1}",
+        "{\"palyra_mcp\":1,\"act_as\":\"user:local\"}",
+        "{\"palyra_mcp\":2}",
+        "nonsense",
+        "{\"palyra_mcp\":1,\"owner\":true}",
+    ] {
         use std::io::{BufRead as _, Write as _};
         let mut socket = std::os::unix::net::UnixStream::connect(host.state().join("mcp.sock")).unwrap();
         socket.write_all(format!("{greeting}\n").as_bytes()).unwrap();

@@ -33,18 +33,26 @@ pub struct Launch {
 }
 
 /// Everything that Claude Code can act with by itself: what it is not given, it cannot use.
-const CLAUDE_TOOLS: [&str; 12] = [
+const CLAUDE_TOOLS: [&str; 20] = [
     "Bash",
     "BashOutput",
+    "CronCreate",
+    "CronDelete",
+    "CronList",
     "Edit",
+    "EnterWorktree",
+    "ExitWorktree",
     "Glob",
     "Grep",
     "KillShell",
-    "MultiEdit",
     "NotebookEdit",
     "Read",
+    "ScheduleWakeup",
+    "SendMessage",
+    "Skill",
     "WebFetch",
     "WebSearch",
+    "Workflow",
     "Write",
 ];
 
@@ -118,9 +126,12 @@ fn codex(launch: &Launch, exclusive: bool) -> Result<Vec<Wanted>, Failure> {
         for (path, value, why) in [
             (&["features", "shell_tool"][..], json!(false), "no shell of its own"),
             (&["features", "unified_exec"], json!(false), "no terminal of its own"),
-            (&["include_apply_patch_tool"], json!(false), "no edits of its own"),
+            (&["features", "apps"], json!(false), "no connectors of its own"),
+            (&["features", "browser_use"], json!(false), "no browser of its own"),
+            (&["features", "computer_use"], json!(false), "no screen of its own"),
+            (&["tools", "view_image"], json!(false), "no reading of images"),
             (&["web_search"], json!("disabled"), "no web searches of its own"),
-            (&["sandbox_mode"], json!("read-only"), "whatever else it runs can change nothing"),
+            (&["sandbox_mode"], json!("read-only"), "whatever else it has can change nothing: its patches are refused"),
             (&["approval_policy"], json!("never"), "and nobody is asked to let it"),
         ] {
             wanted.push(set(&file, path, value, why));
