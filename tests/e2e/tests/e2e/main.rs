@@ -12,6 +12,8 @@ mod disk;
 mod display;
 mod files;
 mod grants;
+mod http;
+mod http_faults;
 mod idempotency;
 mod input;
 mod journal;
