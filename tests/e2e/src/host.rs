@@ -215,8 +215,13 @@ impl Host {
 
     /// SIGTERM, and its end.
     pub fn terminate(&mut self) -> Stopped {
+        signal(self.pid(), rustix::process::Signal::TERM);
+        self.terminate_ended()
+    }
+
+    /// The end of a daemon that was told to end.
+    pub fn terminate_ended(&mut self) -> Stopped {
         let mut child = self.daemon.take().expect("the daemon runs");
-        signal(child.id(), rustix::process::Signal::TERM);
         let code = child.wait().expect("it ends").code();
         Stopped { code, log: fs::read_to_string(self.path("log")).unwrap_or_default() }
     }

@@ -48,6 +48,7 @@ pub(crate) struct Door {
                        needs `Authorization: Bearer TOKEN`; `palyra access token create` makes tokens.",
         license(name = "Apache-2.0")
     ),
+    components(schemas(problem::ProblemDocument, events::Output)),
     modifiers(&TokenNeeded)
 )]
 struct Description;

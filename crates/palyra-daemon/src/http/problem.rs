@@ -174,44 +174,44 @@ pub(crate) struct ProblemDocument {
 pub(super) enum Refusals {
     /// The request makes no sense as it was sent.
     #[response(status = 400, content_type = "application/problem+json")]
-    Malformed(#[to_schema] ProblemDocument),
+    Malformed(ProblemDocument),
     /// No token, or one that does not open.
     #[response(status = 401, content_type = "application/problem+json")]
-    Unauthenticated(#[to_schema] ProblemDocument),
+    Unauthenticated(ProblemDocument),
     /// The token, the role or policy does not allow it; or a web page asks.
     #[response(status = 403, content_type = "application/problem+json")]
-    Forbidden(#[to_schema] ProblemDocument),
+    Forbidden(ProblemDocument),
     /// It does not exist, or is not yours.
     #[response(status = 404, content_type = "application/problem+json")]
-    NotFound(#[to_schema] ProblemDocument),
+    NotFound(ProblemDocument),
     /// The path has no such method.
     #[response(status = 405, content_type = "application/problem+json")]
-    Method(#[to_schema] ProblemDocument),
+    Method(ProblemDocument),
     /// The body did not come in time.
     #[response(status = 408, content_type = "application/problem+json")]
-    Slow(#[to_schema] ProblemDocument),
+    Slow(ProblemDocument),
     /// Too late, or twice.
     #[response(status = 409, content_type = "application/problem+json")]
-    Conflict(#[to_schema] ProblemDocument),
+    Conflict(ProblemDocument),
     /// The body is too large.
     #[response(status = 413, content_type = "application/problem+json")]
-    TooLarge(#[to_schema] ProblemDocument),
+    TooLarge(ProblemDocument),
     /// The body is not JSON.
     #[response(status = 415, content_type = "application/problem+json")]
-    ContentType(#[to_schema] ProblemDocument),
+    ContentType(ProblemDocument),
     /// The request was meant for another host.
     #[response(status = 421, content_type = "application/problem+json")]
-    Misdirected(#[to_schema] ProblemDocument),
+    Misdirected(ProblemDocument),
     /// The body does not fit.
     #[response(status = 422, content_type = "application/problem+json")]
-    Invalid(#[to_schema] ProblemDocument),
+    Invalid(ProblemDocument),
     /// Too many requests; `Retry-After` says when.
     #[response(status = 429, content_type = "application/problem+json")]
-    Exhausted(#[to_schema] ProblemDocument),
+    Exhausted(ProblemDocument),
     /// A bug.
     #[response(status = 500, content_type = "application/problem+json")]
-    Internal(#[to_schema] ProblemDocument),
+    Internal(ProblemDocument),
     /// Not now.
     #[response(status = 503, content_type = "application/problem+json")]
-    Unavailable(#[to_schema] ProblemDocument),
+    Unavailable(ProblemDocument),
 }
