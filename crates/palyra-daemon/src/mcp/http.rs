@@ -76,7 +76,11 @@ async fn handle(State(mcp): State<Mcp>, request: Request) -> Response {
         Ok(request) => request,
         Err(response) => return response,
     };
-    let response = mcp.service.handle(request).await.map(Body::new);
+    let mut response = mcp.service.handle(request).await.map(Body::new);
+    if ends && response.status() == StatusCode::ACCEPTED {
+        // It has ended by now, and clients that look expect to hear so.
+        *response.status_mut() = StatusCode::NO_CONTENT;
+    }
     if let Some(begun) = response.headers().get(SESSION).and_then(|id| id.to_str().ok()) {
         mcp.owners.lock().unwrap_or_else(PoisonError::into_inner).insert(begun.to_owned(), token);
     }

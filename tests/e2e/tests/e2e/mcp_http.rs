@@ -96,7 +96,7 @@ fn a_session_is_its_tokens_alone() {
     assert_eq!(other.send("DELETE", "/mcp", &headers, None).status, 404);
     post(&door, &headers, &list).is(200);
     assert_eq!(post(&door, &[("mcp-session-id", "nonsense")], &list).status, 404);
-    assert_eq!(door.send("DELETE", "/mcp", &headers, None).status, 202);
+    assert_eq!(door.send("DELETE", "/mcp", &headers, None).status, 204);
     assert_eq!(post(&door, &headers, &list).status, 404, "it has ended");
     for _ in 0..32 {
         session(&door);
