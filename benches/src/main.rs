@@ -5,6 +5,7 @@
 #![expect(unreachable_pub, reason = "a binary exports nothing; `pub` here means: used by other files")]
 
 mod access;
+mod http;
 mod journal;
 mod path;
 mod policy;
@@ -17,10 +18,11 @@ use std::process::ExitCode;
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 type Benchmark = (&'static str, &'static str, fn(&mut report::Report) -> Result);
 
-const ALL: [Benchmark; 5] = [
+const ALL: [Benchmark; 6] = [
     ("policy", "deciding, against Cedar alone", policy::run),
     ("access", "checking a token, against hashing it", access::run),
     ("path", "a whole call, against two durable commits", path::run),
+    ("http", "a call over HTTP, against the same over the socket", http::run),
     ("journal", "appending and verifying as history grows", journal::run),
     ("process", "daemon start, memory, command line start", process::run),
 ];

@@ -23,6 +23,9 @@ use tokio_util::sync::CancellationToken;
 /// How long executions may go on after the daemon was asked to end.
 const GRACE: Duration = Duration::from_secs(5);
 
+/// How many files may be open at a time, if the host lets us.
+const OPEN_FILES: u64 = 8192;
+
 /// Why the daemon does not serve.
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
@@ -173,11 +176,26 @@ pub fn check(setup: &Setup) -> Result<ExitCode, DaemonError> {
 pub fn run(setup: Setup, started: Instant) -> Result<ExitCode, DaemonError> {
     let state = StateDir::take(&setup.state_dir)?;
     let config = setup.config(state.path())?;
+    allow_many_files();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(io("the runtime"))?;
     let served = runtime.block_on(serve(&setup, &state, config, started));
     // Blocking work that outlives its calls must not hold the end up.
     runtime.shutdown_timeout(Duration::from_secs(1));
     served.map(|()| ExitCode::SUCCESS)
+}
+
+/// Every connection is an open file, and the usual soft limit is meant for programs that use `select`. What the daemon runs has
+/// a limit of its own.
+fn allow_many_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let wanted = maximum.map_or(OPEN_FILES, |most| most.min(OPEN_FILES));
+    if current.is_none_or(|now| now >= wanted) {
+        return;
+    }
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum }) {
+        tracing::warn!(%error, "the number of open files stays limited");
+    }
 }
 
 async fn serve(setup: &Setup, state: &StateDir, config: Config, started: Instant) -> Result<(), DaemonError> {
