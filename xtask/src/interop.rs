@@ -141,20 +141,24 @@ impl Stage {
         program(self.cache.join("venv/bin/python"), words).run("the Python SDK")
     }
 
-    fn conformance(&self) -> Result<()> {
+    /// Runs something against `/mcp` that cannot show a token: a proxy shows it.
+    fn with_token(&self, run: impl FnOnce(&str) -> Result<()>) -> Result<()> {
         let mut proxy = self.node(&self.scripts.join("bearer.mjs"));
         proxy.arg(self.url()?).arg(self.path("token")).stdout(Stdio::piped());
         let mut proxy = proxy.spawn().trying("starting the proxy")?;
-        let told = first_line(&mut proxy);
-        let ran = told.and_then(|url| SCENARIOS.iter().try_for_each(|scenario| self.scenario(&url, scenario)));
+        let ran = first_line(&mut proxy).and_then(|url| run(&format!("{url}/mcp")));
         proxy.kill().trying("ending the proxy")?;
         proxy.wait().trying("ending the proxy")?;
         ran
     }
 
+    fn conformance(&self) -> Result<()> {
+        self.with_token(|url| SCENARIOS.iter().try_for_each(|scenario| self.scenario(url, scenario)))
+    }
+
     fn scenario(&self, url: &str, scenario: &str) -> Result<()> {
         let mut suite = self.node(&self.cache.join("npm/node_modules/.bin/conformance"));
-        suite.args(["server", "--url", &format!("{url}/mcp"), "--scenario", scenario]).current_dir(&self.dir);
+        suite.args(["server", "--url", url, "--scenario", scenario]).current_dir(&self.dir);
         let output = suite.output().trying("starting the conformance suite")?;
         let said = String::from_utf8_lossy(&output.stdout);
         let result = said.lines().find(|line| line.starts_with("Passed: ")).unwrap_or("no result");
@@ -163,49 +167,28 @@ impl Stage {
     }
 
     fn inspector(&self) -> Result<()> {
+        let palyra = self.palyra.display().to_string();
+        self.inspect("stdio", &[&palyra, "--state-dir", &self.path("s"), "mcp", "serve"])?;
+        self.with_token(|url| self.inspect("http", &[url]))
+    }
+
+    fn inspect(&self, name: &str, target: &[&str]) -> Result<()> {
         let token = std::fs::read_to_string(self.dir.join("token")).trying("reading the token")?;
-        let stdio = [
-            self.palyra.display().to_string(),
-            "--state-dir".to_owned(),
-            self.path("s"),
-            "mcp".to_owned(),
-            "serve".to_owned(),
-        ];
-        let http = [
-            format!("{}/mcp", self.url()?),
-            "--transport".to_owned(),
-            "http".to_owned(),
-            "--header".to_owned(),
-            format!("Authorization: Bearer {}", token.trim()),
-        ];
-        for (name, target) in [("stdio", &stdio[..]), ("http", &http)] {
-            for (words, expected) in [
-                (&["--method", "tools/list"][..], "palyra_fs_read"),
-                (
-                    &["--method", "tools/call", "--tool-name", "palyra_echo", "--tool-arg", "text=inspected"],
-                    "inspected",
-                ),
-                (
-                    &["--method", "tools/call", "--tool-name", "palyra_fs_read", "--tool-arg", "path=../x"],
-                    "path_outside_workspace",
-                ),
-            ] {
-                let mut inspector = self.node(&self.cache.join("npm/node_modules/.bin/mcp-inspector-cli"));
-                inspector
-                    .args(target)
-                    .args(words)
-                    .env("PALYRA_TOKEN", token.trim())
-                    .env("MCP_AUTO_OPEN_ENABLED", "false");
-                let output = inspector.output().trying("starting the inspector")?;
-                let said = String::from_utf8_lossy(&output.stdout);
-                if !said.contains(expected) {
-                    return Err(Failure(format!(
-                        "inspector, {name}, {words:?}: {said}{}",
-                        String::from_utf8_lossy(&output.stderr)
-                    )));
-                }
-                println!("ok: inspector, {name}: {} -> {expected}", words[1..].join(" "));
+        let script = self.cache.join("npm/node_modules/@modelcontextprotocol/inspector/cli/build/index.js");
+        for (words, expected) in [
+            (&["tools/list"][..], "palyra_fs_read"),
+            (&["tools/call", "--tool-name", "palyra_echo", "--tool-arg", "text=inspected"], "inspected"),
+            (&["tools/call", "--tool-name", "palyra_fs_read", "--tool-arg", "path=../x"], "path_outside_workspace"),
+        ] {
+            let mut inspector = self.node(&script);
+            inspector.args(target).arg("--method").args(words).env("PALYRA_TOKEN", token.trim());
+            let output = inspector.output().trying("starting the inspector")?;
+            let said = String::from_utf8_lossy(&output.stdout);
+            if !said.contains(expected) {
+                let more = String::from_utf8_lossy(&output.stderr);
+                return Err(Failure(format!("inspector, {name}, {words:?}: {said}{more}")));
             }
+            println!("ok: inspector, {name}: {} -> {expected}", words.join(" "));
         }
         Ok(())
     }
