@@ -66,10 +66,12 @@ async fn over_the_socket(dir: &Path) -> Result<Vec<Duration>> {
     Ok(times)
 }
 
-struct Daemon(Child);
+/// A daemon with a directory of its own.
+#[derive(Debug)]
+pub struct Daemon(Child);
 
 impl Daemon {
-    fn start(bin: &Path, dir: &Path) -> Result<Self> {
+    pub fn start(bin: &Path, dir: &Path) -> Result<Self> {
         std::fs::create_dir_all(dir.join("workspace"))?;
         let mut child = Command::new(bin.join("palyrad"))
             .arg("--state-dir")
@@ -77,6 +79,7 @@ impl Daemon {
             .arg("--workspace")
             .arg(dir.join("workspace"))
             .env("PALYRA_LOG", "error")
+            .env("PALYRA_HTTP_PORT", "0")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()?;
@@ -88,7 +91,7 @@ impl Daemon {
         Ok(Self(child))
     }
 
-    fn resident_bytes(&self) -> Result<u64> {
+    pub fn resident_bytes(&self) -> Result<u64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.0.id()))?;
         let line = status.lines().find(|l| l.starts_with("VmRSS:")).ok_or("no VmRSS")?;
         let kb: u64 = line.split_whitespace().nth(1).ok_or("no figure")?.parse()?;
@@ -114,7 +117,7 @@ fn timed(command: &mut Command) -> Result<Duration> {
 }
 
 /// The release binaries beside this one.
-fn binaries() -> Result<PathBuf> {
+pub fn binaries() -> Result<PathBuf> {
     let dir = std::env::current_exe()?.parent().ok_or("no directory")?.to_owned();
     if !dir.join("palyrad").exists() || !dir.join("palyra").exists() {
         return Err("build the binaries first: `cargo build --release`".into());

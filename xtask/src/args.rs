@@ -1,6 +1,7 @@
 //! What can be typed after `cargo xtask`, and the texts that teach it.
 
 use crate::demo::End;
+use crate::interop;
 use crate::test::Step;
 use std::path::PathBuf;
 
@@ -12,6 +13,7 @@ Usage: cargo xtask COMMAND
   tidy            Check the rules of the house that the compiler does not know
   setup           Install the system packages that building, demo and tests need (demo and test do this first)
   cross-check     Type-check the sandbox for macOS and Windows
+  interop [PART]  Let clients that others wrote complete calls: SDKs, Claude Code, Codex
   bench [ARGS]    Measure, each figure beside the raw limit of this machine
 
 `cargo xtask COMMAND --help` says more.";
@@ -63,6 +65,19 @@ no linker, but it needs a standard library for those targets: Debian's Rust with
 apt-get (packages rustc-web, cargo-web, rust-web-src), and the library is checked from source. The first time that
 takes a few minutes of one processor, so it is no step of `test`. Nothing is run: what those systems do is not tested.";
 
+const INTEROP: &str = "\
+Usage: cargo xtask interop [PART]
+
+Installs clients that others wrote below `target/interop` and lets each complete calls against a daemon of its own:
+
+  python        the official Python SDK, over both transports, in both revisions
+  conformance   the scenarios of the upstream suite that apply
+  inspector     the MCP Inspector's command line
+  claude-code   the real Claude Code, with a scripted model, without a network
+  codex         the real Codex, likewise
+
+With PART only that one.";
+
 const BENCH: &str = "\
 Usage: cargo xtask bench [ARGS]
 
@@ -77,6 +92,7 @@ pub enum Request {
     Test(Option<Step>),
     Tidy,
     CrossCheck,
+    Interop(Option<&'static str>),
     Bench(Vec<String>),
     /// Not for people: the demo starts it, so that nothing stays behind when the demo is interrupted.
     CleanUpAfterDemo {
@@ -94,6 +110,7 @@ pub fn parse(words: &[String]) -> Result<Request, String> {
         "tidy" => TIDY,
         "setup" => SETUP,
         "cross-check" => CROSS_CHECK,
+        "interop" => INTEROP,
         "bench" => BENCH,
         "help" | "-h" | "--help" => return Ok(Request::Help(OVERVIEW)),
         "clean-up-after-demo" => OVERVIEW,
@@ -114,6 +131,11 @@ pub fn parse(words: &[String]) -> Result<Request, String> {
         ("tidy", []) => Ok(Request::Tidy),
         ("setup", []) => Ok(Request::Setup),
         ("cross-check", []) => Ok(Request::CrossCheck),
+        ("interop", []) => Ok(Request::Interop(None)),
+        ("interop", [part]) => match interop::PARTS.into_iter().find(|known| known == part) {
+            Some(part) => Ok(Request::Interop(Some(part))),
+            None => Err(format!("there is no part `{part}`; see `cargo xtask interop --help`")),
+        },
         ("bench", ["-h" | "--help"]) => Ok(Request::Help(BENCH)),
         ("bench", rest) => Ok(Request::Bench(rest.iter().map(|word| (*word).to_owned()).collect())),
         ("clean-up-after-demo", [palyra, dir]) => {
@@ -143,6 +165,7 @@ mod tests {
             ("tidy", TIDY),
             ("setup", SETUP),
             ("cross-check", CROSS_CHECK),
+            ("interop", INTEROP),
             ("bench", BENCH),
         ] {
             assert_eq!(parsed(&format!("{command} --help")), Ok(Request::Help(text)));

@@ -10,6 +10,7 @@
 mod args;
 mod cross;
 mod demo;
+mod interop;
 mod quote;
 mod setup;
 mod shell;
@@ -57,6 +58,7 @@ fn run(request: Request) -> Result<ExitCode> {
         Request::Test(step) => return Ok(test::run(step)),
         Request::Tidy => tidy::run(),
         Request::CrossCheck => cross::run(),
+        Request::Interop(part) => interop::run(part),
         Request::Bench(words) => {
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
             let fixed = ["run", "--release", "--locked", "--package", "palyra-bench", "--"];

@@ -27,5 +27,8 @@ pub const ACT_AS: &str = "palyra-act-as";
 /// The metadata key by which a caller shows a token: `Bearer TOKEN`.
 pub const AUTHORIZATION: &str = "authorization";
 
+/// The socket in the state directory on which the daemon speaks MCP: a greeting, then one message a line.
+pub const MCP_SOCKET: &str = "mcp.sock";
+
 /// The whole interface as a file descriptor set, for whoever checks that nothing of it is forgotten.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));

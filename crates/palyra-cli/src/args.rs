@@ -1,6 +1,7 @@
 //! What can be typed.
 
 pub mod access;
+pub mod connect;
 mod policy;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -84,6 +85,13 @@ pub enum Command {
     /// Say who may come in, as what: tokens, members, agents, groups
     #[command(subcommand)]
     Access(access::Access),
+    /// Put an agent that you already run behind Palyra: Claude Code, Codex, Cursor, any MCP client
+    Connect(connect::Connect),
+    /// Take back all that `connect` did
+    Disconnect(connect::Disconnect),
+    /// Speak MCP with an agent
+    #[command(subcommand)]
+    Mcp(connect::Mcp),
     /// Read, verify and export the journal
     #[command(subcommand)]
     Journal(Journal),

@@ -42,6 +42,16 @@ impl Context {
         Ok(connection.with_token(std::str::from_utf8(token.expose()).unwrap_or("-"))?)
     }
 
+    /// The agent to act as.
+    pub fn act_as(&self) -> Option<&Principal> {
+        self.act_as.as_ref()
+    }
+
+    /// The token to show.
+    pub fn token_text(&self) -> Option<String> {
+        self.token.as_ref().map(|token| String::from_utf8_lossy(token.expose()).into_owned())
+    }
+
     pub fn json(&self) -> bool {
         self.format == Format::Json
     }

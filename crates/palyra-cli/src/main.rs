@@ -10,6 +10,7 @@ mod exit;
 mod output;
 mod text;
 
+use args::connect::Mcp;
 use args::{Cli, Command};
 use clap::Parser as _;
 use context::Context;
@@ -52,6 +53,10 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Grants(command) => commands::grants::run(&context, command).await,
         Command::Policy(command) => commands::policy::run(&context, command).await,
         Command::Access(command) => commands::access::run(&context, command).await,
+        Command::Connect(request) => commands::connect::connect(&context, request).await,
+        Command::Disconnect(request) => commands::connect::disconnect(&context, request).await,
+        Command::Mcp(Mcp::Serve(serve)) => commands::mcp::serve(&context, serve).await,
+        Command::Mcp(Mcp::Guard) => commands::mcp::guard(),
         Command::Journal(command) => commands::journal::run(&context, command).await,
         Command::Attest(command) => commands::attest::run(&context, command).await,
         Command::Sandbox(_) => commands::sandbox::hand_over(&context),

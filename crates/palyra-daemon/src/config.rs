@@ -3,6 +3,7 @@
 //! [`RawConfig`] is what serde reads: every key known, every unknown one refused with the nearest that exists.
 //! [`Config`] is what the daemon runs on; it has one constructor, which checks everything once.
 
+use crate::http::Port;
 use palyra_engine::builtin::names;
 use palyra_engine::{ToolCallConfig, WasmRuntime};
 use palyra_policy::{Membership, PolicyLoader};
@@ -55,6 +56,20 @@ pub struct RawConfig {
     process_runner: RawProcessRunner,
     egress: RawEgress,
     wasm_runtime: RawWasmRuntime,
+    http: RawHttp,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RawHttp {
+    enabled: bool,
+    port: Option<u16>,
+}
+
+impl Default for RawHttp {
+    fn default() -> Self {
+        Self { enabled: true, port: None }
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -73,7 +88,7 @@ impl Default for RawToolCall {
         Self {
             allowed_tools: names::ALL.map(str::to_owned).to_vec(),
             allowed_principals: vec!["user:*".to_owned(), "agent:*".to_owned()],
-            allowed_channels: vec!["cli".to_owned()],
+            allowed_channels: ["cli", "http", "mcp"].map(str::to_owned).to_vec(),
             max_calls_per_run: 1000,
             execution_timeout_ms: 120_000,
             approval_timeout_ms: 300_000,
@@ -146,6 +161,8 @@ pub struct Config {
     pub membership: Membership,
     /// The directory of the operator's policies.
     pub policy_dir: Option<PathBuf>,
+    /// Where the HTTP door is, if it is to be open.
+    pub http: Option<Port>,
 }
 
 impl Config {
@@ -229,6 +246,7 @@ impl RawConfig {
                 wasm_runtime: WasmRuntime::Disabled,
             },
             membership,
+            http: self.http.enabled.then(|| self.http.port.map_or(Port::Default, Port::This)),
             policy_dir: self.policy_dir.map(|dir| policy_dir(&dir, &workspace_root)).transpose()?,
             workspace_root,
         })

@@ -5,7 +5,10 @@
 mod access;
 mod config;
 mod grpc;
+mod http;
+mod mcp;
 mod policy;
+mod rights;
 mod sandbox;
 mod serve;
 mod state;
@@ -33,6 +36,10 @@ struct Args {
     /// The directory that tools work in [default: `workspace_root` of the configuration, or the current directory]
     #[arg(long, value_name = "DIR")]
     workspace: Option<PathBuf>,
+
+    /// The port of the HTTP door on 127.0.0.1, 0 for any free one [default: `port` in `[http]` of the configuration]
+    #[arg(long, env = "PALYRA_HTTP_PORT", value_name = "PORT")]
+    http_port: Option<u16>,
 
     #[command(subcommand)]
     command: Option<Command>,
@@ -72,10 +79,12 @@ fn main() -> ExitCode {
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
-        .with_env_filter(tracing_subscriber::EnvFilter::try_from_env("PALYRA_LOG").unwrap_or_else(|_| "info".into()))
+        .with_env_filter(
+            tracing_subscriber::EnvFilter::try_from_env("PALYRA_LOG").unwrap_or_else(|_| "info,rmcp=error".into()),
+        )
         .init();
     let tries_a_command = matches!(args.command, Some(Command::Sandbox(_)));
-    let result = match serve::Setup::new(args.state_dir, args.config, args.workspace) {
+    let result = match serve::Setup::new(args.state_dir, args.config, args.workspace, args.http_port) {
         Ok(setup) => match args.command {
             None => serve::run(setup, started),
             Some(Command::Verify { against }) => verify::run(&setup, against.as_deref()),

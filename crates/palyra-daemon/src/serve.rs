@@ -1,8 +1,9 @@
 //! Putting the daemon together, serving, and ending in good order.
 
 use crate::config::{Config, ConfigError, RawConfig};
+use crate::http::{HttpError, Listening, Port};
 use crate::state::{StateDir, StateError};
-use crate::{grpc, policy};
+use crate::{grpc, mcp, policy};
 use palyra_engine::workspace::Workspace;
 use palyra_engine::{AccessControl, AccessError, Engine, EngineParts};
 use palyra_journal::JournalStore;
@@ -17,9 +18,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
 
 /// How long executions may go on after the daemon was asked to end.
 const GRACE: Duration = Duration::from_secs(5);
+
+/// How many files may be open at a time, if the host lets us.
+const OPEN_FILES: u64 = 8192;
 
 /// Why the daemon does not serve.
 #[derive(Debug, thiserror::Error)]
@@ -70,6 +75,9 @@ pub enum DaemonError {
         /// Why.
         source: std::io::Error,
     },
+    /// The HTTP door does not open.
+    #[error("{0}")]
+    Http(#[from] HttpError),
     /// The door failed.
     #[error("the socket failed")]
     Serve(#[source] tonic::transport::Error),
@@ -87,6 +95,7 @@ pub struct Setup {
     config_path: PathBuf,
     config_required: bool,
     workspace: Option<PathBuf>,
+    http_port: Option<u16>,
 }
 
 impl Setup {
@@ -98,6 +107,7 @@ impl Setup {
         state_dir: Option<PathBuf>,
         config: Option<PathBuf>,
         workspace: Option<PathBuf>,
+        http_port: Option<u16>,
     ) -> Result<Self, DaemonError> {
         let config_required = config.is_some();
         let in_home = |variable: &str, fallback: &str| {
@@ -112,7 +122,7 @@ impl Setup {
             Some(path) => path,
             None => in_home("XDG_CONFIG_HOME", ".config")?.join("palyra/palyra.toml"),
         };
-        Ok(Self { state_dir, config_path, config_required, workspace })
+        Ok(Self { state_dir, config_path, config_required, workspace, http_port })
     }
 
     /// How processes are confined under this configuration, in this workspace or the configured one.
@@ -174,7 +184,7 @@ pub fn check(setup: &Setup) -> Result<ExitCode, DaemonError> {
 pub fn run(setup: Setup, started: Instant) -> Result<ExitCode, DaemonError> {
     let state = StateDir::take(&setup.state_dir)?;
     let config = setup.config(state.path())?;
-    raise_descriptor_limit();
+    allow_many_files();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(io("the runtime"))?;
     let served = runtime.block_on(serve(&setup, &state, config, started));
     // Blocking work that outlives its calls must not hold the end up.
@@ -182,18 +192,17 @@ pub fn run(setup: Setup, started: Instant) -> Result<ExitCode, DaemonError> {
     served.map(|()| ExitCode::SUCCESS)
 }
 
-/// One run's proxy may hold several hundred descriptors: under the usual soft limit two runs could starve all others.
-/// Processes in the sandbox get a limit of their own.
-fn raise_descriptor_limit() {
-    use rustix::process::{Resource, getrlimit, setrlimit};
-    const ENOUGH: u64 = 65_536;
-    let mut limit = getrlimit(Resource::Nofile);
-    let most = limit.maximum.unwrap_or(ENOUGH).min(ENOUGH);
-    if limit.current.is_some_and(|current| current < most) {
-        limit.current = Some(most);
-        if let Err(error) = setrlimit(Resource::Nofile, limit) {
-            tracing::warn!(%error, "the limit of open files stays as it is");
-        }
+/// Every connection is an open file, and the usual soft limit is meant for programs that use `select`. What the daemon runs has
+/// a limit of its own.
+fn allow_many_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let wanted = maximum.map_or(OPEN_FILES, |most| most.min(OPEN_FILES));
+    if current.is_none_or(|now| now >= wanted) {
+        return;
+    }
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum }) {
+        tracing::warn!(%error, "the number of open files stays limited");
     }
 }
 
@@ -219,16 +228,23 @@ async fn serve(setup: &Setup, state: &StateDir, config: Config, started: Instant
 
     // Held until the end: what it watches stops being watched with it.
     let _watching = engine.policy_directory().and_then(|directory| policy::watch::start(engine.clone(), directory));
+    let http = match (config.http, setup.http_port) {
+        (None, _) => None,
+        (Some(_), Some(port)) => Some(Listening::open(engine.clone(), Port::This(port), state.path())?),
+        (Some(port), None) => Some(Listening::open(engine.clone(), port, state.path())?),
+    };
     let mut terminate = signal(SignalKind::terminate()).map_err(io("signal handling"))?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(io("signal handling"))?;
-    let socket = state.fresh_socket()?;
-    let listener = UnixListener::bind(&socket).map_err(io("the socket"))?;
-    std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o600)).map_err(io("the socket"))?;
+    let (socket, listener) = listen(state, "palyra.sock")?;
+    let (mcp_socket, mcp_listener) = listen(state, palyra_api::MCP_SOCKET)?;
+    let closing = CancellationToken::new();
+    tokio::spawn(mcp::socket::serve(engine.clone(), mcp_listener, closing.clone()));
 
     let about = grpc::About {
         state_dir: state.path().to_owned(),
         config_path: setup.config_path.clone(),
         started_at_unix_ms: palyra_protocol::Clock::now(&SystemClock).unix_ms(),
+        http_url: http.as_ref().map(Listening::url),
     };
     let serving = grpc::serve(engine.clone(), about, listener);
     announce(&socket);
@@ -239,12 +255,29 @@ async fn serve(setup: &Setup, state: &StateDir, config: Config, started: Instant
         _ = interrupt.recv() => Ok(()),
     };
     tracing::info!("ending");
+    closing.cancel();
+    if let Some(http) = &http {
+        http.close();
+    }
     engine.shut_down(GRACE).await;
+    if let Some(http) = &http {
+        http.drained().await;
+    }
     // A daemon that was ended is not a stale socket to connect to.
-    if let Err(error) = std::fs::remove_file(&socket) {
-        tracing::debug!(%error, "the socket was gone");
+    for socket in [&socket, &mcp_socket] {
+        if let Err(error) = std::fs::remove_file(socket) {
+            tracing::debug!(%error, "a socket was gone");
+        }
     }
     served
+}
+
+/// A socket that is the daemon's user's alone.
+fn listen(state: &StateDir, name: &str) -> Result<(PathBuf, UnixListener), DaemonError> {
+    let socket = state.fresh_socket(name)?;
+    let listener = UnixListener::bind(&socket).map_err(io("the socket"))?;
+    std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o600)).map_err(io("the socket"))?;
+    Ok((socket, listener))
 }
 
 /// One line on standard output says that the door is open: whoever started us need not poll.

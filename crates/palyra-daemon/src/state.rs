@@ -99,12 +99,12 @@ impl StateDir {
         journal(&self.path)
     }
 
-    /// The socket, with what an earlier daemon left there removed.
+    /// A socket of this name, with what an earlier daemon left there removed.
     ///
     /// # Errors
     /// What is there cannot be removed.
-    pub fn fresh_socket(&self) -> Result<PathBuf, StateError> {
-        let socket = self.path.join("palyra.sock");
+    pub fn fresh_socket(&self, name: &str) -> Result<PathBuf, StateError> {
+        let socket = self.path.join(name);
         match std::fs::remove_file(&socket) {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(io(&socket, "cannot be replaced")(e)),
             _ => Ok(socket),

@@ -29,7 +29,7 @@ pub use manage::NewToken;
 use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
 use palyra_policy::{PolicyAction, PolicyDecision, PolicyRequest, PolicyRequestContext, PolicyResource};
-use palyra_protocol::{ChannelId, Principal, Problem};
+use palyra_protocol::{ChannelId, Principal, Problem, TokenId};
 use rights::Shortfall;
 use state::{Admitted, TokenRefusal};
 use std::time::Duration;
@@ -84,6 +84,12 @@ impl VerifiedPeer {
 
     pub(crate) fn token(&self) -> Option<&Admitted> {
         self.token.as_ref()
+    }
+
+    /// The token that the peer showed; none on the daemon's own socket.
+    #[must_use]
+    pub fn token_id(&self) -> Option<&TokenId> {
+        self.token.as_ref().map(|token| &token.token_id)
     }
 
     /// In whose name the peer acts.
@@ -311,11 +317,23 @@ impl Engine {
 
     /// Whether the peer may do this, for those who would only tell less: no attempt, and counted as none.
     pub(crate) fn may(&self, peer: &VerifiedPeer, action: PolicyAction, resource: PolicyResource) -> bool {
-        let context = PolicyRequestContext::new(peer.channel.clone());
+        self.would_allow(peer, action, resource, &PolicyRequestContext::new(peer.channel.clone()))
+    }
+
+    /// Whether the peer could do this under these circumstances: no attempt, and counted as none.
+    pub(crate) fn would_allow(
+        &self,
+        peer: &VerifiedPeer,
+        action: PolicyAction,
+        resource: PolicyResource,
+        context: &PolicyRequestContext,
+    ) -> bool {
         let principal = peer.effective().clone();
-        self.is_room(peer, &principal, action, Some(&resource)).is_ok()
-            && self.policy().evaluate_with_context(&PolicyRequest { principal, action, resource }, &context).decision
-                == PolicyDecision::Allow
+        if self.is_room(peer, &principal, action, Some(&resource)).is_err() {
+            return false;
+        }
+        let request = PolicyRequest { principal, action, resource };
+        matches!(self.policy().evaluate_with_context(&request, context).decision, PolicyDecision::Allow)
     }
 
     /// Asks policy about the peer under one of its own names.

@@ -132,8 +132,23 @@ impl Engine {
                 ),
             ));
         }
+        let resource = PolicyResource::Approval(asked.approval_id.to_string());
+        self.authorize(peer, PolicyAction::ApprovalDecide, resource, Some(self.answering(peer, asked)))
+    }
+
+    /// Whether an answer of this peer would count: what a door asks before it puts the question to them. Nothing is
+    /// counted or recorded, and the answer itself is checked again.
+    #[must_use]
+    pub fn may_decide(&self, peer: &VerifiedPeer, asked: &ApprovalRecord) -> bool {
+        let resource = PolicyResource::Approval(asked.approval_id.to_string());
+        peer.effective().kind() == PrincipalKind::User
+            && self.would_allow(peer, PolicyAction::ApprovalDecide, resource, &self.answering(peer, asked))
+    }
+
+    /// What policy is told about an answer to this question.
+    fn answering(&self, peer: &VerifiedPeer, asked: &ApprovalRecord) -> PolicyRequestContext {
         let metadata = self.metadata(&asked.tool);
-        let context = PolicyRequestContext {
+        PolicyRequestContext {
             session_id: Some(asked.session.clone()),
             workspace: Some(self.workspace().root().to_string_lossy().into_owned()),
             // The person who made the proposal, also when they made it in an agent's name.
@@ -144,9 +159,7 @@ impl Engine {
             // Answering is not itself the sensitive act.
             is_sensitive_action: false,
             ..PolicyRequestContext::for_tool(peer.channel().clone(), metadata, asked.facets.clone())
-        };
-        let resource = PolicyResource::Approval(asked.approval_id.to_string());
-        self.authorize(peer, PolicyAction::ApprovalDecide, resource, Some(context))
+        }
     }
 
     fn yes(

@@ -7,7 +7,7 @@ use crate::tool_flow::{Proposal, alleged};
 use palyra_journal::{Against, Head, Verdict};
 use palyra_policy::{PolicyAction, PolicyResource};
 use palyra_protocol::{
-    CallId, CallRecord, ChainedEvent, Checkpoint, DecisionKind, Digest, JournalId, PublicKey, ToolDecision,
+    CallId, CallRecord, ChainedEvent, Checkpoint, DecisionKind, Digest, JournalId, Problem, PublicKey, ToolDecision,
     ToolDefinition,
 };
 use std::path::PathBuf;
@@ -65,6 +65,19 @@ impl Engine {
             open_calls: self.live().all().len(),
             workspace_root: self.workspace().root().to_owned(),
         })
+    }
+
+    /// Whether calls can be taken: the journal answers, and the end has not begun.
+    ///
+    /// # Errors
+    /// Why not.
+    pub async fn ready(&self) -> Result<(), EngineError> {
+        if self.closing().is_cancelled() {
+            let problem = Problem::new("shutting_down", "the daemon is shutting down", "try again after its restart");
+            return Err(EngineError::new(ErrorKind::Unavailable, problem));
+        }
+        self.journal().pending_approvals().await?;
+        Ok(())
     }
 
     /// The journal's name: in every checkpoint, and no secret.

@@ -17,7 +17,7 @@ use palyra_sandbox::egress::{Fetcher, Roots, SystemResolver};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::sync::{broadcast, oneshot};
+use tokio::sync::{broadcast, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 /// How many approval changes a slow watcher may lag behind before it is told to look again.
@@ -64,6 +64,7 @@ struct Inner {
     live: LiveCalls,
     waiters: Mutex<HashMap<ApprovalId, oneshot::Sender<ApprovalRecord>>>,
     approval_news: broadcast::Sender<ApprovalRecord>,
+    rights_changed: watch::Sender<u64>,
     closing: CancellationToken,
     fetcher: Arc<Fetcher>,
 }
@@ -113,6 +114,7 @@ impl Engine {
                 live: LiveCalls::default(),
                 waiters: Mutex::default(),
                 approval_news: broadcast::Sender::new(APPROVAL_BACKLOG),
+                rights_changed: watch::Sender::new(0),
                 closing: CancellationToken::new(),
                 fetcher,
             }),
@@ -194,6 +196,17 @@ impl Engine {
 
     pub(crate) fn running_policy(&self) -> &RunningPolicy {
         &self.inner.policy
+    }
+
+    /// Tells those who listen that somebody may have other rights now: by other rules, or by another registry.
+    pub(crate) fn announce_rights(&self) {
+        self.inner.rights_changed.send_modify(|count| *count += 1);
+    }
+
+    /// Changes whenever what callers may do may have changed. It says no more than that: ask anew.
+    #[must_use]
+    pub fn watch_rights(&self) -> watch::Receiver<u64> {
+        self.inner.rights_changed.subscribe()
     }
 
     /// Who may come in, as what.

@@ -51,4 +51,4 @@ pub use permit::Permit;
 pub use recovery::Recovered;
 pub use reload::{PolicyStatus, RefusedPolicy, Reloaded};
 pub use review::SimulationNews;
-pub use tool_flow::{CallInProgress, Proposal};
+pub use tool_flow::{CallInProgress, CallWatch, Proposal};

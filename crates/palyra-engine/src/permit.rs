@@ -85,6 +85,7 @@ mod tests {
             device: None,
             session: "s".parse().unwrap(),
             run: "r".parse().unwrap(),
+            request: None,
         };
         let call = ToolCall::new(ToolCallParts {
             id: CallId::mint(),

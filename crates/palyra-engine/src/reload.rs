@@ -246,6 +246,7 @@ impl Engine {
         if to == from {
             let since = running.status().loaded_at;
             running.install(set, since);
+            self.announce_rights();
             return Ok(Reloaded::Unchanged);
         }
         let event = JournalEvent::PolicyReloaded {
@@ -259,6 +260,7 @@ impl Engine {
         // Durable first: a decision under rules that the journal does not know of would be a riddle later.
         self.journal().note(&event).await?;
         running.install(set, now);
+        self.announce_rights();
         Ok(Reloaded::Replaced { from })
     }
 

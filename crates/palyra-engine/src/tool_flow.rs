@@ -20,8 +20,8 @@ use palyra_journal::{Recorded, RefusedCall};
 use palyra_policy::{PolicyAction, PolicyRequestContext, PolicyResource};
 use palyra_protocol::json::canonical_text;
 use palyra_protocol::{
-    CallId, CallState, CanonicalJson, Digest, IdempotencyKey, Origin, Problem, RunId, SessionId, ToolOutcome,
-    ToolProposal,
+    CallId, CallState, CanonicalJson, Digest, IdempotencyKey, Origin, Problem, RequestId, RunId, SessionId,
+    ToolOutcome, ToolProposal,
 };
 use std::sync::Arc;
 use tokio::sync::{broadcast, oneshot};
@@ -39,6 +39,8 @@ pub struct Proposal {
     pub run: Option<RunId>,
     /// The caller's promise that a repetition is the same call.
     pub idempotency_key: Option<IdempotencyKey>,
+    /// The request that brings it, as the door names it.
+    pub request: Option<RequestId>,
 }
 
 /// A call under way: its states as they come, and its end.
@@ -52,6 +54,17 @@ pub struct CallInProgress {
     pub output: OutputWatcher,
     /// Its end. An error means that nothing was carried out that is not recorded.
     pub end: oneshot::Receiver<Result<CallUpdate, EngineError>>,
+}
+
+/// A call that somebody watches.
+#[derive(Debug)]
+pub struct CallWatch {
+    /// Where it stands.
+    pub now: CallUpdate,
+    /// What follows; none for a call that is not under way.
+    pub news: Option<broadcast::Receiver<CallUpdate>>,
+    /// What its process writes; none for a call that is not under way.
+    pub output: Option<OutputWatcher>,
 }
 
 impl Engine {
@@ -176,6 +189,11 @@ impl Engine {
                 Ok(live.follow().0)
             }
             Ok(Ending::Earlier(earlier)) => {
+                // Whoever waits learns at once which call to ask about.
+                live.update(|now| {
+                    now.call_id = earlier.clone();
+                    now.replayed = true;
+                });
                 self.live().leave(id);
                 return self.end_of(&earlier).await.map(|update| CallUpdate { replayed: true, ..update });
             }
@@ -237,6 +255,19 @@ impl Engine {
     ) -> Result<Option<OutputWatcher>, EngineError> {
         self.authorize_call(peer, PolicyAction::CallRead, call_id).await?;
         Ok(self.live().get(call_id).map(|live| live.output().watch()))
+    }
+
+    /// Where a call stands, and all that follows.
+    ///
+    /// # Errors
+    /// There is none, or the peer may not see it.
+    pub async fn watch_call(&self, peer: &VerifiedPeer, call_id: &CallId) -> Result<CallWatch, EngineError> {
+        self.authorize_call(peer, PolicyAction::CallRead, call_id).await?;
+        // Listening begins before the call is looked at, so that nothing happens in between.
+        let live = self.live().get(call_id);
+        let (news, output) = live.map(|live| (live.follow().1, live.output().watch())).unzip();
+        let now = self.call_update(call_id).await?;
+        Ok(CallWatch { now, news, output })
     }
 
     /// Withdraws a call that waits, or ends one that runs; returns its end.
@@ -316,6 +347,7 @@ pub(crate) fn alleged(peer: &VerifiedPeer, proposal: Proposal) -> ToolProposal {
             device: None,
             session,
             run,
+            request: proposal.request,
         },
     }
 }

@@ -74,6 +74,7 @@ fn call(text: &str, key: Option<&str>) -> CallRecord {
         device: None,
         session: "s".parse().unwrap(),
         run: "r".parse().unwrap(),
+        request: None,
     };
     let input = CanonicalJson::from_value(serde_json::json!({ "text": text })).unwrap();
     let parts = ToolCallParts {

@@ -3,7 +3,7 @@
 use crate::clock::Timestamp;
 use crate::digest::{Digest, DigestBuilder};
 use crate::facets::Facets;
-use crate::id::{ApprovalId, CallId, ChannelId, DeviceId, GrantId, IdempotencyKey, RunId, SessionId};
+use crate::id::{ApprovalId, CallId, ChannelId, DeviceId, GrantId, IdempotencyKey, RequestId, RunId, SessionId};
 use crate::json::{CanonicalJson, JsonRejection, canonical_text};
 use crate::principal::Principal;
 use crate::tool::ToolName;
@@ -27,6 +27,9 @@ pub struct Origin {
     pub session: SessionId,
     /// The run it belongs to.
     pub run: RunId,
+    /// The request that brought it, where the door gives requests ids.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<RequestId>,
 }
 
 /// What a caller alleges: nothing in it has been checked.

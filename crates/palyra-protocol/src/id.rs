@@ -144,6 +144,10 @@ minted_id!(
     TokenId, "tok", "token"
 );
 minted_id!(
+    /// One request at a door, as its answer and the log name it.
+    RequestId, "req", "request"
+);
+minted_id!(
     /// One workspace that the daemon has served.
     WorkspaceId, "ws", "workspace"
 );

@@ -58,16 +58,7 @@ impl CanonicalJson {
     /// # Errors
     /// The document is too large, too deep, not UTF-8, or not JSON that every reader understands alike.
     pub fn parse(bytes: &[u8]) -> Result<Self, JsonRejection> {
-        if bytes.len() > MAX_INPUT_BYTES {
-            return Err(JsonRejection::TooLarge { bytes: bytes.len(), limit: MAX_INPUT_BYTES });
-        }
-        let text = std::str::from_utf8(bytes).map_err(|e| JsonRejection::NotUtf8 { at: e.valid_up_to() })?;
-        let mut reader = serde_json::Deserializer::from_str(text);
-        let value = Strict { depth: 0 }
-            .deserialize(&mut reader)
-            .and_then(|value| reader.end().map(|()| value))
-            .map_err(|e| rejection(&e))?;
-        Self::from_value(value)
+        Self::from_value(read(bytes, MAX_INPUT_BYTES, MAX_DEPTH)?)
     }
 
     /// Puts a value of our own into canonical form.
@@ -96,6 +87,27 @@ impl CanonicalJson {
     pub fn into_value(self) -> Value {
         self.value
     }
+}
+
+/// Reads untrusted bytes that hold an input, with what a door wraps around it: as strict as an input is read, within the
+/// door's own limits.
+///
+/// # Errors
+/// As for [`CanonicalJson::parse`].
+pub fn read_envelope(bytes: &[u8], limit: usize, wrapping: usize) -> Result<Value, JsonRejection> {
+    read(bytes, limit, MAX_DEPTH + wrapping)
+}
+
+fn read(bytes: &[u8], limit: usize, deepest: usize) -> Result<Value, JsonRejection> {
+    if bytes.len() > limit {
+        return Err(JsonRejection::TooLarge { bytes: bytes.len(), limit });
+    }
+    let text = std::str::from_utf8(bytes).map_err(|e| JsonRejection::NotUtf8 { at: e.valid_up_to() })?;
+    let mut reader = serde_json::Deserializer::from_str(text);
+    Strict { left: deepest }
+        .deserialize(&mut reader)
+        .and_then(|value| reader.end().map(|()| value))
+        .map_err(|e| rejection(&e))
 }
 
 /// The canonical text of anything serialisable.
@@ -148,12 +160,13 @@ fn rejection(error: &serde_json::Error) -> JsonRejection {
 /// Reads a value, counting levels and refusing duplicate keys.
 #[derive(Clone, Copy)]
 struct Strict {
-    depth: usize,
+    /// How many levels there may still be.
+    left: usize,
 }
 
 impl Strict {
     fn deeper<E: de::Error>(self) -> Result<Self, E> {
-        if self.depth >= MAX_DEPTH { Err(E::custom(TOO_DEEP)) } else { Ok(Self { depth: self.depth + 1 }) }
+        self.left.checked_sub(1).map(|left| Self { left }).ok_or_else(|| E::custom(TOO_DEEP))
     }
 }
 

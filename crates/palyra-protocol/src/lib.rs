@@ -5,6 +5,7 @@
 //! does I/O, is never async, and knows no transport.
 
 pub mod access;
+pub mod alias;
 pub mod approval;
 pub mod attestation;
 pub mod call;
@@ -25,6 +26,7 @@ pub mod signing;
 pub mod tool;
 
 pub use access::{ApiTokenRecord, WorkspaceRole};
+pub use alias::ToolAlias;
 pub use approval::{
     ApprovalDecision, ApprovalRecord, ApprovalResolution, ApprovalScope, ApprovalState, GivenApproval, GrantMatcher,
     GrantRecord, MatchKey,
@@ -43,8 +45,8 @@ pub use egress::{EgressEnd, EgressProtocol, EgressRecord, EgressVerdict, TlsName
 pub use event::{ChainedEvent, JournalEvent};
 pub use facets::Facets;
 pub use id::{
-    ApprovalId, AttestationId, CallId, ChannelId, DecisionId, DeviceId, GrantId, IdempotencyKey, JournalId, RunId,
-    SessionId, TokenId, WorkspaceId,
+    ApprovalId, AttestationId, CallId, ChannelId, DecisionId, DeviceId, GrantId, IdempotencyKey, JournalId, RequestId,
+    RunId, SessionId, TokenId, WorkspaceId,
 };
 pub use json::CanonicalJson;
 pub use principal::{Principal, PrincipalKind};

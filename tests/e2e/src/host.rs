@@ -127,7 +127,8 @@ impl Host {
         {
             command.env_remove(variable);
         }
-        command.env("HOME", self.path("home")).arg("--state-dir").arg(self.state());
+        // Hosts run beside each other: each takes a port of its own.
+        command.env("HOME", self.path("home")).env("PALYRA_HTTP_PORT", "0").arg("--state-dir").arg(self.state());
         command
     }
 
@@ -214,8 +215,13 @@ impl Host {
 
     /// SIGTERM, and its end.
     pub fn terminate(&mut self) -> Stopped {
+        signal(self.pid(), rustix::process::Signal::TERM);
+        self.terminate_ended()
+    }
+
+    /// The end of a daemon that was told to end.
+    pub fn terminate_ended(&mut self) -> Stopped {
         let mut child = self.daemon.take().expect("the daemon runs");
-        signal(child.id(), rustix::process::Signal::TERM);
         let code = child.wait().expect("it ends").code();
         Stopped { code, log: fs::read_to_string(self.path("log")).unwrap_or_default() }
     }

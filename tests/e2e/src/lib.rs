@@ -9,11 +9,14 @@
 pub mod api;
 pub mod cli;
 pub mod host;
+pub mod http;
+pub mod mcp;
 pub mod tamper;
 
 pub use api::{Caller, Proposal, Underway};
 pub use cli::{Ran, Running};
 pub use host::{Host, Stopped};
+pub use http::{Answer, Http};
 
 use std::time::Duration;
 

@@ -39,12 +39,15 @@ pub async fn up(context: &Context, up: Up) -> Result<(), Failure> {
     say!("{} palyrad {} is running (pid {})", styled(GOOD, "●"), status.version, status.pid);
     say!("  workspace  {}", status.workspace_root);
     say!("  state      {}", status.state_dir);
+    if !status.http_url.is_empty() {
+        say!("  http       {}", status.http_url);
+    }
     note!("\n{}", styled(DIM, "try: palyra call palyra.echo --input '{\"text\":\"hello\"}'"));
     Ok(())
 }
 
 /// Starts the daemon and waits for its word that the door is open.
-fn start(context: &Context, up: &Up) -> Result<(), Failure> {
+pub fn start(context: &Context, up: &Up) -> Result<(), Failure> {
     let binary = daemon_binary()?;
     std::fs::DirBuilder::new()
         .recursive(true)

@@ -1,7 +1,7 @@
 //! Who may come in, as what.
 
-use super::rights::RIGHTS;
 use super::{Door, Reply, document, malformed, optional, parsed, refused};
+use crate::rights::RIGHTS;
 use palyra_api::v1::access_server::Access;
 use palyra_api::v1::{
     AccessDocument, AccessDocuments, AddAgentRequest, CreateTokenRequest, IssuedToken, ListAgentsRequest,

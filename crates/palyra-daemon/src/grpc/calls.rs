@@ -167,6 +167,7 @@ pub(super) fn proposal(request: ProposeRequest) -> Result<Proposal, Status> {
         session: optional(&request.session)?,
         run: optional(&request.run)?,
         idempotency_key: optional(&request.idempotency_key)?,
+        request: None,
     })
 }
 

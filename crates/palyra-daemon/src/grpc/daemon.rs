@@ -39,6 +39,7 @@ impl Daemon for Door {
             principal: peer.effective().to_string(),
             config_path: self.about.config_path.display().to_string(),
             policy_json: document(&self.engine.policy_status(&peer).map_err(refused)?)?,
+            http_url: self.about.http_url.clone().unwrap_or_default(),
         }))
     }
 }

@@ -1,8 +1,8 @@
 //! The gate: who is speaking, and whether they may call this method at all. Every request passes it before any service
 //! sees it; what comes out the other side carries the [`VerifiedPeer`] that methods act for.
 
-use super::rights;
 use super::{malformed, parsed, refused};
+use crate::rights;
 use palyra_api::{ACT_AS, AUTHORIZATION, ApiError};
 use palyra_engine::{Engine, VerifiedPeer};
 use palyra_protocol::{ChannelId, Principal};

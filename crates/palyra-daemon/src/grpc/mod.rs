@@ -8,7 +8,6 @@ mod gate;
 mod grants;
 mod journal;
 mod policy;
-mod rights;
 mod tools;
 
 use palyra_api::ApiError;
@@ -41,6 +40,8 @@ pub struct About {
     pub config_path: PathBuf,
     /// When it started.
     pub started_at_unix_ms: u64,
+    /// Where its HTTP door is, if it is open.
+    pub http_url: Option<String>,
 }
 
 /// The door: every service is this.

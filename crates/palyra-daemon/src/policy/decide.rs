@@ -140,6 +140,7 @@ fn called(advisor: &Advisor, call: Call) -> Result<Value, Value> {
         session: call.session,
         run: call.run,
         idempotency_key: None,
+        request: None,
     };
     let proposed_by = call.proposed_by.unwrap_or_else(|| call.principal.clone());
     let (record, decision) = advisor

@@ -109,6 +109,7 @@ impl Engine {
         if let Some(policy) = reseated {
             self.running_policy().reseat(policy);
         }
+        self.announce_rights();
         Ok(())
     }
 

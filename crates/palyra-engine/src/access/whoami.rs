@@ -55,6 +55,17 @@ impl Engine {
         rights
     }
 
+    /// The tools that the caller may call, or at least ask a person for. A rule that looks at a call's arguments is asked
+    /// about one that touches nothing in particular.
+    ///
+    /// # Errors
+    /// The peer may not know.
+    pub fn callable(&self, peer: &VerifiedPeer) -> Result<Vec<&ToolDefinition>, EngineError> {
+        self.authorize(peer, PolicyAction::ToolList, PolicyResource::Daemon, None)?;
+        let denied = |tool: &&ToolDefinition| self.right_to_call(peer, tool).decision == DecisionKind::Deny.as_str();
+        Ok(self.catalog().iter().filter(|tool| !denied(tool)).collect())
+    }
+
     /// What would be decided about a call of a tool whose arguments touch nothing in particular.
     fn right_to_call(&self, peer: &VerifiedPeer, tool: &ToolDefinition) -> RightView {
         let name = tool.name.as_str();

@@ -1,7 +1,7 @@
 //! Every method of the interface, refused to whoever may not: by scope, by policy, and without any token that opens.
 //!
-//! The methods come from the interface's own description. One that is added without a right, or without a case in
-//! [`denials`], makes these tests fail.
+//! The methods come from the interface's own descriptions: gRPC's and OpenAPI's. One that is added without a right, or
+//! without a case in [`denials`] or [`http_denials`], makes these tests fail.
 
 use palyra_api::v1::{
     AddAgentRequest, CancelCallRequest, CheckpointRequest, ComparePolicyRequest, CreateTokenRequest, DecideRequest,
@@ -13,7 +13,7 @@ use palyra_api::v1::{
     TailRequest, VerifyRequest, WatchApprovalsRequest, WhoAmIRequest,
 };
 use palyra_api::{ApiError, Connection};
-use palyra_e2e::{Host, text};
+use palyra_e2e::{Host, Http, text};
 use prost::Message as _;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,6 +48,39 @@ async fn knock(connection: &Connection, method: &str, token: Option<&str>) -> Op
     answered.err().map(|status| ApiError::from(status).code)
 }
 
+/// The routes that the HTTP door describes, but the open ones.
+fn routes(host: &Host) -> BTreeSet<String> {
+    let described = host.http().get("/openapi.json").is(200).json();
+    let mut routes = BTreeSet::new();
+    for (path, item) in described["paths"].as_object().unwrap() {
+        for (verb, operation) in item.as_object().unwrap() {
+            if operation.get("security").is_none() {
+                routes.insert(format!("{} {path}", verb.to_uppercase()));
+            }
+        }
+    }
+    assert!(routes.len() >= 7, "{routes:?}");
+    routes
+}
+
+/// Knocks at a route by its line in the table, and returns the code of its refusal.
+fn knock_http(http: &Http, route: &str) -> Option<String> {
+    let (verb, path) = route.split_once(' ').unwrap();
+    let path = path.replace("{call_id}", "call_01ARZ3NDEKTSV4RRFFQ69G5FAV");
+    let path = path.replace("{approval_id}", "apr_01ARZ3NDEKTSV4RRFFQ69G5FAV");
+    let answer = http.send(verb, &path, &[("content-type", "application/json")], None);
+    (answer.status >= 400).then(|| text(&answer.json(), "/code").to_owned())
+}
+
+/// Either door, by how the table names it.
+async fn knock_any(host: &Host, connection: &Connection, method: &str, token: &str) -> Option<String> {
+    if method.contains(' ') {
+        knock_http(&host.http().with(token), method)
+    } else {
+        knock(connection, method, Some(token)).await
+    }
+}
+
 /// The right of every method, as the daemon tells it: method and action.
 fn rights(host: &Host) -> BTreeMap<String, String> {
     let told = host.palyra(&["access", "rights"]).good();
@@ -70,7 +103,8 @@ fn token(host: &Host, principal: &str, role: &str, scopes: &BTreeSet<String>) ->
 async fn no_method_is_reached_without_its_scope() {
     let host = Host::up();
     let rights = rights(&host);
-    assert_eq!(rights.keys().cloned().collect::<BTreeSet<_>>(), methods(), "the table of rights is the interface");
+    let known: BTreeSet<String> = methods().union(&routes(&host)).cloned().collect();
+    assert_eq!(rights.keys().cloned().collect::<BTreeSet<_>>(), known, "the table of rights is the interface");
     let all = all_actions(&host);
     let connection = host.owner().await.0;
     let full = token(&host, "user:local", "owner", &all);
@@ -80,9 +114,10 @@ async fn no_method_is_reached_without_its_scope() {
             let scopes = all.iter().filter(|a| *a != action).cloned().collect();
             token(&host, "user:local", "owner", &scopes)
         });
-        assert_eq!(knock(&connection, method, Some(lacking)).await.as_deref(), Some("scope_missing"), "{method}");
+        let refused = knock_any(&host, &connection, method, lacking).await;
+        assert_eq!(refused.as_deref(), Some("scope_missing"), "{method}");
         // With every scope the same message gets further: the scope is what was missing.
-        let further = knock(&connection, method, Some(&full)).await;
+        let further = knock_any(&host, &connection, method, &full).await;
         let refused = ["scope_missing", "role_insufficient", "forbidden", "unauthenticated", "unknown_method"];
         assert!(further.as_deref().is_none_or(|code| !refused.contains(&code)), "{method}: {further:?}");
     }
@@ -100,7 +135,7 @@ async fn no_method_is_reached_beyond_the_role() {
     let operators =
         ["tool.list", "daemon.status", "call.read", "call.cancel", "tool.execute", "policy.explain", "access.read"];
     for (method, action) in rights(&host) {
-        let code = knock(&connection, &method, Some(&ottos)).await;
+        let code = knock_any(&host, &connection, &method, &ottos).await;
         let refused = code.as_deref() == Some("role_insufficient");
         assert_eq!(refused, !operators.contains(&action.as_str()), "{method}: {code:?}");
     }
@@ -193,6 +228,28 @@ fn denials() -> Vec<Denial> {
     }
 }
 
+/// For every route a real request, about things that exist, and the code of its refusal. Calls of others are hidden.
+fn http_denials(world: &World) -> Vec<(&'static str, String, String, &'static str)> {
+    let call = format!("/v1/calls/{}", world.call);
+    let invoke = json!({ "tool": "palyra.echo", "input": { "text": "x" } }).to_string();
+    let decide = json!({ "decision": "allow" }).to_string();
+    let nothing = String::new;
+    vec![
+        ("GET /v1/tools", "/v1/tools".to_owned(), nothing(), "forbidden"),
+        ("POST /v1/tools/invoke", "/v1/tools/invoke".to_owned(), invoke, "policy_denied"),
+        ("GET /v1/calls/{call_id}", call.clone(), nothing(), "not_found"),
+        ("GET /v1/calls/{call_id}/events", format!("{call}/events"), nothing(), "not_found"),
+        ("DELETE /v1/calls/{call_id}", call, nothing(), "not_found"),
+        ("GET /v1/approvals", "/v1/approvals".to_owned(), nothing(), "forbidden"),
+        (
+            "POST /v1/approvals/{approval_id}/decide",
+            format!("/v1/approvals/{}/decide", world.approval),
+            decide,
+            "forbidden",
+        ),
+    ]
+}
+
 const NOTHING_FOR_STRANGERS: &str = r#"
 @id("nothing_for_strangers")
 @reason("Strangers get nothing.")
@@ -244,7 +301,15 @@ async fn no_method_is_reached_against_policy() {
     let call = host.palyra(&["--token", &strangers, "call", "palyra.echo", "--input", "{\"text\":\"x\"}"]);
     call.fails(3, "policy_denied");
     denied.insert("palyra.v1.Calls/Propose".to_owned());
-    let missing: Vec<_> = methods().difference(&denied).cloned().collect();
+    for (route, path, body, code) in http_denials(&world) {
+        let (verb, _) = route.split_once(' ').unwrap();
+        let json = [("content-type", "application/json")];
+        let problem = host.http().with(&strangers).send(verb, &path, &json, Some(body.as_bytes())).json();
+        assert_eq!(text(&problem, "/code"), code, "{route}: {problem}");
+        denied.insert(route.to_owned());
+    }
+    let all: BTreeSet<String> = methods().union(&routes(&host)).cloned().collect();
+    let missing: Vec<_> = all.difference(&denied).cloned().collect();
     assert!(missing.is_empty(), "methods without a denial test; add them to `denials`: {missing:?}");
 
     let changed = ["access.changed", "approval.resolved", "grant.revoked"];

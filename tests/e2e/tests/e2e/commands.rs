@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 const STATUS: [&str; 14] = [
     "config_path",
+    "http_url",
     "journal",
     "open_calls",
     "pending_approvals",

@@ -1,7 +1,7 @@
-//! The table of rights: which right every method of the interface needs.
+//! The table of rights: which right every method and route of every door needs.
 //!
-//! [`Gate`](super::gate::Gate) enforces it before a method sees a request, so a method that has no line here cannot be
-//! reached at all. A test compares the table with the interface's own description.
+//! Each door's gate enforces it before a method sees a request, so one that has no line here cannot be reached at all.
+//! Tests compare the table with the doors' own descriptions: the gRPC interface and the OpenAPI document.
 
 use palyra_policy::{PolicyAction, PolicyResource};
 
@@ -30,29 +30,45 @@ impl On {
     }
 }
 
-/// One method and what it needs.
+/// One method or route and what it needs.
 #[derive(Debug)]
 pub(crate) struct Right {
-    /// `palyra.v1.Service/Method`
+    /// `palyra.v1.Service/Method`, or `VERB /path`
     pub(crate) method: &'static str,
     pub(crate) action: PolicyAction,
     pub(crate) on: On,
 }
 
 macro_rules! rights {
-    ($($service:ident { $($method:ident: $action:ident on $on:ident,)+ })+) => {
-        /// Every method.
+    (
+        http { $($route:literal: $right:ident on $thing:ident,)+ }
+        $($service:ident { $($method:ident: $action:ident on $on:ident,)+ })+
+    ) => {
+        /// Every method and every route but the open ones.
         pub(crate) const RIGHTS: &[Right] = &[
             $($(Right {
                 method: concat!("palyra.v1.", stringify!($service), "/", stringify!($method)),
                 action: PolicyAction::$action,
                 on: On::$on,
             },)+)+
+            $(Right { method: $route, action: PolicyAction::$right, on: On::$thing },)+
         ];
     };
 }
 
 rights! {
+    http {
+        "GET /v1/tools": ToolList on Daemon,
+        "POST /v1/tools/invoke": ToolExecute on Named,
+        "GET /v1/calls/{call_id}": CallRead on Named,
+        "GET /v1/calls/{call_id}/events": CallRead on Named,
+        "DELETE /v1/calls/{call_id}": CallCancel on Named,
+        "GET /v1/approvals": ApprovalList on Daemon,
+        "POST /v1/approvals/{approval_id}/decide": ApprovalDecide on Named,
+        "POST /mcp": ToolExecute on Named,
+        "GET /mcp": ToolExecute on Named,
+        "DELETE /mcp": ToolExecute on Named,
+    }
     Daemon {
         Status: DaemonStatus on Daemon,
     }
@@ -112,10 +128,37 @@ rights! {
     }
 }
 
-/// What a path needs; nothing for a path that is no method.
+/// The routes that need no token: they tell nothing but that the daemon is there, and what its interface is.
+pub(crate) const OPEN: &[&str] = &["GET /healthz", "GET /readyz", "GET /openapi.json"];
+
+/// What a gRPC path needs; nothing for a path that is no method.
 pub(crate) fn of(path: &str) -> Option<&'static Right> {
     let method = path.strip_prefix('/')?;
     RIGHTS.iter().find(|right| right.method == method)
+}
+
+/// What a route needs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Need {
+    /// Nothing.
+    Open,
+    /// A token with this right.
+    Right(&'static Right),
+}
+
+/// What a route needs, by its verb and the pattern of its path; nothing for what is no route.
+pub(crate) fn of_route(verb: &str, pattern: &str) -> Option<Need> {
+    let is = |line: &str| line.split_once(' ') == Some((verb, pattern));
+    if OPEN.iter().any(|line| is(line)) {
+        return Some(Need::Open);
+    }
+    RIGHTS.iter().find(|right| is(right.method)).map(Need::Right)
+}
+
+/// The verbs that a path can be asked with.
+pub(crate) fn verbs(pattern: &str) -> impl Iterator<Item = &'static str> {
+    let lines = OPEN.iter().copied().chain(RIGHTS.iter().map(|right| right.method));
+    lines.filter_map(|line| line.split_once(' ')).filter(move |(_, path)| *path == pattern).map(|(verb, _)| verb)
 }
 
 #[cfg(test)]
@@ -123,6 +166,21 @@ mod tests {
     use super::*;
     use prost::Message as _;
     use std::collections::BTreeSet;
+
+    /// The routes that the OpenAPI document describes: it is made of those that the router has.
+    fn routes() -> BTreeSet<String> {
+        let described = serde_json::to_value(crate::http::description()).unwrap();
+        let paths = described["paths"].as_object().unwrap();
+        let verbs = |path: &serde_json::Value| path.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+        let routes = paths.iter().flat_map(|(path, item)| {
+            verbs(item).into_iter().map(move |verb| format!("{} {path}", verb.to_uppercase()))
+        });
+        // MCP describes itself.
+        let own = ["POST /mcp", "GET /mcp", "DELETE /mcp"].map(str::to_owned);
+        let routes: BTreeSet<String> = routes.chain(own).collect();
+        assert!(routes.len() >= 10, "{routes:?}");
+        routes
+    }
 
     #[test]
     fn every_method_has_a_right_and_every_right_a_method() {
@@ -137,7 +195,10 @@ mod tests {
                 })
             })
             .collect();
-        let listed: Vec<String> = RIGHTS.iter().map(|right| right.method.to_owned()).collect();
+        let routes = routes();
+        let listed = RIGHTS.iter().map(|right| right.method).chain(OPEN.iter().copied());
+        let listed: Vec<String> = listed.map(str::to_owned).collect();
+        let methods: BTreeSet<String> = methods.union(&routes).cloned().collect();
         let unique: BTreeSet<String> = listed.iter().cloned().collect();
         assert_eq!(listed.len(), unique.len(), "a method stands in the table once");
         let missing: Vec<_> = methods.difference(&unique).collect();
@@ -153,5 +214,12 @@ mod tests {
         {
             assert!(of(path).is_none(), "{path}");
         }
+        assert!(matches!(of_route("GET", "/healthz"), Some(Need::Open)));
+        assert!(matches!(of_route("GET", "/v1/calls/{call_id}"), Some(Need::Right(_))));
+        for (verb, path) in [("HEAD", "/v1/tools"), ("get", "/v1/tools"), ("GET", "/v1/tools/"), ("GET", "/v1/calls/x")]
+        {
+            assert!(of_route(verb, path).is_none(), "{verb} {path}");
+        }
+        assert_eq!(verbs("/v1/calls/{call_id}").collect::<Vec<_>>(), ["GET", "DELETE"]);
     }
 }

@@ -1,0 +1,283 @@
+//! `palyra connect` and `palyra disconnect`: an agent that people already run is put behind Palyra, and taken out again.
+//!
+//! Connecting registers an agent, issues it a token that can call tools and nothing else, and changes the client's
+//! configuration. The token is in a file of its own in the state directory; configuration files, which are likely to be
+//! shared, only name it.
+
+mod clients;
+mod document;
+mod record;
+
+use super::{read, up};
+use crate::args::Up;
+use crate::args::connect::{Client, Connect, Disconnect};
+use crate::context::Context;
+use crate::exit::{FAILED, Failure, REFUSED};
+use crate::output::{self, BOLD, DIM, GOOD, WARN, note, say, styled};
+use clients::Launch;
+use palyra_api::Connection;
+use palyra_api::v1::{
+    AddAgentRequest, CreateTokenRequest, ListAgentsRequest, RemoveAgentRequest, RevokeTokenRequest, StatusRequest,
+    WhoAmIRequest,
+};
+use palyra_protocol::access::{AgentRecord, TokenView};
+use palyra_protocol::{Principal, TokenId};
+use record::{FileChange, Record};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+
+/// What a connected agent's token may do: what it takes to see and call tools, and to look after its own calls.
+const SCOPES: [&str; 4] = ["tool.list", "tool.execute", "call.read", "call.cancel"];
+
+pub async fn connect(context: &Context, request: Connect) -> Result<(), Failure> {
+    let name = request.name.clone().unwrap_or_else(|| request.client.name().to_owned());
+    let principal: Principal = format!("agent:{name}")
+        .parse()
+        .ok()
+        .filter(|_| name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b)))
+        .ok_or_else(|| Failure::new(FAILED, "bad_name", "a name has letters, digits, `-` and `_`", None))?;
+    let project = project(request.project.as_deref())?;
+    let launch = launch(context, &name, &project)?;
+    let wanted = clients::wanted(request.client, &project, &launch, request.exclusive)?;
+    let earlier = Record::read(&context.state_dir, &name)?;
+    if let Some(earlier) = &earlier
+        && (earlier.client != request.client.name()
+            || earlier.project != project
+            || earlier.exclusive != request.exclusive)
+    {
+        return Err(Failure::new(
+            REFUSED,
+            "connected_otherwise",
+            format!("`{name}` is connected already: {} in `{}`", earlier.client, earlier.project.display()),
+            Some(&format!("`palyra disconnect {name}` first, or choose another `--name`")),
+        ));
+    }
+    let files = record::plan(&wanted)?;
+    if request.print {
+        return print(context, &launch, &files);
+    }
+    let connection = reach(context, &project).await?;
+    let record = match earlier {
+        Some(earlier) if holds(context, &name).await => Record { files: merged(earlier.files, files), ..earlier },
+        earlier => {
+            let registered = register(&connection, &principal, request.client).await?
+                || earlier.as_ref().is_some_and(|earlier| earlier.registered);
+            let token_id = issue(context, &connection, &name, &principal, &request).await?;
+            let files = merged(earlier.map_or_else(Vec::new, |earlier| earlier.files), files);
+            let client = request.client.name().to_owned();
+            Record { name, client, project, principal, registered, token_id, exclusive: request.exclusive, files }
+        }
+    };
+    // Known before anything is changed, so that it can be taken back whatever happens.
+    record.write(&context.state_dir)?;
+    for file in record.files.iter().filter(|file| file.is_change()) {
+        file.apply()?;
+    }
+    told(context, &connection, &request, &record, &launch, &wanted).await
+}
+
+/// Changes that were made before stay known as they were; further ones are added.
+fn merged(mut earlier: Vec<FileChange>, now: Vec<FileChange>) -> Vec<FileChange> {
+    for change in now.into_iter().filter(FileChange::is_change) {
+        match earlier.iter_mut().find(|file| file.path == change.path) {
+            Some(known) => known.then(change),
+            None => earlier.push(change),
+        }
+    }
+    earlier
+}
+
+fn project(given: Option<&Path>) -> Result<PathBuf, Failure> {
+    let given = given.unwrap_or(Path::new("."));
+    given
+        .canonicalize()
+        .map_err(|e| Failure::io(&format!("`{}` is no project directory", given.display()), &e))
+        .and_then(
+            |path| if path.is_dir() { Ok(path) } else { Err(Failure::new(FAILED, "io", "it is no directory", None)) },
+        )
+}
+
+fn launch(context: &Context, name: &str, project: &Path) -> Result<Launch, Failure> {
+    let exe = std::env::current_exe().map_err(|e| Failure::io("this program does not know where it is", &e))?;
+    let text = |path: &Path| {
+        path.to_str().map(str::to_owned).ok_or_else(|| Failure::new(FAILED, "io", "a path is not text", None))
+    };
+    let state_dir = context.state_dir.canonicalize().unwrap_or_else(|_| context.state_dir.clone());
+    let token = record::token_file(&state_dir, name);
+    let args = ["mcp", "serve", "--state-dir", &text(&state_dir)?, "--token-file", &text(&token)?];
+    let args = args.iter().map(|arg| (*arg).to_owned()).chain(["--workspace".to_owned(), text(project)?]);
+    Ok(Launch { command: text(&exe)?, args: args.collect() })
+}
+
+/// The daemon, started on the project if nobody answers.
+async fn reach(context: &Context, project: &Path) -> Result<Connection, Failure> {
+    if let Ok(connection) = context.connect().await {
+        return Ok(connection);
+    }
+    let config = std::env::var_os("PALYRA_CONFIG").map(Into::into);
+    up::start(context, &Up { workspace: Some(project.to_owned()), config })?;
+    note!("palyrad was not running; it is now, on `{}`", project.display());
+    context.connect().await
+}
+
+/// Whether an earlier token still opens the door.
+async fn holds(context: &Context, name: &str) -> bool {
+    let Ok(token) = std::fs::read_to_string(record::token_file(&context.state_dir, name)) else { return false };
+    let Ok(connection) = Connection::open(&context.socket(), None).await else { return false };
+    let Ok(connection) = connection.with_token(token.trim()) else { return false };
+    match connection.access().who_am_i(WhoAmIRequest {}).await {
+        Ok(_) => true,
+        // It may not ask who it is; it is somebody.
+        Err(status) => palyra_api::ApiError::from(status).code == "scope_missing",
+    }
+}
+
+/// Registers the agent, unless it is known.
+async fn register(connection: &Connection, principal: &Principal, client: Client) -> Result<bool, Failure> {
+    let agents = connection.access().list_agents(ListAgentsRequest {}).await?.into_inner().documents_json;
+    for agent in agents {
+        if read::<AgentRecord>(&agent)?.principal == *principal {
+            return Ok(false);
+        }
+    }
+    let description = format!("{}, connected by `palyra connect`", client.name());
+    connection.access().add_agent(AddAgentRequest { principal: principal.to_string(), description }).await?;
+    Ok(true)
+}
+
+async fn issue(
+    context: &Context,
+    connection: &Connection,
+    name: &str,
+    principal: &Principal,
+    request: &Connect,
+) -> Result<TokenId, Failure> {
+    let create = CreateTokenRequest {
+        principal: principal.to_string(),
+        label: format!("palyra connect {}", request.client.name()),
+        role: String::new(),
+        scopes: SCOPES.map(str::to_owned).to_vec(),
+        life_ms: u64::try_from(request.expires.as_millis()).unwrap_or(u64::MAX),
+        rate_per_minute: 0,
+    };
+    let issued = connection.access().create_token(create).await?.into_inner();
+    let token: TokenView = read(&issued.token_json)?;
+    record::write_private(&record::token_file(&context.state_dir, name), format!("{}\n", issued.secret).as_bytes())?;
+    Ok(token.token_id)
+}
+
+/// The configuration that any MCP client understands in some form.
+fn generic(launch: &Launch) -> Value {
+    json!({ "mcpServers": { "palyra": { "command": launch.command, "args": launch.args } } })
+}
+
+fn print(context: &Context, launch: &Launch, files: &[FileChange]) -> Result<(), Failure> {
+    if context.json() {
+        let files: Vec<_> = files.iter().map(|file| json!({ "path": file.path, "content": file.text() })).collect();
+        return output::json(&json!({ "files": files, "mcp": generic(launch) }));
+    }
+    if files.is_empty() {
+        return pretty(&generic(launch));
+    }
+    for file in files {
+        say!("{}", styled(BOLD, format!("# {}", file.path.display())));
+        say!("{}", file.text().trim_end());
+        say!("");
+    }
+    Ok(())
+}
+
+fn pretty(value: &Value) -> Result<(), Failure> {
+    say!("{}", serde_json::to_string_pretty(value).map_err(|e| Failure::bug(&e))?);
+    Ok(())
+}
+
+async fn told(
+    context: &Context,
+    connection: &Connection,
+    request: &Connect,
+    record: &Record,
+    launch: &Launch,
+    wanted: &[clients::Wanted],
+) -> Result<(), Failure> {
+    let token_file = record::token_file(&context.state_dir, &record.name);
+    if context.json() {
+        let files: Vec<_> = record.files.iter().map(|file| &file.path).collect();
+        return output::json(&json!({
+            "name": record.name, "principal": record.principal, "token_id": record.token_id,
+            "token_file": token_file, "files": files, "mcp": generic(launch),
+        }));
+    }
+    say!("{} {} is connected as {}", styled(GOOD, "✔"), record.client, styled(BOLD, &record.principal));
+    say!("  token   {} in {} ({})", record.token_id, token_file.display(), SCOPES.join(", "));
+    for file in &record.files {
+        say!("  changed {} ({})", file.path.display(), file.places());
+    }
+    for want in wanted {
+        say!("    {}  {}", want.path.join("."), styled(DIM, want.why));
+    }
+    if request.client == Client::Generic {
+        say!("\nGive this to your client:");
+        pretty(&generic(launch))?;
+    }
+    say!("  undo    palyra disconnect {}", record.name);
+    let status = connection.daemon().status(StatusRequest { probe_sandbox: false }).await?.into_inner();
+    if Path::new(&status.workspace_root) != record.project {
+        note!(
+            "{} tools work in `{}`, not in this project: `palyra down`, then `palyra up --workspace {}`",
+            styled(WARN, "note:"),
+            status.workspace_root,
+            record.project.display()
+        );
+    }
+    Ok(())
+}
+
+pub async fn disconnect(context: &Context, request: Disconnect) -> Result<(), Failure> {
+    let Some(record) = Record::read(&context.state_dir, &request.name)? else {
+        return Err(Failure::new(
+            REFUSED,
+            "not_found",
+            format!("nothing is connected as `{}`", request.name),
+            Some(&format!("connections are in `{}`", record::folder(&context.state_dir).display())),
+        ));
+    };
+    // The token first: what matters is that it opens nothing.
+    let connection = context.connect().await?;
+    let revoke = RevokeTokenRequest { token_id: record.token_id.to_string() };
+    if let Err(status) = connection.access().revoke_token(revoke).await {
+        gone_already(status)?;
+    }
+    if record.registered {
+        let remove = RemoveAgentRequest { principal: record.principal.to_string() };
+        if let Err(status) = connection.access().remove_agent(remove).await {
+            gone_already(status)?;
+        }
+    }
+    let mut left = Vec::new();
+    for file in record.files.iter().rev() {
+        left.extend(file.undo()?.into_iter().map(|place| format!("{} in {}", place, file.path.display())));
+    }
+    record.forget(&context.state_dir)?;
+    if context.json() {
+        let files: Vec<_> = record.files.iter().map(|file| &file.path).collect();
+        return output::json(&json!({ "name": record.name, "revoked": record.token_id, "files": files, "left": left }));
+    }
+    say!("{} {} is disconnected; {} opens nothing any more", styled(GOOD, "✔"), record.name, record.token_id);
+    for file in &record.files {
+        say!("  restored {}", file.path.display());
+    }
+    for place in left {
+        note!("{} {place} was changed by somebody else and stays", styled(WARN, "note:"));
+    }
+    Ok(())
+}
+
+/// What is gone need not be taken away.
+fn gone_already(status: tonic::Status) -> Result<(), Failure> {
+    let failure = Failure::from(status);
+    if ["not_found", "token_already_revoked"].contains(&failure.code.as_str()) {
+        return Ok(());
+    }
+    Err(failure)
+}

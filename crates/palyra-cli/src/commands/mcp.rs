@@ -1,0 +1,154 @@
+//! `palyra mcp serve`: MCP on standard input and output.
+//!
+//! The daemon speaks the protocol. This program greets it with the client's credentials, then passes bytes in both
+//! directions and reads none of them.
+
+use super::up;
+use crate::args::Up;
+use crate::args::connect::Serve;
+use crate::context::Context;
+use crate::exit::{FAILED, Failure, REFUSED, UNREACHABLE};
+use crate::output::{note, say};
+use palyra_protocol::{Principal, Problem};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::io::Read as _;
+use std::path::Path;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+
+/// Whom a client without a token speaks as.
+const NAMELESS: &str = "agent:mcp";
+/// The longest token file, and the longest answer to a greeting.
+const MAX_LINE: u64 = 64 << 10;
+
+/// The daemon's answer to a greeting.
+#[derive(Deserialize)]
+struct Welcome {
+    ok: bool,
+    #[serde(default)]
+    principal: Option<Principal>,
+    #[serde(default)]
+    error: Option<Problem>,
+}
+
+pub async fn serve(context: &Context, serve: Serve) -> Result<(), Failure> {
+    let token = match &serve.token_file {
+        Some(file) => Some(read_token(file)?),
+        None => context.token_text(),
+    };
+    let act_as = context.act_as().map(ToString::to_string);
+    let act_as = act_as.or_else(|| token.is_none().then(|| NAMELESS.to_owned()));
+    let stream = connect(context, &serve).await?;
+    let (reader, mut writer) = stream.into_split();
+    let mut reader = BufReader::new(reader);
+    let greeting = json!({ "palyra_mcp": 1, "token": token, "act_as": act_as });
+    let broken = |e: std::io::Error| Failure::io("the connection to the daemon broke off", &e);
+    writer.write_all(format!("{greeting}\n").as_bytes()).await.map_err(broken)?;
+    let mut line = String::new();
+    (&mut reader).take(MAX_LINE).read_line(&mut line).await.map_err(broken)?;
+    let welcome: Welcome = serde_json::from_str(&line).map_err(|e| Failure::bug(&e))?;
+    match welcome {
+        Welcome { ok: true, principal: Some(principal), .. } => {
+            if token.is_none() {
+                note!("no token: this client speaks as `{principal}`, an agent of yours");
+            }
+            pass(reader, writer).await
+        }
+        Welcome { error: Some(Problem { code, message, hint, .. }), .. } => {
+            Err(Failure { exit: REFUSED, code, message, hint })
+        }
+        _ => Err(Failure::new(FAILED, "unexpected_answer", "the daemon did not say who we are", None)),
+    }
+}
+
+/// Connects to the daemon, starting it if nobody answers.
+async fn connect(context: &Context, serve: &Serve) -> Result<UnixStream, Failure> {
+    let socket = context.state_dir.join(palyra_api::MCP_SOCKET);
+    if let Ok(stream) = UnixStream::connect(&socket).await {
+        return Ok(stream);
+    }
+    // One that runs and does not speak MCP is not to be started a second time.
+    if context.connect().await.is_err() {
+        let config = std::env::var_os("PALYRA_CONFIG").map(Into::into);
+        up::start(context, &Up { workspace: serve.workspace.clone(), config })?;
+        note!("palyrad was not running; it is now");
+    }
+    UnixStream::connect(&socket).await.map_err(|e| {
+        Failure::new(
+            UNREACHABLE,
+            "daemon_unreachable",
+            format!("no daemon speaks MCP at `{}`: {e}", socket.display()),
+            Some("do `palyra` and `palyrad` have the same version? see `palyra status`"),
+        )
+    })
+}
+
+/// A token that stands alone in a file.
+fn read_token(file: &Path) -> Result<String, Failure> {
+    let mut text = String::new();
+    let read = std::fs::File::open(file).and_then(|open| open.take(MAX_LINE).read_to_string(&mut text));
+    read.map_err(|e| Failure::io(&format!("the token in `{}` cannot be read", file.display()), &e))?;
+    Ok(text.trim().to_owned())
+}
+
+/// Passes bytes on until the daemon has said its last word.
+async fn pass(mut reader: BufReader<OwnedReadHalf>, mut writer: OwnedWriteHalf) -> Result<(), Failure> {
+    let told = tokio::spawn(async move {
+        // What ends here is the client's speaking: the daemon still answers what it was asked.
+        drop(tokio::io::copy(&mut tokio::io::stdin(), &mut writer).await);
+        drop(writer.shutdown().await);
+    });
+    let mut out = tokio::io::stdout();
+    let heard = tokio::io::copy_buf(&mut reader, &mut out).await;
+    drop(out.flush().await);
+    let client_ended = told.is_finished();
+    told.abort();
+    match heard {
+        _ if client_ended => Ok(()),
+        Err(e) => Err(Failure::io("the connection broke off", &e)),
+        Ok(_) => Err(Failure::new(
+            UNREACHABLE,
+            "daemon_unreachable",
+            "the daemon ended the connection",
+            Some("calls under way are in its journal; start it: `palyra up`"),
+        )),
+    }
+}
+
+/// Tools of Claude Code that act on nothing but the conversation.
+const HARMLESS: [&str; 13] = [
+    "Agent",
+    "AskUserQuestion",
+    "EnterPlanMode",
+    "ExitPlanMode",
+    "ListMcpResourcesTool",
+    "StructuredOutput",
+    "Task",
+    "TaskCreate",
+    "TaskGet",
+    "TaskList",
+    "TaskUpdate",
+    "TodoWrite",
+    "ToolSearch",
+];
+
+/// A hook before each tool: whatever is not Palyra's is refused. What is not understood is refused as well.
+pub fn guard() -> Result<(), Failure> {
+    let mut question = Vec::new();
+    let read = std::io::stdin().take(16 << 20).read_to_end(&mut question);
+    let asked: Option<Value> = read.ok().and_then(|_| serde_json::from_slice(&question).ok());
+    let tool = asked.as_ref().and_then(|asked| asked.get("tool_name")).and_then(Value::as_str).unwrap_or("");
+    if tool.starts_with("mcp__palyra__") || HARMLESS.contains(&tool) {
+        return Ok(());
+    }
+    let reason = "here you act only through Palyra: use its tools (mcp__palyra__…)";
+    say!(
+        "{}",
+        json!({ "hookSpecificOutput": {
+            "hookEventName": "PreToolUse", "permissionDecision": "deny", "permissionDecisionReason": reason,
+        } })
+    );
+    Ok(())
+}

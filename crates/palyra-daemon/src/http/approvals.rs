@@ -1,0 +1,126 @@
+//! Questions to people. Only a person's token that holds the right sees and answers them.
+
+use super::Door;
+use super::payload::{Asked, Caller, Id, Payload};
+use super::problem::{Refusals, Refused};
+use super::records::{Approval, told};
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use palyra_engine::{Answer, ApprovalFilter};
+use palyra_protocol::{ApprovalDecision, ApprovalId, ApprovalRecord, ApprovalScope, GrantMatcher};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// Which questions.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Which {
+    /// Those that have ended as well.
+    #[serde(default)]
+    all: bool,
+}
+
+/// Questions.
+#[derive(Debug, Serialize, ToSchema)]
+struct Approvals {
+    #[schema(value_type = Vec<Approval>)]
+    approvals: Vec<ApprovalRecord>,
+}
+
+/// The questions that wait, oldest first.
+#[utoipa::path(
+    get,
+    path = "/v1/approvals",
+    params(("all" = Option<bool>, Query, description = "Those that have ended as well")),
+    responses((status = 200, description = "The questions", body = Approvals, content_type = "application/json"), Refusals)
+)]
+pub(super) async fn list(
+    State(door): State<Door>,
+    caller: Caller,
+    Asked(which): Asked<Which>,
+) -> Result<Response, Refused> {
+    let filter = if which.all { ApprovalFilter::All } else { ApprovalFilter::Pending };
+    let approvals = door.engine.approvals(&caller.peer, filter).await?;
+    told(StatusCode::OK, &Approvals { approvals })
+}
+
+/// A person's answer.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Decide {
+    #[schema(value_type = Verdict)]
+    decision: ApprovalDecision,
+    /// How long a yes holds: for this call alone if nothing is said.
+    #[serde(default = "once")]
+    #[schema(value_type = Scope)]
+    scope: ApprovalScope,
+    /// How wide a yes is: exactly this call if nothing is said.
+    #[serde(default = "exactly")]
+    #[schema(value_type = Width)]
+    matcher: GrantMatcher,
+    /// Why.
+    #[serde(default)]
+    #[schema(max_length = 1000)]
+    reason: Option<String>,
+}
+
+fn once() -> ApprovalScope {
+    ApprovalScope::Once
+}
+
+fn exactly() -> GrantMatcher {
+    GrantMatcher::ExactCall
+}
+
+/// Yes or no.
+#[derive(ToSchema)]
+#[schema(rename_all = "snake_case")]
+#[expect(dead_code, reason = "a description")]
+enum Verdict {
+    Allow,
+    Deny,
+}
+
+/// How long a yes holds: `"once"`, `"session"` or `{"window": {"ms": 60000}}`.
+#[derive(ToSchema)]
+#[schema(rename_all = "snake_case")]
+#[expect(dead_code, reason = "a description")]
+enum Scope {
+    Once,
+    Session,
+    Window {
+        #[schema(minimum = 1, maximum = 86_400_000)]
+        ms: u64,
+    },
+}
+
+/// How wide a yes is: `"exact_call"`, `"tool"` or `{"argv_prefix": {"words": ["git", "status"]}}`.
+#[derive(ToSchema)]
+#[schema(rename_all = "snake_case")]
+#[expect(dead_code, reason = "a description")]
+enum Width {
+    ExactCall,
+    ArgvPrefix { words: Vec<String> },
+    Tool,
+}
+
+/// Answer a question. The call that waits goes on at once.
+#[utoipa::path(
+    post,
+    path = "/v1/approvals/{approval_id}/decide",
+    params(("approval_id" = String, Path, description = "The question")),
+    request_body(content = Decide, content_type = "application/json"),
+    responses((status = 200, description = "The question, answered", body = Approval, content_type = "application/json"), Refusals)
+)]
+pub(super) async fn decide(
+    State(door): State<Door>,
+    caller: Caller,
+    Id(approval_id): Id<ApprovalId>,
+    Payload(decide): Payload<Decide>,
+) -> Result<Response, Refused> {
+    let Decide { decision, scope, matcher, reason } = decide;
+    let answer = Answer { approval_id, decision, scope, matcher, reason };
+    let record = door.engine.decide_approval(&caller.peer, answer).await?;
+    told(StatusCode::OK, &record)
+}

@@ -1,0 +1,110 @@
+//! How much of the door one caller may take up at a time, so that nobody keeps the others out.
+
+use super::problem::Refused;
+use axum::body::{Body, Bytes};
+use axum::http::StatusCode;
+use axum::response::Response;
+use http_body::{Frame, SizeHint};
+use palyra_protocol::{Problem, TokenId};
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+/// How many requests of one token may be under way, streams included.
+pub(super) const PER_TOKEN: usize = 256;
+
+/// Who is inside.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Crowd(Arc<Mutex<HashMap<TokenId, usize>>>);
+
+/// A place inside. Given back when the answer has been sent to its end, or its reader has gone.
+#[derive(Debug)]
+pub(super) struct Place {
+    crowd: Crowd,
+    token: TokenId,
+}
+
+impl Crowd {
+    /// Takes a place for a request of this token.
+    pub(super) fn enter(&self, token: &TokenId) -> Result<Place, Refused> {
+        let mut inside = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = inside.entry(token.clone()).or_default();
+        if *count >= PER_TOKEN {
+            let problem = Problem::new(
+                "too_many_at_once",
+                format!("{PER_TOKEN} requests with this token are under way"),
+                "wait until some have ended",
+            );
+            return Err(Refused::new(StatusCode::TOO_MANY_REQUESTS, problem).retry_after(Duration::from_secs(1)));
+        }
+        *count += 1;
+        Ok(Place { crowd: self.clone(), token: token.clone() })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut inside = self.crowd.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = inside.get_mut(&self.token) {
+            *count -= 1;
+            if *count == 0 {
+                inside.remove(&self.token);
+            }
+        }
+    }
+}
+
+impl Place {
+    /// Keeps the place as long as the answer's body lives.
+    pub(super) fn keep(self, response: Response) -> Response {
+        response.map(|body| Body::new(Held { body, _place: self }))
+    }
+}
+
+struct Held {
+    body: Body,
+    _place: Place,
+}
+
+impl http_body::Body for Held {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::response::IntoResponse as _;
+
+    #[test]
+    fn one_token_does_not_take_the_places_of_another() {
+        let crowd = Crowd::default();
+        let (first, second) = (TokenId::mint(), TokenId::mint());
+        let mut places: Vec<_> = (0..PER_TOKEN).map(|_| crowd.enter(&first).unwrap()).collect();
+        assert!(crowd.enter(&first).is_err());
+        assert!(crowd.enter(&second).is_ok());
+        let answer = places.pop().unwrap().keep("body".into_response());
+        assert!(crowd.enter(&first).is_err(), "the body has not been sent");
+        drop(answer);
+        assert!(crowd.enter(&first).is_ok());
+        drop(places);
+        assert!(crowd.0.lock().unwrap().is_empty(), "nobody is remembered who is not inside");
+    }
+}

@@ -1,0 +1,128 @@
+//! The gate: every request passes it before any handler sees it.
+//!
+//! In this order: where it comes from, which route it is, who is speaking, whether they may, whether they have room. A
+//! handler finds the [`RequestId`] and, unless its route is open, the [`VerifiedPeer`] in the request's extensions.
+
+use super::Door;
+use super::crowd::Place;
+use super::problem::Refused;
+use super::site;
+use crate::mcp;
+use crate::rights::{self, Need};
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use palyra_engine::VerifiedPeer;
+use palyra_protocol::{ChannelId, Problem, RequestId};
+use std::sync::Arc;
+use tracing::Instrument as _;
+
+const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// What no answer is without: nothing is kept, guessed, framed or read by other sites.
+const ALWAYS: [(HeaderName, &str); 4] = [
+    (header::CACHE_CONTROL, "no-store"),
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::CONTENT_SECURITY_POLICY, "default-src 'none'; frame-ancestors 'none'"),
+    (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+];
+
+/// Lets a request in, or answers it.
+pub(super) async fn gate(State(door): State<Door>, mut request: Request, next: Next) -> Response {
+    let id = RequestId::mint();
+    let span = tracing::info_span!("http", request = %id);
+    let mut response = match door.enter(&mut request) {
+        Ok(place) => {
+            request.extensions_mut().insert(id.clone());
+            let response = next.run(request).instrument(span).await;
+            match place {
+                Some(place) => place.keep(response),
+                None => response,
+            }
+        }
+        Err(refused) => refused.into_response(),
+    };
+    if let Some(refused) = response.extensions_mut().remove::<Refused>() {
+        response = refused.told(&id);
+    }
+    let headers = response.headers_mut();
+    for (name, value) in ALWAYS {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    if let Ok(value) = HeaderValue::from_str(id.as_str()) {
+        headers.insert(X_REQUEST_ID, value);
+    }
+    response
+}
+
+/// Where no route leads; the gate has answered before.
+pub(super) async fn nowhere() -> Refused {
+    no_such_route()
+}
+
+fn no_such_route() -> Refused {
+    let problem = Problem::new("no_such_route", "there is no such path", "see `/openapi.json`");
+    Refused::new(StatusCode::NOT_FOUND, problem)
+}
+
+impl Door {
+    fn enter(&self, request: &mut Request) -> Result<Option<Place>, Refused> {
+        site::check(request.uri(), request.headers(), self.port)?;
+        let right = match self.need(request)? {
+            Need::Open => return Ok(None),
+            Need::Right(right) => right,
+        };
+        let peer = self.identify(request)?;
+        self.engine.admit(&peer, right.action, right.on.resource())?;
+        let place = peer.token_id().map(|token| self.crowd.enter(token)).transpose()?;
+        request.extensions_mut().insert(Arc::new(peer));
+        Ok(place)
+    }
+
+    /// What the route needs, by the one table of rights.
+    fn need(&self, request: &Request) -> Result<Need, Refused> {
+        let pattern = request.extensions().get::<MatchedPath>();
+        let verb = request.method().as_str();
+        if let Some(need) = pattern.and_then(|pattern| rights::of_route(verb, pattern.as_str())) {
+            return Ok(need);
+        }
+        let verbs: Vec<_> = pattern.into_iter().flat_map(|pattern| rights::verbs(pattern.as_str())).collect();
+        if verbs.is_empty() {
+            return Err(no_such_route());
+        }
+        let verbs = verbs.join(", ");
+        let problem = Problem::plain("method_not_allowed", format!("this path answers to {verbs}"));
+        Err(Refused::new(StatusCode::METHOD_NOT_ALLOWED, problem).allow(verbs))
+    }
+
+    /// Who is speaking: whoever the token speaks for, and nobody without one.
+    fn identify(&self, request: &Request) -> Result<VerifiedPeer, Refused> {
+        let mut shown = request.headers().get_all(header::AUTHORIZATION).iter();
+        let token = match (shown.next(), shown.next()) {
+            (Some(one), None) => one.to_str().ok().and_then(bearer),
+            (None, _) => {
+                let problem = Problem::new(
+                    "token_missing",
+                    "this needs a token",
+                    "send `Authorization: Bearer TOKEN`; `palyra access token create` makes one",
+                );
+                return Err(Refused::new(StatusCode::UNAUTHORIZED, problem));
+            }
+            (Some(_), Some(_)) => None,
+        };
+        let pattern = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
+        let channel = if pattern == Some(mcp::http::PATH) { mcp::CHANNEL } else { CHANNEL };
+        let channel: ChannelId = channel.parse().map_err(|_| Refused::malformed("the channel has no name"))?;
+        // What is no bearer token is refused like a wrong one.
+        Ok(VerifiedPeer::by_token(&self.engine, token.unwrap_or(""), "loopback http", channel)?)
+    }
+}
+
+/// The name of this door, to policy and journal.
+const CHANNEL: &str = "http";
+
+fn bearer(value: &str) -> Option<&str> {
+    let (scheme, token) = value.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim_start_matches(' '))
+}

@@ -1,0 +1,202 @@
+//! `tools/call`: a proposal on the one path, and a client that is told how it goes.
+//!
+//! The call is the engine's, not the connection's. A client that goes away finds the outcome in the journal, and gets it
+//! again with the same idempotency key. A client that cancels withdraws the call.
+
+use super::answer;
+use super::elicit::{self, Question};
+use super::server::McpServer;
+use palyra_engine::{CallInProgress, CallUpdate, EngineError, Proposal, VerifiedPeer};
+use palyra_protocol::{ApprovalRecord, CallState, Problem};
+use rmcp::model::{
+    CallToolRequestParams, CallToolResult, ProgressNotificationParam, ProgressToken, ProtocolVersion, RequestMetaObject,
+};
+use rmcp::service::{Peer, RequestContext};
+use rmcp::{ErrorData, RoleServer};
+use serde_json::{Value, json};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Interval, MissedTickBehavior, interval_at};
+
+/// How often a client that waits for a person hears that it still does.
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
+
+impl McpServer {
+    pub(super) async fn call(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResult, ErrorData> {
+        let peer = self.peer(&context.extensions)?;
+        let Ok(_place) = self.places().try_acquire_owned() else { return Ok(crowded()) };
+        let proposal =
+            Proposal { request: Self::request(&context.extensions), ..self.proposal(request, &context.meta)? };
+        let call = self.engine().propose(&peer, proposal);
+        let _entered = self.enter(context.id.clone(), call.call_id.clone());
+        if context.ct.is_cancelled() {
+            // The cancellation came before there was a call to name.
+            self.withdraw(Arc::clone(&peer), call.call_id.clone());
+        }
+        self.follow(call, peer, context).await
+    }
+
+    /// What the client asks for. The names in `_meta` are its own: opaque to us, checked for their form.
+    fn proposal(&self, request: CallToolRequestParams, meta: &RequestMetaObject) -> Result<Proposal, ErrorData> {
+        // A tool that does not exist is proposed as it was named: the refusal is recorded like any other.
+        let tool = self.canonical(&request.name).map_or_else(|| request.name.to_string(), ToString::to_string);
+        let input = Value::Object(request.arguments.unwrap_or_default());
+        Ok(Proposal {
+            tool,
+            input: input.to_string().into_bytes(),
+            session: Some(named(meta, "palyra/session")?.unwrap_or_else(|| self.session().clone())),
+            run: named(meta, "palyra/run")?,
+            idempotency_key: named(meta, "palyra/idempotency-key")?,
+            request: None,
+        })
+    }
+
+    /// Waits for the end and tells the client how it goes.
+    async fn follow(
+        &self,
+        call: CallInProgress,
+        peer: Arc<VerifiedPeer>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResult, ErrorData> {
+        let CallInProgress { call_id, mut updates, mut end, output: _ } = call;
+        let mut progress = Progress::new(&context);
+        let mut question: Option<Question> = None;
+        let mut news = true;
+        let end = loop {
+            tokio::select! {
+                biased;
+                end = &mut end => break end,
+                update = updates.recv(), if news => match update {
+                    Ok(update) => {
+                        if question.is_none() {
+                            question = self.question(&update, &peer, &context);
+                        }
+                        progress.tell(&update).await;
+                    }
+                    Err(_) => news = false,
+                },
+                () = progress.due() => progress.still().await,
+                () = elicit::answered(&mut question) => question = None,
+                () = context.ct.cancelled() => {
+                    if self.disconnecting_cancels(&context) {
+                        self.withdraw(peer, call_id);
+                    }
+                    // Nobody reads this.
+                    return Err(ErrorData::internal_error("the request was cancelled", None));
+                }
+            }
+        };
+        match end {
+            Ok(Ok(update)) => answer::ended(&update),
+            Ok(Err(error)) => Ok(answer::failed(&error)),
+            Err(_) => Err(ErrorData::internal_error("the call ended without a word", None)),
+        }
+    }
+
+    /// Over HTTP the current revision cancels by closing the response; in all else a lost connection is not a wish.
+    fn disconnecting_cancels(&self, context: &RequestContext<RoleServer>) -> bool {
+        self.is_http() && context.protocol_version().is_some_and(|v| v >= ProtocolVersion::V_2026_07_28)
+    }
+
+    fn question(
+        &self,
+        update: &CallUpdate,
+        peer: &Arc<VerifiedPeer>,
+        context: &RequestContext<RoleServer>,
+    ) -> Option<Question> {
+        let approval = waiting(update)?;
+        Question::put(self.engine().clone(), Arc::clone(peer), approval, context)
+    }
+}
+
+/// The question that a call waits for.
+fn waiting(update: &CallUpdate) -> Option<&Arc<ApprovalRecord>> {
+    update.approval.as_ref().filter(|_| update.state == CallState::AwaitingApproval)
+}
+
+/// A name that a client gave in `_meta`.
+fn named<T: FromStr<Err: std::fmt::Display>>(meta: &RequestMetaObject, key: &str) -> Result<Option<T>, ErrorData> {
+    let refused = |why: String| {
+        let data = json!({ "code": "malformed_request", "message": why });
+        ErrorData::invalid_params(format!("`_meta[\"{key}\"]`: {why}"), Some(data))
+    };
+    match meta.0.0.get(key) {
+        None => Ok(None),
+        Some(Value::String(text)) => text.parse().map(Some).map_err(|e: T::Err| refused(e.to_string())),
+        Some(_) => Err(refused("this is no text".to_owned())),
+    }
+}
+
+fn crowded() -> CallToolResult {
+    let problem = Problem::new(
+        "too_many_calls",
+        "too many calls of this connection are under way",
+        "wait until some of them have ended",
+    );
+    answer::failed(&EngineError::new(palyra_engine::ErrorKind::Exhausted, problem))
+}
+
+/// Tells a client that wants to know how a call goes.
+struct Progress {
+    peer: Peer<RoleServer>,
+    token: Option<ProgressToken>,
+    told: u32,
+    waiting_for: Option<Arc<ApprovalRecord>>,
+    again: Interval,
+}
+
+impl Progress {
+    fn new(context: &RequestContext<RoleServer>) -> Self {
+        let mut again = interval_at(tokio::time::Instant::now() + KEEP_ALIVE, KEEP_ALIVE);
+        again.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let token = context.meta.get_progress_token();
+        Self { peer: context.peer.clone(), token, told: 0, waiting_for: None, again }
+    }
+
+    async fn tell(&mut self, update: &CallUpdate) {
+        let known = std::mem::replace(&mut self.waiting_for, waiting(update).cloned());
+        match (update.state, &self.waiting_for) {
+            (_, Some(approval)) if known.is_none() => {
+                self.again.reset();
+                let message = where_to_approve(approval);
+                self.send(message).await;
+            }
+            (CallState::Executing, None) if self.told > 0 => self.send("approved; running".to_owned()).await,
+            _ => {}
+        }
+    }
+
+    /// Comes when a client that waits for a person has heard nothing for a while.
+    async fn due(&mut self) {
+        if self.token.is_none() || self.waiting_for.is_none() {
+            return std::future::pending().await;
+        }
+        self.again.tick().await;
+    }
+
+    async fn still(&mut self) {
+        if let Some(message) = self.waiting_for.as_deref().map(where_to_approve) {
+            self.send(message).await;
+        }
+    }
+
+    async fn send(&mut self, message: String) {
+        let Some(token) = &self.token else { return };
+        self.told += 1;
+        let told = ProgressNotificationParam::new(token.clone(), f64::from(self.told)).with_message(message);
+        // A client that does not listen still gets the answer.
+        drop(self.peer.notify_progress(told).await);
+    }
+}
+
+fn where_to_approve(approval: &ApprovalRecord) -> String {
+    format!(
+        "waiting for a person to approve `{}` (call {}): `palyra approvals decide {} allow`, or `deny`",
+        approval.tool, approval.call_id, approval.approval_id,
+    )
+}

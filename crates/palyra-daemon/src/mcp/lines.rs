@@ -1,0 +1,242 @@
+//! One JSON-RPC message a line, as strictly as inputs are read.
+//!
+//! A line that is too long, or is no JSON that every reader understands alike, or is no message, gets a typed answer, and
+//! the next line is read. After too many of them in a row the connection ends: whoever sends such lines is not speaking
+//! this protocol.
+
+use super::{MAX_MESSAGE_BYTES, WRAPPING};
+use palyra_protocol::json::{self, JsonRejection};
+use rmcp::model::{ErrorCode, RequestId};
+use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
+use rmcp::transport::Transport;
+use rmcp::{ErrorData, RoleServer};
+use serde_json::{Value, json};
+use std::io;
+use std::sync::Arc;
+use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncWrite, AsyncWriteExt as _, BufReader};
+use tokio::sync::Mutex;
+
+/// How many lines in a row may be no messages.
+const MAX_BAD_LINES: u32 = 100;
+
+type Message = RxJsonRpcMessage<RoleServer>;
+type Answer = TxJsonRpcMessage<RoleServer>;
+
+/// Both directions of a connection.
+pub(super) struct Lines<R, W> {
+    reader: BufReader<R>,
+    line: Vec<u8>,
+    /// The rest of a line that was too long is being skipped.
+    skipping: bool,
+    bad: u32,
+    writer: Arc<Mutex<W>>,
+}
+
+/// What reading a line came to.
+enum Read {
+    Line,
+    TooLong,
+    End,
+}
+
+impl<R: AsyncRead + Send + Unpin, W: AsyncWrite + Send + Unpin + 'static> Lines<R, W> {
+    pub(super) fn new(reader: BufReader<R>, writer: W) -> Self {
+        Self { reader, line: Vec::new(), skipping: false, bad: 0, writer: Arc::new(Mutex::new(writer)) }
+    }
+
+    /// Reads up to the next line's end. Cancelling loses nothing: what was taken is in `self`.
+    async fn read(&mut self) -> io::Result<Read> {
+        loop {
+            let available = self.reader.fill_buf().await?;
+            if available.is_empty() {
+                return Ok(Read::End);
+            }
+            let end = available.iter().position(|byte| *byte == b'\n');
+            let taken = end.map_or(available.len(), |at| at + 1);
+            let fits = !self.skipping && self.line.len() + taken <= MAX_MESSAGE_BYTES;
+            if fits {
+                self.line.extend_from_slice(&available[..taken]);
+            }
+            self.reader.consume(taken);
+            if !fits {
+                self.line.clear();
+            }
+            match (end, fits) {
+                (Some(_), true) => return Ok(Read::Line),
+                (Some(_), false) => {
+                    self.skipping = false;
+                    return Ok(Read::TooLong);
+                }
+                (None, fits) => self.skipping = !fits,
+            }
+        }
+    }
+
+    async fn refuse(&mut self, refusal: Refusal) -> io::Result<()> {
+        self.bad += 1;
+        write(&self.writer, &Answer::error(refusal.error, refusal.id)).await?;
+        if self.bad >= MAX_BAD_LINES {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "too many lines that are no messages"));
+        }
+        Ok(())
+    }
+
+    async fn next(&mut self) -> io::Result<Option<Message>> {
+        loop {
+            let refusal = match self.read().await? {
+                Read::End => return Ok(None),
+                Read::TooLong => Refusal::too_long(),
+                Read::Line => {
+                    let line = std::mem::take(&mut self.line);
+                    if line.iter().all(u8::is_ascii_whitespace) {
+                        continue;
+                    }
+                    match message(&line) {
+                        Ok(message) => {
+                            self.bad = 0;
+                            return Ok(Some(message));
+                        }
+                        Err(refusal) => refusal,
+                    }
+                }
+            };
+            self.refuse(refusal).await?;
+        }
+    }
+}
+
+/// Why a line is no message.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    pub(super) error: ErrorData,
+    /// The request, as far as it could be told.
+    pub(super) id: Option<RequestId>,
+}
+
+impl Refusal {
+    fn too_long() -> Self {
+        let rejection = JsonRejection::TooLarge { bytes: MAX_MESSAGE_BYTES + 1, limit: MAX_MESSAGE_BYTES };
+        let message = format!("a message has at most {MAX_MESSAGE_BYTES} bytes");
+        let data = json!({ "code": rejection.code(), "message": message });
+        Self { error: ErrorData::new(ErrorCode::INVALID_REQUEST, message, Some(data)), id: None }
+    }
+
+    fn unreadable(rejection: &JsonRejection) -> Self {
+        let data = json!({ "code": rejection.code(), "message": rejection.to_string() });
+        Self { error: ErrorData::new(ErrorCode::PARSE_ERROR, rejection.to_string(), Some(data)), id: None }
+    }
+
+    fn no_message(id: Option<RequestId>) -> Self {
+        let message = "this is no JSON-RPC message that this server knows";
+        let data = json!({ "code": "malformed_request", "message": message });
+        Self { error: ErrorData::new(ErrorCode::INVALID_REQUEST, message, Some(data)), id }
+    }
+}
+
+/// Reads a message.
+pub(super) fn message(bytes: &[u8]) -> Result<Message, Refusal> {
+    let value = json::read_envelope(bytes, MAX_MESSAGE_BYTES, WRAPPING).map_err(|e| Refusal::unreadable(&e))?;
+    let id = match value.get("id") {
+        Some(Value::String(text)) => Some(RequestId::String(text.as_str().into())),
+        Some(Value::Number(number)) => number.as_i64().map(RequestId::Number),
+        _ => None,
+    };
+    if value.get("jsonrpc").and_then(Value::as_str) != Some("2.0") {
+        return Err(Refusal::no_message(id));
+    }
+    serde_json::from_value(value).map_err(|_| Refusal::no_message(id))
+}
+
+async fn write<W: AsyncWrite + Unpin>(writer: &Mutex<W>, message: &Answer) -> io::Result<()> {
+    let mut line = serde_json::to_vec(message)?;
+    line.push(b'\n');
+    let mut writer = writer.lock().await;
+    writer.write_all(&line).await?;
+    writer.flush().await
+}
+
+impl<R: AsyncRead + Send + Unpin, W: AsyncWrite + Send + Unpin + 'static> Transport<RoleServer> for Lines<R, W> {
+    type Error = io::Error;
+
+    fn send(&mut self, item: Answer) -> impl Future<Output = Result<(), io::Error>> + Send + 'static {
+        let writer = Arc::clone(&self.writer);
+        async move { write(&writer, &item).await }
+    }
+
+    async fn receive(&mut self) -> Option<Message> {
+        self.next().await.unwrap_or_else(|error| {
+            tracing::debug!(%error, "a connection broke off");
+            None
+        })
+    }
+
+    async fn close(&mut self) -> Result<(), io::Error> {
+        self.writer.lock().await.shutdown().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn answers(input: &[u8]) -> (usize, Vec<Value>) {
+        let (ours, theirs) = tokio::io::duplex(1 << 20);
+        let mut lines = Lines::new(BufReader::new(input), ours);
+        let mut messages = 0;
+        while lines.receive().await.is_some() {
+            messages += 1;
+        }
+        drop(lines);
+        let mut told = Vec::new();
+        let mut reader = BufReader::new(theirs).lines();
+        while let Some(line) = reader.next_line().await.unwrap() {
+            told.push(serde_json::from_str(&line).unwrap());
+        }
+        (messages, told)
+    }
+
+    const PING: &str = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\n";
+
+    #[tokio::test]
+    async fn what_is_no_message_is_answered_and_the_next_line_read() {
+        for (bad, code) in [
+            ("{", -32700),
+            ("nonsense", -32700),
+            ("{\"a\":1,\"a\":2}", -32700),
+            ("[]", -32600),
+            ("1", -32600),
+            ("{\"jsonrpc\":\"1.0\",\"id\":1,\"method\":\"ping\"}", -32600),
+            ("{\"jsonrpc\":\"2.0\",\"id\":{},\"method\":\"ping\"}", -32600),
+        ] {
+            let (messages, told) = answers(format!("{bad}\n\n{PING}").as_bytes()).await;
+            assert_eq!(messages, 1, "{bad}");
+            assert_eq!(told.len(), 1, "{bad}: {told:?}");
+            assert_eq!(told[0]["error"]["code"], code, "{bad}: {told:?}");
+        }
+        let (messages, told) = answers(b"\xff\xfe\n").await;
+        assert_eq!((messages, &told[0]["error"]["data"]["code"]), (0, &json!("input_not_utf8")));
+    }
+
+    #[tokio::test]
+    async fn a_line_that_is_too_long_is_skipped_and_no_more() {
+        let long = format!("{{\"x\":\"{}\"}}\n{PING}", "x".repeat(MAX_MESSAGE_BYTES * 2));
+        let (messages, told) = answers(long.as_bytes()).await;
+        assert_eq!(messages, 1);
+        assert_eq!(told[0]["error"]["data"]["code"], "input_too_large");
+        let (messages, _) = answers(&vec![b'x'; MAX_MESSAGE_BYTES * 3]).await;
+        assert_eq!(messages, 0);
+    }
+
+    #[tokio::test]
+    async fn whoever_speaks_something_else_is_left_alone() {
+        let (messages, told) = answers(format!("{}{PING}", "?\n".repeat(150)).as_bytes()).await;
+        assert_eq!((messages, told.len()), (0, MAX_BAD_LINES as usize));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_are_read_without_harm(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..512)) {
+            drop(message(&bytes));
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! The server: what it says of itself, what it lists, and who is asking.
+
+use super::{answer, tools};
+use axum::http::request::Parts;
+use palyra_engine::{Engine, EngineError, VerifiedPeer};
+use palyra_protocol::{CallId, SessionId, ToolName, alias};
+use rmcp::handler::server::ServerHandler;
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, CancelledNotificationParam, Extensions, Implementation, ListToolsResult,
+    PaginatedRequestParams, RequestId, ServerCapabilities, ServerConfig, SubscriptionFilter, Tool,
+};
+use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
+use rmcp::{ErrorData, RoleServer};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::Semaphore;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+/// How many calls of one connection may be under way at once.
+const MAX_CALLS: usize = 64;
+
+const INSTRUCTIONS: &str = "Every tool here runs through Palyra: it is decided by policy, approved by a person where the \
+                            policy says so, carried out in a sandbox, and recorded. A call that waits for a person takes as \
+                            long as they need; do not repeat it. A refusal says why in `error`: act on its `code` and `hint`.";
+
+/// Who is asking.
+#[derive(Debug)]
+pub(crate) enum Caller {
+    /// Whoever came in over the daemon's own socket. Their credentials are looked at anew for each request.
+    Local(super::socket::Credentials),
+    /// Whoever the HTTP door's gate let in: each request says.
+    Http,
+}
+
+/// One client's view of the engine.
+#[derive(Debug, Clone)]
+pub(crate) struct McpServer {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    engine: Engine,
+    caller: Caller,
+    /// What a caller that names no session belongs to.
+    session: SessionId,
+    /// Calls under way, by the id that the client gave its request: what a cancellation names.
+    calls: Mutex<HashMap<RequestId, CallId>>,
+    places: Arc<Semaphore>,
+    told_of_changes: AtomicBool,
+    /// Cancelled when the connection is gone.
+    gone: CancellationToken,
+    _gone: DropGuard,
+}
+
+impl McpServer {
+    pub(crate) fn new(engine: Engine, caller: Caller) -> Self {
+        let gone = CancellationToken::new();
+        let inner = Inner {
+            engine,
+            caller,
+            session: SessionId::mint(),
+            calls: Mutex::default(),
+            places: Arc::new(Semaphore::new(MAX_CALLS)),
+            told_of_changes: AtomicBool::new(false),
+            _gone: gone.clone().drop_guard(),
+            gone,
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    pub(super) fn engine(&self) -> &Engine {
+        &self.inner.engine
+    }
+
+    pub(super) fn session(&self) -> &SessionId {
+        &self.inner.session
+    }
+
+    pub(super) fn places(&self) -> Arc<Semaphore> {
+        Arc::clone(&self.inner.places)
+    }
+
+    pub(super) fn is_http(&self) -> bool {
+        matches!(self.inner.caller, Caller::Http)
+    }
+
+    /// Who makes a request.
+    pub(super) fn peer(&self, extensions: &Extensions) -> Result<Arc<VerifiedPeer>, ErrorData> {
+        match &self.inner.caller {
+            Caller::Local(credentials) => {
+                credentials.identify(self.engine()).map(Arc::new).map_err(answer::not_admitted)
+            }
+            Caller::Http => extensions
+                .get::<Parts>()
+                .and_then(|parts| parts.extensions.get::<Arc<VerifiedPeer>>().cloned())
+                .ok_or_else(|| ErrorData::internal_error("a request came past the gate", None)),
+        }
+    }
+
+    /// The name that the HTTP door gave a request.
+    pub(super) fn request(extensions: &Extensions) -> Option<palyra_protocol::RequestId> {
+        extensions.get::<Parts>().and_then(|parts| parts.extensions.get::<palyra_protocol::RequestId>().cloned())
+    }
+
+    /// The tool that a client means, by the name that everything behind the doors uses.
+    pub(super) fn canonical(&self, text: &str) -> Option<&ToolName> {
+        let names: Vec<_> = self.engine().catalog().iter().map(|tool| &tool.name).collect();
+        alias::find(text, names.iter().copied())
+    }
+
+    /// Enters a call under its request's id, until the guard is dropped.
+    pub(super) fn enter(&self, request: RequestId, call: CallId) -> Entered {
+        lock(&self.inner.calls).insert(request.clone(), call.clone());
+        Entered { server: self.clone(), request, call }
+    }
+
+    /// Withdraws a call, as its own caller may.
+    pub(super) fn withdraw(&self, peer: Arc<VerifiedPeer>, call: CallId) {
+        let engine = self.engine().clone();
+        tokio::spawn(async move {
+            // It may have ended in the meantime.
+            if let Err(error) = engine.cancel(&peer, &call).await {
+                tracing::debug!(%error, %call, "a call was not withdrawn");
+            }
+        });
+    }
+
+    fn listing(&self, peer: &VerifiedPeer) -> Result<Vec<Tool>, EngineError> {
+        Ok(self.engine().callable(peer)?.into_iter().map(tools::told).collect())
+    }
+
+    /// Waits until the peer would be shown another list.
+    async fn list_changed(&self, peer: &VerifiedPeer, seen: &mut Vec<String>) {
+        let mut changes = self.engine().watch_rights();
+        loop {
+            // Looked at after listening began, so that nothing happens in between. Whoever may not look sees nothing.
+            let now: Vec<String> = match self.engine().callable(peer) {
+                Ok(tools) => tools.into_iter().map(|tool| tool.name.to_string()).collect(),
+                Err(_) => Vec::new(),
+            };
+            if now != *seen {
+                *seen = now;
+                return;
+            }
+            if changes.changed().await.is_err() {
+                return std::future::pending().await;
+            }
+        }
+    }
+
+    fn seen(&self, peer: &VerifiedPeer) -> Vec<String> {
+        let tools = self.engine().callable(peer);
+        tools.map_or_else(|_| Vec::new(), |tools| tools.into_iter().map(|tool| tool.name.to_string()).collect())
+    }
+}
+
+/// A call that its client can name.
+#[derive(Debug)]
+pub(super) struct Entered {
+    server: McpServer,
+    request: RequestId,
+    call: CallId,
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        let mut calls = lock(&self.server.inner.calls);
+        // A client that used one id twice names the later call by it.
+        if calls.get(&self.request) == Some(&self.call) {
+            calls.remove(&self.request);
+        }
+    }
+}
+
+impl ServerHandler for McpServer {
+    fn get_info(&self) -> ServerConfig {
+        let capabilities = ServerCapabilities::builder().enable_tools().enable_tool_list_changed().build();
+        let mut info = ServerConfig::new(capabilities).with_instructions(INSTRUCTIONS);
+        info.server_info = Implementation::new("palyra", env!("CARGO_PKG_VERSION"));
+        info.server_info.title = Some("Palyra".to_owned());
+        info
+    }
+
+    async fn list_tools(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        let peer = self.peer(&context.extensions)?;
+        let tools = self.listing(&peer).map_err(answer::not_admitted)?;
+        Ok(ListToolsResult::with_all_items(tools))
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        self.call(request, context).await.map(CallToolResponse::Complete)
+    }
+
+    async fn on_cancelled(&self, cancelled: CancelledNotificationParam, context: NotificationContext<RoleServer>) {
+        let Some(request) = cancelled.request_id else { return };
+        let call = lock(&self.inner.calls).get(&request).cloned();
+        if let (Some(call), Ok(peer)) = (call, self.peer(&context.extensions)) {
+            self.withdraw(peer, call);
+        }
+    }
+
+    async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
+        let Ok(peer) = self.peer(&context.extensions) else { return };
+        if self.inner.told_of_changes.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let gone = self.inner.gone.clone();
+        // The connection must be able to end while this waits, so it holds no part of it.
+        let server = Self::new(self.engine().clone(), Caller::Http);
+        tokio::spawn(async move {
+            let mut seen = server.seen(&peer);
+            loop {
+                tokio::select! {
+                    () = gone.cancelled() => return,
+                    () = server.list_changed(&peer, &mut seen) => {}
+                }
+                if context.peer.notify_tool_list_changed().await.is_err() {
+                    return;
+                }
+            }
+        });
+    }
+
+    fn accepted_subscription_filter(&self, _requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
+        Some(SubscriptionFilter::builder().tools_list_changed().build())
+    }
+
+    async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
+        let peer = self.peer(&context.request_context().extensions)?;
+        let mut seen = self.seen(&peer);
+        loop {
+            tokio::select! {
+                () = context.cancelled() => return Ok(()),
+                () = self.list_changed(&peer, &mut seen) => {}
+            }
+            if context.sink().notify_tool_list_changed().await.is_err() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

