@@ -1,6 +1,7 @@
 //! What can be typed after `cargo xtask`, and the texts that teach it.
 
 use crate::demo::End;
+use crate::interop::Interop;
 use crate::test::Step;
 use std::path::PathBuf;
 
@@ -11,6 +12,7 @@ Usage: cargo xtask COMMAND
   test [STEP]     Check everything that must hold before a change is merged
   tidy            Check the rules of the house that the compiler does not know
   setup           Install the system packages that building, demo and tests need (demo and test do this first)
+  interop [NAME]  Try the doors with the programs of others: schemathesis, browser
   bench [ARGS]    Measure, each figure beside the raw limit of this machine
 
 `cargo xtask COMMAND --help` says more.";
@@ -54,6 +56,16 @@ Usage: cargo xtask setup
 Looks for the programs that building, demo and tests need, and installs what is missing with apt-get (as root, or with
 sudo). Elsewhere than on Debian and Ubuntu it names the packages. Does nothing when nothing is missing.";
 
+const INTEROP: &str = "\
+Usage: cargo xtask interop [NAME]
+
+Starts a throw-away daemon and tries its HTTP door with programs that others wrote, installed below `target/interop`:
+
+  schemathesis   (PyPI) generates requests from `/openapi.json`; no answer may be a server error or undocumented
+  browser        pages of other origins, in Chromium (apt) driven by playwright-core (npm), cannot reach a single route
+
+Not part of `cargo xtask test`: both need a package registry.";
+
 const BENCH: &str = "\
 Usage: cargo xtask bench [ARGS]
 
@@ -67,6 +79,7 @@ pub enum Request {
     Demo(End),
     Test(Option<Step>),
     Tidy,
+    Interop(Option<Interop>),
     Bench(Vec<String>),
     /// Not for people: the demo starts it, so that nothing stays behind when the demo is interrupted.
     CleanUpAfterDemo {
@@ -83,6 +96,7 @@ pub fn parse(words: &[String]) -> Result<Request, String> {
         "test" => TEST,
         "tidy" => TIDY,
         "setup" => SETUP,
+        "interop" => INTEROP,
         "bench" => BENCH,
         "help" | "-h" | "--help" => return Ok(Request::Help(OVERVIEW)),
         "clean-up-after-demo" => OVERVIEW,
@@ -101,6 +115,11 @@ pub fn parse(words: &[String]) -> Result<Request, String> {
             None => Err(format!("there is no step `{step}`; see `cargo xtask test --help`")),
         },
         ("tidy", []) => Ok(Request::Tidy),
+        ("interop", []) => Ok(Request::Interop(None)),
+        ("interop", [name]) => match Interop::ALL.into_iter().find(|known| known.name() == *name) {
+            Some(interop) => Ok(Request::Interop(Some(interop))),
+            None => Err(format!("there is no `interop {name}`; see `cargo xtask interop --help`")),
+        },
         ("setup", []) => Ok(Request::Setup),
         ("bench", ["-h" | "--help"]) => Ok(Request::Help(BENCH)),
         ("bench", rest) => Ok(Request::Bench(rest.iter().map(|word| (*word).to_owned()).collect())),
@@ -125,7 +144,9 @@ mod tests {
         assert_eq!(parsed("demo --once"), Ok(Request::Demo(End::Once)));
         assert_eq!(parsed("test unit"), Ok(Request::Test(Some(Step::Unit))));
         assert_eq!(parsed("bench --quick"), Ok(Request::Bench(vec!["--quick".to_owned()])));
-        for (command, text) in [("demo", DEMO), ("test", TEST), ("tidy", TIDY), ("setup", SETUP), ("bench", BENCH)] {
+        for (command, text) in
+            [("demo", DEMO), ("test", TEST), ("tidy", TIDY), ("setup", SETUP), ("interop", INTEROP), ("bench", BENCH)]
+        {
             assert_eq!(parsed(&format!("{command} --help")), Ok(Request::Help(text)));
             assert!(OVERVIEW.contains(&format!("\n  {command} ")), "{command}");
         }

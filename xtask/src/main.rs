@@ -9,6 +9,7 @@
 
 mod args;
 mod demo;
+mod interop;
 mod quote;
 mod setup;
 mod shell;
@@ -55,6 +56,7 @@ fn run(request: Request) -> Result<ExitCode> {
         }
         Request::Test(step) => return Ok(test::run(step)),
         Request::Tidy => tidy::run(),
+        Request::Interop(which) => interop::run(which),
         Request::Bench(words) => {
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
             let fixed = ["run", "--release", "--locked", "--package", "palyra-bench", "--"];

@@ -81,11 +81,7 @@ fn a_person_answers_and_whoever_follows_sees_every_step() {
     assert_eq!(end["outcome"], agent.get(&format!("/v1/calls/{call}")).is(200).json()["outcome"]);
     assert_eq!(host.lines("log", "yes"), 1);
     person.decide(&question, "deny").refuses(409, "approval_already_resolved");
-    let late: Vec<_> = std::iter::from_fn({
-        let mut events = agent.events(&call);
-        move || events.next()
-    })
-    .collect();
+    let late: Vec<_> = agent.events(&call).collect();
     assert_eq!(late.len(), 1, "who comes late sees the end: {late:?}");
 }
 
