@@ -113,10 +113,7 @@ fn a_caller_waits_for_a_person_as_long_as_it_says() {
     let question = asked(&questions, 1).remove(0);
     person.decide(&question, "allow").is(200).json();
     assert_eq!(waiting.join().unwrap().is(200).json()["state"], "succeeded");
-    let denied = std::thread::spawn({
-        let agent = agent.clone();
-        move || agent.invoke("palyra.process.run", &append("denied"))
-    });
+    let denied = std::thread::spawn(move || agent.invoke("palyra.process.run", &append("denied")));
     let question = asked(&questions, 1).remove(0);
     person.decide(&question, "deny").is(200).json();
     denied.join().unwrap().refuses(403, "approval_denied");
