@@ -36,6 +36,7 @@ pub fn run(report: &mut Report) -> Result {
                 session: Some("bench".parse()?),
                 run: Some("bench".parse()?),
                 idempotency_key: None,
+                request: None,
             },
         );
         while asking.updates.recv().await?.approval.is_none() {}

@@ -68,15 +68,17 @@ takes a few minutes of one processor, so it is no step of `test`. Nothing is run
 const INTEROP: &str = "\
 Usage: cargo xtask interop [PART]
 
-Installs clients that others wrote below `target/interop` and lets each complete calls against a daemon of its own:
+Installs programs that others wrote below `target/interop` and lets each try a daemon of its own:
 
-  python        the official Python SDK, over both transports, in both revisions
-  conformance   the scenarios of the upstream suite that apply
-  inspector     the MCP Inspector's command line
-  claude-code   the real Claude Code, with a scripted model, without a network
-  codex         the real Codex, likewise
+  python         the official Python SDK, over both transports, in both revisions
+  conformance    the scenarios of the upstream suite that apply
+  inspector      the MCP Inspector's command line
+  claude-code    the real Claude Code, with a scripted model, without a network
+  codex          the real Codex, likewise
+  schemathesis   generates requests from `/openapi.json`; no answer may be a server error or undocumented
+  browser        pages of other origins, in Chromium, cannot reach a single route
 
-With PART only that one.";
+With PART only that one. Not part of `cargo xtask test`: they need package registries.";
 
 const BENCH: &str = "\
 Usage: cargo xtask bench [ARGS]

@@ -3,6 +3,8 @@
 //! The Python SDK, the conformance suite, the inspector, Claude Code and Codex come from their package registries into a cache
 //! below `target/`. The agents run with a scripted model where there is no network but loopback, in a fresh home, without keys.
 
+mod door;
+
 use crate::shell::{Failure, Result, Trying as _, cargo, program, root};
 use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader};
@@ -31,10 +33,13 @@ const SCENARIOS: [&str; 6] = [
 ];
 
 /// What can be run by itself.
-pub const PARTS: [&str; 5] = ["python", "conformance", "inspector", "claude-code", "codex"];
+pub const PARTS: [&str; 7] = ["python", "conformance", "inspector", "claude-code", "codex", "schemathesis", "browser"];
 
 /// Runs one part, or all of them.
 pub fn run(part: Option<&str>) -> Result<()> {
+    if let Some(which) = door::Interop::ALL.into_iter().find(|known| part == Some(known.name())) {
+        return door::run(Some(which));
+    }
     let root = root();
     cargo(["build", "--locked", "--package", "palyra-cli", "--package", "palyra-daemon"]).run("the build")?;
     let cache = root.join("target/interop");
@@ -60,7 +65,7 @@ pub fn run(part: Option<&str>) -> Result<()> {
             agent(&root, &cache, function)?;
         }
     }
-    Ok(())
+    if part.is_none() { door::run(None) } else { Ok(()) }
 }
 
 fn install(cache: &Path) -> Result<()> {

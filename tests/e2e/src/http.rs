@@ -217,9 +217,11 @@ impl Http {
 /// A call's events as they come.
 pub struct Events(BufReader<Box<dyn std::io::Read + Send>>);
 
-impl Events {
-    /// The next event's name and data; none when the stream has ended.
-    pub fn next(&mut self) -> Option<(String, Value)> {
+/// The name and data of every event; nothing more when the stream has ended.
+impl Iterator for Events {
+    type Item = (String, Value);
+
+    fn next(&mut self) -> Option<(String, Value)> {
         let (mut name, mut data) = (String::new(), String::new());
         loop {
             let mut line = String::new();
@@ -239,7 +241,9 @@ impl Events {
             }
         }
     }
+}
 
+impl Events {
     /// Waits for a state.
     pub fn until(&mut self, state: &str) -> Value {
         loop {

@@ -13,7 +13,10 @@ use utoipa::{IntoResponses, ToSchema};
 
 /// Why a request is not carried out.
 #[derive(Debug, Clone)]
-pub(crate) struct Refused {
+pub(crate) struct Refused(Box<Reasons>);
+
+#[derive(Debug, Clone)]
+struct Reasons {
     status: StatusCode,
     problem: Problem,
     retry_after: Option<Duration>,
@@ -23,7 +26,7 @@ pub(crate) struct Refused {
 
 impl Refused {
     pub(crate) fn new(status: StatusCode, problem: Problem) -> Self {
-        Self { status, problem, retry_after: None, allow: None, call: None }
+        Self(Box::new(Reasons { status, problem, retry_after: None, allow: None, call: None }))
     }
 
     /// The request makes no sense as it was sent.
@@ -38,24 +41,24 @@ impl Refused {
     }
 
     pub(crate) fn retry_after(mut self, wait: Duration) -> Self {
-        self.retry_after = Some(wait);
+        self.0.retry_after = Some(wait);
         self
     }
 
     pub(crate) fn allow(mut self, verbs: String) -> Self {
-        self.allow = Some(verbs);
+        self.0.allow = Some(verbs);
         self
     }
 
     /// The same, about a call that is on record.
     pub(crate) fn of_call(mut self, call_id: CallId, state: CallState) -> Self {
-        self.call = Some((call_id, state));
+        self.0.call = Some((call_id, state));
         self
     }
 
     /// Hides what the caller may not know about behind what does not exist.
     pub(crate) fn or_not_found(self, what: &str, id: &str) -> Self {
-        match self.status {
+        match self.0.status {
             StatusCode::FORBIDDEN | StatusCode::NOT_FOUND => Self::not_found(what, id),
             _ => self,
         }
@@ -63,7 +66,7 @@ impl Refused {
 
     /// The answer, for this request.
     pub(super) fn told(self, request: &RequestId) -> Response {
-        let Self { status, problem, retry_after, allow, call } = self;
+        let Reasons { status, problem, retry_after, allow, call } = *self.0;
         let Problem { code, message, hint, denial } = problem;
         let (call_id, state) = call.map(|(id, state)| (id.to_string(), state.as_str())).unzip();
         let document = ProblemDocument {
@@ -134,7 +137,7 @@ impl From<EngineError> for Refused {
 /// The gate finds it in the answer and writes the document.
 impl IntoResponse for Refused {
     fn into_response(self) -> Response {
-        let mut response = self.status.into_response();
+        let mut response = self.0.status.into_response();
         response.extensions_mut().insert(self);
         response
     }

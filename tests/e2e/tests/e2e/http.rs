@@ -81,11 +81,7 @@ fn a_person_answers_and_whoever_follows_sees_every_step() {
     assert_eq!(end["outcome"], agent.get(&format!("/v1/calls/{call}")).is(200).json()["outcome"]);
     assert_eq!(host.lines("log", "yes"), 1);
     person.decide(&question, "deny").refuses(409, "approval_already_resolved");
-    let late: Vec<_> = std::iter::from_fn({
-        let mut events = agent.events(&call);
-        move || events.next()
-    })
-    .collect();
+    let late: Vec<_> = agent.events(&call).collect();
     assert_eq!(late.len(), 1, "who comes late sees the end: {late:?}");
 }
 
@@ -117,10 +113,7 @@ fn a_caller_waits_for_a_person_as_long_as_it_says() {
     let question = asked(&questions, 1).remove(0);
     person.decide(&question, "allow").is(200).json();
     assert_eq!(waiting.join().unwrap().is(200).json()["state"], "succeeded");
-    let denied = std::thread::spawn({
-        let agent = agent.clone();
-        move || agent.invoke("palyra.process.run", &append("denied"))
-    });
+    let denied = std::thread::spawn(move || agent.invoke("palyra.process.run", &append("denied")));
     let question = asked(&questions, 1).remove(0);
     person.decide(&question, "deny").is(200).json();
     denied.join().unwrap().refuses(403, "approval_denied");

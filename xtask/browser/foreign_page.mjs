@@ -1,0 +1,120 @@
+// A page of another origin, in a real browser, tries to reach every route of the HTTP door. It must not read an answer,
+// and no request of it may be answered with anything but a refusal.
+//
+// Usage: node foreign_page.mjs PLAYWRIGHT_CORE CHROMIUM DOOR_URL TOKEN
+
+import { createServer } from "node:http";
+import { createRequire } from "node:module";
+
+const [playwright, executablePath, door, token] = process.argv.slice(2);
+const { chromium } = createRequire(import.meta.url)(playwright);
+
+const described = await (await fetch(`${door}/openapi.json`)).json();
+const routes = Object.entries(described.paths).flatMap(([path, item]) =>
+  Object.keys(item).map((verb) => [
+    verb.toUpperCase(),
+    path.replace(/\{call_id\}/, "call_01ARZ3NDEKTSV4RRFFQ69G5FAV").replace(/\{approval_id\}/, "apr_01ARZ3NDEKTSV4RRFFQ69G5FAV"),
+  ]),
+);
+if (routes.length < 10) throw new Error(`too few routes: ${routes.length}`);
+
+const page_server = createServer((_, response) => {
+  response.setHeader("content-type", "text/html");
+  response.end("<!doctype html><title>elsewhere</title><body></body>");
+});
+await new Promise((listening) => page_server.listen(0, "127.0.0.1", listening));
+const port = page_server.address().port;
+
+const browser = await chromium.launch({
+  executablePath,
+  args: ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+    // A name that was rebound to this machine.
+    "--host-resolver-rules=MAP rebound.example 127.0.0.1"],
+});
+const failures = [];
+let tried = 0;
+let refused = 0;
+try {
+  // That the browser can reach the door at all is what makes the rest mean something.
+  const own = await browser.newPage();
+  const health = await own.goto(`${door}/healthz`);
+  if (health.status() !== 200) throw new Error(`the browser does not reach the door: ${health.status()}`);
+  await own.close();
+  // Another port is another origin of the same site, another name another site, and a data page has no origin at all.
+  for (const home of [`http://127.0.0.1:${port}/`, `http://localhost:${port}/`, `http://rebound.example:${port}/`, "data:text/html,x"]) {
+    for (const name of ["127.0.0.1", "localhost", "rebound.example"]) {
+      const target = door.replace("127.0.0.1", name);
+      const page = await browser.newPage();
+      const answered = [];
+      page.on("response", (response) => {
+        if (response.url().startsWith(target)) answered.push([response.request().method(), response.url(), response.status()]);
+      });
+      await page.goto(home);
+      const read = await page.evaluate(async ({ target, routes, token }) => {
+        const read = [];
+        const attempts = [];
+        for (const [verb, path] of routes) {
+          const body = verb === "POST" ? JSON.stringify({ tool: "palyra.echo", input: { text: "stolen" } }) : undefined;
+          const authorization = { authorization: `Bearer ${token}`, "content-type": "application/json" };
+          for (const [what, init] of [
+            ["plain", { method: verb, body }],
+            ["no-cors", { method: verb === "DELETE" ? "GET" : verb, body, mode: "no-cors" }],
+            ["with a token", { method: verb, body, headers: authorization }],
+            ["with cookies", { method: verb, body, credentials: "include" }],
+          ]) {
+            attempts.push(fetch(target + path, init).then(
+              async (answer) => { if (answer.type !== "opaque") read.push([what, verb, path, answer.status, await answer.text()]); },
+              () => {},
+            ));
+          }
+          for (const element of ["img", "script", "iframe", "link"]) {
+            attempts.push(new Promise((end) => {
+              const tag = document.createElement(element);
+              tag.onload = () => end(element === "iframe" ? undefined : read.push([element, verb, path]));
+              tag.onerror = () => end();
+              if (element === "link") { tag.rel = "stylesheet"; tag.href = target + path; } else { tag.src = target + path; }
+              document.body.append(tag);
+              setTimeout(end, 3000);
+            }));
+          }
+        }
+        await Promise.all(attempts);
+        return read;
+      }, { target, routes, token });
+      tried += routes.length * 8;
+      for (const got of read) failures.push([home, name, ...got]);
+      for (const [verb, url, status] of answered) {
+        refused += 1;
+        if (![403, 405, 421].includes(status)) failures.push([home, verb, url, status]);
+      }
+      // A form and a link leave the page: what they lead to is a refusal too.
+      for (const method of ["get", "post"]) {
+        await page.goto(home);
+        const [answer] = await Promise.all([
+          page.waitForNavigation(),
+          page.evaluate(({ action, method }) => {
+            const form = document.createElement("form");
+            form.action = action;
+            form.method = method;
+            form.enctype = "text/plain";
+            document.body.append(form);
+            form.submit();
+          }, { action: `${target}/v1/tools/invoke`, method }),
+        ]);
+        if (![403, 405, 421].includes(answer.status())) failures.push([home, "form", method, answer.status()]);
+      }
+      await page.close();
+    }
+  }
+} finally {
+  await browser.close();
+  page_server.close();
+}
+if (failures.length > 0) {
+  console.error("a page of another origin got through:");
+  for (const failure of failures) console.error(" ", JSON.stringify(failure));
+  process.exit(1);
+}
+if (refused === 0) throw new Error("no request of a page came to the door");
+console.log(`${tried} attempts from pages of other origins: ${refused} came to the door, none got through`);
