@@ -7,6 +7,7 @@
 mod access;
 mod http;
 mod journal;
+mod mcp;
 mod path;
 mod policy;
 mod process;
@@ -18,11 +19,12 @@ use std::process::ExitCode;
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 type Benchmark = (&'static str, &'static str, fn(&mut report::Report) -> Result);
 
-const ALL: [Benchmark; 6] = [
+const ALL: [Benchmark; 7] = [
     ("policy", "deciding, against Cedar alone", policy::run),
     ("access", "checking a token, against hashing it", access::run),
     ("path", "a whole call, against two durable commits", path::run),
     ("http", "a call over HTTP, against the same over the socket", http::run),
+    ("mcp", "a call over MCP, against the same over the socket", mcp::run),
     ("journal", "appending and verifying as history grows", journal::run),
     ("process", "daemon start, memory, command line start", process::run),
 ];
