@@ -4,7 +4,7 @@ use palyra_e2e::host::signal;
 use palyra_e2e::{Host, fields, text};
 use serde_json::{Value, json};
 
-const STATUS: [&str; 14] = [
+const STATUS: [&str; 15] = [
     "config_path",
     "http_url",
     "journal",
