@@ -65,14 +65,14 @@ enum Way {
 }
 
 /// Where the daemon is, and who may call.
-struct Door {
-    socket: PathBuf,
+pub(crate) struct Door {
+    pub(crate) socket: PathBuf,
     authority: String,
     tokens: Vec<String>,
 }
 
 impl Door {
-    async fn find(dir: &Path) -> Result<Self> {
+    pub(crate) async fn find(dir: &Path) -> Result<Self> {
         let state = dir.join("state");
         let path = state.join("palyra.sock");
         let socket = Connection::open(&path, None).await?;
@@ -92,7 +92,12 @@ impl Door {
         Ok(Self { socket: path, authority, tokens })
     }
 
-    async fn connect(&self) -> Result<SendRequest<Full<Bytes>>> {
+    /// The token of a caller.
+    pub(crate) fn token(&self, caller: usize) -> &str {
+        &self.tokens[caller % TOKENS]
+    }
+
+    pub(crate) async fn connect(&self) -> Result<SendRequest<Full<Bytes>>> {
         let stream = TcpStream::connect(&self.authority).await?;
         stream.set_nodelay(true)?;
         let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
@@ -100,12 +105,18 @@ impl Door {
         Ok(sender)
     }
 
-    fn request(&self, caller: usize, verb: &str, path: &str, body: &'static str) -> Result<Request<Full<Bytes>>> {
+    pub(crate) fn request(
+        &self,
+        caller: usize,
+        verb: &str,
+        path: &str,
+        body: &'static str,
+    ) -> Result<Request<Full<Bytes>>> {
         let request = Request::builder()
             .method(verb)
             .uri(path)
             .header("host", &self.authority)
-            .header("authorization", format!("Bearer {}", self.tokens[caller % TOKENS]))
+            .header("authorization", format!("Bearer {}", self.token(caller)))
             .header("content-type", "application/json");
         Ok(request.body(Full::new(Bytes::from_static(body.as_bytes())))?)
     }
@@ -120,7 +131,7 @@ impl Door {
         if status == StatusCode::OK { Ok(()) } else { Err(String::from_utf8_lossy(&body).into_owned().into()) }
     }
 
-    async fn echo_over_socket(socket: &Connection) -> Result {
+    pub(crate) async fn echo_over_socket(socket: &Connection) -> Result {
         let request = ProposeRequest {
             tool: "palyra.echo".to_owned(),
             input: br#"{"text":"hello"}"#.to_vec(),

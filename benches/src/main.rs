@@ -8,6 +8,7 @@ mod access;
 mod egress;
 mod http;
 mod journal;
+mod mcp;
 mod path;
 mod policy;
 mod process;
@@ -25,6 +26,7 @@ const ALL: [Benchmark; 7] = [
     ("access", "checking a token, against hashing it", access::run),
     ("path", "a whole call, against two durable commits", path::run),
     ("http", "a call over HTTP, against the same over the socket", http::run),
+    ("mcp", "a call over MCP, against the same over the socket", mcp::run),
     ("journal", "appending and verifying as history grows", journal::run),
     ("egress", "the proxy, against a direct connection", egress::run),
     ("process", "daemon start, memory, command line start", process::run),

@@ -5,7 +5,7 @@
 
 use super::answer;
 use super::elicit::{self, Question};
-use super::server::McpServer;
+use super::server::{Entered, McpServer};
 use palyra_engine::{CallInProgress, CallUpdate, EngineError, Proposal, VerifiedPeer};
 use palyra_protocol::{ApprovalRecord, CallState, Problem};
 use rmcp::model::{
@@ -33,12 +33,12 @@ impl McpServer {
         let proposal =
             Proposal { request: Self::request(&context.extensions), ..self.proposal(request, &context.meta)? };
         let call = self.engine().propose(&peer, proposal);
-        let _entered = self.enter(context.id.clone(), call.call_id.clone());
+        let entered = self.enter(context.id.clone(), call.call_id.clone());
         if context.ct.is_cancelled() {
             // The cancellation came before there was a call to name.
             self.withdraw(Arc::clone(&peer), call.call_id.clone());
         }
-        self.follow(call, peer, context).await
+        self.follow(call, entered, peer, context).await
     }
 
     /// What the client asks for. The names in `_meta` are its own: opaque to us, checked for their form.
@@ -60,6 +60,7 @@ impl McpServer {
     async fn follow(
         &self,
         call: CallInProgress,
+        entered: Entered,
         peer: Arc<VerifiedPeer>,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResult, ErrorData> {
@@ -85,6 +86,8 @@ impl McpServer {
                 () = context.ct.cancelled() => {
                     if self.disconnecting_cancels(&context) {
                         self.withdraw(peer, call_id);
+                    } else {
+                        entered.stay();
                     }
                     // Nobody reads this.
                     return Err(ErrorData::internal_error("the request was cancelled", None));

@@ -15,6 +15,7 @@ use std::io;
 use std::sync::Arc;
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncWrite, AsyncWriteExt as _, BufReader};
 use tokio::sync::Mutex;
+use tokio::task::JoinHandle;
 
 /// How many lines in a row may be no messages.
 const MAX_BAD_LINES: u32 = 100;
@@ -29,6 +30,9 @@ pub(super) struct Lines<R, W> {
     /// The rest of a line that was too long is being skipped.
     skipping: bool,
     bad: u32,
+    /// A refusal on its way out. In a task of its own, because reading may be given up at any moment, and half a line must not
+    /// be left behind.
+    refusing: Option<JoinHandle<io::Result<()>>>,
     writer: Arc<Mutex<W>>,
 }
 
@@ -41,7 +45,7 @@ enum Read {
 
 impl<R: AsyncRead + Send + Unpin, W: AsyncWrite + Send + Unpin + 'static> Lines<R, W> {
     pub(super) fn new(reader: BufReader<R>, writer: W) -> Self {
-        Self { reader, line: Vec::new(), skipping: false, bad: 0, writer: Arc::new(Mutex::new(writer)) }
+        Self { reader, line: Vec::new(), skipping: false, bad: 0, refusing: None, writer: Arc::new(Mutex::new(writer)) }
     }
 
     /// Reads up to the next line's end. Cancelling loses nothing: what was taken is in `self`.
@@ -72,17 +76,29 @@ impl<R: AsyncRead + Send + Unpin, W: AsyncWrite + Send + Unpin + 'static> Lines<
         }
     }
 
-    async fn refuse(&mut self, refusal: Refusal) -> io::Result<()> {
+    fn refuse(&mut self, refusal: Refusal) {
         self.bad += 1;
-        write(&self.writer, &Answer::error(refusal.error, refusal.id)).await?;
+        let writer = Arc::clone(&self.writer);
+        self.refusing =
+            Some(tokio::spawn(async move { write(&writer, &Answer::error(refusal.error, refusal.id)).await }));
+    }
+
+    /// Waits until the last refusal is out.
+    async fn refused(&mut self) -> io::Result<()> {
+        let Some(refusing) = &mut self.refusing else { return Ok(()) };
+        let written = refusing.await;
+        self.refusing = None;
+        written.map_err(io::Error::other)??;
         if self.bad >= MAX_BAD_LINES {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "too many lines that are no messages"));
         }
         Ok(())
     }
 
+    /// Cancelling loses nothing.
     async fn next(&mut self) -> io::Result<Option<Message>> {
         loop {
+            self.refused().await?;
             let refusal = match self.read().await? {
                 Read::End => return Ok(None),
                 Read::TooLong => Refusal::too_long(),
@@ -100,7 +116,7 @@ impl<R: AsyncRead + Send + Unpin, W: AsyncWrite + Send + Unpin + 'static> Lines<
                     }
                 }
             };
-            self.refuse(refusal).await?;
+            self.refuse(refusal);
         }
     }
 }

@@ -113,7 +113,7 @@ impl McpServer {
     /// Enters a call under its request's id, until the guard is dropped.
     pub(super) fn enter(&self, request: RequestId, call: CallId) -> Entered {
         lock(&self.inner.calls).insert(request.clone(), call.clone());
-        Entered { server: self.clone(), request, call }
+        Entered { server: self.clone(), request, call, stays: false }
     }
 
     /// Withdraws a call, as its own caller may.
@@ -162,10 +162,22 @@ pub(super) struct Entered {
     server: McpServer,
     request: RequestId,
     call: CallId,
+    stays: bool,
+}
+
+impl Entered {
+    /// Leaves the call where a cancellation finds it: the SDK gives a cancelled request up before it tells that it was
+    /// cancelled. Nothing piles up, because a request is given up for that reason, or with its connection.
+    pub(super) fn stay(mut self) {
+        self.stays = true;
+    }
 }
 
 impl Drop for Entered {
     fn drop(&mut self) {
+        if self.stays {
+            return;
+        }
         let mut calls = lock(&self.server.inner.calls);
         // A client that used one id twice names the later call by it.
         if calls.get(&self.request) == Some(&self.call) {
@@ -203,7 +215,7 @@ impl ServerHandler for McpServer {
 
     async fn on_cancelled(&self, cancelled: CancelledNotificationParam, context: NotificationContext<RoleServer>) {
         let Some(request) = cancelled.request_id else { return };
-        let call = lock(&self.inner.calls).get(&request).cloned();
+        let call = lock(&self.inner.calls).remove(&request);
         if let (Some(call), Ok(peer)) = (call, self.peer(&context.extensions)) {
             self.withdraw(peer, call);
         }

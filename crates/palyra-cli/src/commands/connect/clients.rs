@@ -129,7 +129,6 @@ fn codex(launch: &Launch, exclusive: bool) -> Result<Vec<Wanted>, Failure> {
             (&["features", "apps"], json!(false), "no connectors of its own"),
             (&["features", "browser_use"], json!(false), "no browser of its own"),
             (&["features", "computer_use"], json!(false), "no screen of its own"),
-            (&["tools", "view_image"], json!(false), "no reading of images"),
             (&["web_search"], json!("disabled"), "no web searches of its own"),
             (&["sandbox_mode"], json!("read-only"), "whatever else it has can change nothing: its patches are refused"),
             (&["approval_policy"], json!("never"), "and nobody is asked to let it"),
