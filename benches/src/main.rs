@@ -12,6 +12,8 @@ mod policy;
 mod process;
 mod replay;
 mod report;
+mod rivals;
+mod sandbox;
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -19,12 +21,13 @@ use std::process::ExitCode;
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 type Benchmark = (&'static str, &'static str, fn(&mut report::Report) -> Result);
 
-const ALL: [Benchmark; 6] = [
+const ALL: [Benchmark; 7] = [
     ("policy", "deciding, against Cedar alone", policy::run),
     ("access", "checking a token, against hashing it", access::run),
     ("path", "a whole call, against two durable commits", path::run),
     ("journal", "appending and verifying as history grows", journal::run),
     ("egress", "the proxy, against a direct connection", egress::run),
+    ("sandbox", "a sandboxed process, against one without us", sandbox::run),
     ("process", "daemon start, memory, command line start", process::run),
 ];
 
