@@ -48,6 +48,10 @@ pub fn run(report: &mut Report, workspace: &Path) -> Result {
     };
     let mut able = Vec::new();
     for rival in rivals {
+        if !rival.program.exists() {
+            report.figure(rival.name, "not measured: not built; `cargo build --release` first");
+            continue;
+        }
         match finish(command(&rival)) {
             Ok(()) => able.push(rival),
             Err(error) => report.figure(rival.name, &format!("not measured: {error}")),
