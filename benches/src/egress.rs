@@ -107,7 +107,7 @@ fn request(connect: impl Fn() -> Result<TcpStream>) -> Result<Duration> {
     Ok(start.elapsed())
 }
 
-fn rules_of(count: usize) -> Result<EgressRules> {
+pub fn rules_of(count: usize) -> Result<EgressRules> {
     let rules = (0..count - 2).map(|n| Ok(format!("host-{n}.example.org:443").parse::<EgressRule>()?));
     let more = ["*.deep.example.net", "GET http://example.com/api/*"].map(|rule| Ok(rule.parse::<EgressRule>()?));
     Ok(EgressRules::new(rules.chain(more).collect::<Result<_>>()?))

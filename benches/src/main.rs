@@ -14,6 +14,8 @@ mod policy;
 mod process;
 mod replay;
 mod report;
+mod rivals;
+mod sandbox;
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -29,6 +31,7 @@ const ALL: [Benchmark; 7] = [
     ("mcp", "a call over MCP, against the same over the socket", mcp::run),
     ("journal", "appending and verifying as history grows", journal::run),
     ("egress", "the proxy, against a direct connection", egress::run),
+    ("sandbox", "a sandboxed process, against one without us", sandbox::run),
     ("process", "daemon start, memory, command line start", process::run),
 ];
 

@@ -31,7 +31,8 @@ impl Report {
         println!("  · {what:46} {value}");
     }
 
-    fn promise(&mut self, what: &str, figures: &str, held: bool) {
+    /// Prints a promise and whether it held.
+    pub fn promise(&mut self, what: &str, figures: &str, held: bool) {
         println!("  {} {what:46} {figures}", if held { "✔" } else { "✘" });
         self.promises.push((what.to_owned(), held));
     }

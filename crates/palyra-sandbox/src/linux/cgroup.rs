@@ -4,8 +4,10 @@
 //! the daemon's own, never elsewhere, and no process but the run's own is ever moved, with one exception that version 2
 //! forces: a group with controlled children may hold no processes itself, so a delegated daemon first steps into a leaf of
 //! its own. The supervisor must never be in a run's group: it shares the daemon's memory, and a kernel that ends it for want of
-//! memory ends every process that shares it. Version 1, and the mixture of both, is supported because hosts have it. Without any, the run says so.
+//! memory ends every process that shares it. The command shares that memory too until it is executed, so a group is entered
+//! without a limit on memory, and gets it when bubblewrap has built everything and waits at the gate. Version 1, and the mixture of both, is supported because hosts have it. Without any, the run says so.
 
+use super::plan::{Doors, Held};
 use crate::error::SandboxError;
 use crate::outcome::LimitHit;
 use std::fs;
@@ -13,7 +15,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread::JoinHandle;
 
 /// Where groups can be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,6 +33,8 @@ pub(super) enum Location {
 /// The name of the leaf that the daemon steps into.
 const DAEMON_LEAF: &str = "palyra-daemon";
 const RUN_PREFIX: &str = "palyra-run-";
+/// What a first group is tried with.
+const TRIAL: Limits = Limits { memory_bytes: 1 << 30, processes: 16 };
 
 impl Location {
     /// The place of this process, looked up and tried once.
@@ -49,8 +52,9 @@ impl Location {
         }
         location.remove_stale();
         // The proof is in the making.
-        let trial = Group::create_in(&location, Limits { memory_bytes: 1 << 30, processes: 16 });
-        trial.map(drop).map_err(|e| format!("groups cannot be made in {}: {e}", location.describe()))?;
+        let trial = Group::create_in(&location, TRIAL);
+        let trial = trial.and_then(|group| group.limit_memory(TRIAL));
+        trial.map_err(|e| format!("groups cannot be made in {}: {e}", location.describe()))?;
         Ok(location)
     }
 
@@ -167,27 +171,6 @@ pub(super) struct Group {
     version: u8,
 }
 
-/// A process on its way into a group.
-#[derive(Debug)]
-pub(super) struct Entry(Option<JoinHandle<io::Result<()>>>);
-
-impl Entry {
-    /// Waits until it is in.
-    pub(super) fn finish(mut self) -> io::Result<()> {
-        let broken = || Err(io::Error::other("the thread that moves the process broke"));
-        self.0.take().map_or(Ok(()), |thread| thread.join().unwrap_or_else(|_| broken()))
-    }
-}
-
-impl Drop for Entry {
-    fn drop(&mut self) {
-        // The group is removed after this.
-        if let Some(thread) = self.0.take() {
-            let _moved = thread.join();
-        }
-    }
-}
-
 /// What a group saw.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Seen {
@@ -222,36 +205,40 @@ impl Group {
         if group.version == 1 {
             fs::create_dir(&group.pids)?;
         }
-        group.limit(limits)?;
+        fs::write(group.pids.join("pids.max"), limits.processes.to_string())?;
         Ok(group)
     }
 
-    fn limit(&self, limits: Limits) -> io::Result<()> {
+    /// Limits the memory of whoever is inside. Not earlier: see this file's head.
+    pub(super) fn limit_memory(&self, limits: Limits) -> io::Result<()> {
         let memory = limits.memory_bytes.to_string();
-        fs::write(self.pids.join("pids.max"), limits.processes.to_string())?;
         if self.version == 2 {
             fs::write(self.memory.join("memory.max"), &memory)?;
             // Half a tree is worth nothing: end it as a whole.
             write_if_there(&self.memory.join("memory.oom.group"), "1")?;
             return write_if_there(&self.memory.join("memory.swap.max"), "0");
         }
-        fs::write(self.memory.join("memory.limit_in_bytes"), &memory)?;
+        fs::write(self.memory.join("memory.limit_in_bytes"), &memory).map_err(|error| match error.kind() {
+            io::ErrorKind::ResourceBusy => io::Error::other("the memory limit is less than an empty sandbox takes"),
+            _ => error,
+        })?;
         write_if_there(&self.memory.join("memory.memsw.limit_in_bytes"), &memory)
     }
 
-    /// The files through which the run enters.
-    fn entrances(&self) -> Vec<PathBuf> {
-        let mut directories = vec![&self.memory, &self.pids];
-        directories.dedup();
-        directories.into_iter().map(|directory| directory.join("cgroup.procs")).collect()
-    }
-
-    /// Takes a process in. The kernel waits for every processor before it moves one, which takes milliseconds: it is done on
-    /// a thread of its own, while bubblewrap builds.
-    pub(super) fn enter(&self, pid: i32) -> io::Result<Entry> {
-        let entrances = self.entrances();
-        let enter = move || entrances.into_iter().try_for_each(|entrance| fs::write(entrance, pid.to_string()));
-        std::thread::Builder::new().name("palyra-cgroup".into()).spawn(enter).map(|thread| Entry(Some(thread)))
+    /// The ways in, for the command to take.
+    pub(super) fn doors(&self, held: &mut Held) -> io::Result<Doors> {
+        let mut entrance = |path: PathBuf| {
+            let file = fs::OpenOptions::new().write(true).open(path)?;
+            Ok::<_, io::Error>(held.hold(file.into()))
+        };
+        if self.version == 1 {
+            // One thread, not a process: the kernel has to wait for nobody.
+            let entrances = vec![entrance(self.memory.join("tasks"))?, entrance(self.pids.join("tasks"))?];
+            return Ok(Doors { directory: None, entrances });
+        }
+        let entrances = vec![entrance(self.memory.join("cgroup.procs"))?];
+        let directory = fs::File::open(&self.memory)?;
+        Ok(Doors { directory: Some(held.hold(directory.into())), entrances })
     }
 
     /// What the group saw so far.
@@ -348,6 +335,8 @@ mod tests {
         let location = Location::V2(dir.path().to_owned());
         let limits = Limits { memory_bytes: 4096, processes: 7 };
         let group = Group::create_in(&location, limits).unwrap();
+        assert!(!group.memory.join("memory.max").exists());
+        group.limit_memory(limits).unwrap();
         // A real group comes with its files; here they are made by hand.
         for (file, text) in
             [("memory.events", "low 0\noom 1\noom_kill 2\n"), ("pids.events", "max 3\n"), ("memory.peak", "99\n")]
@@ -371,5 +360,49 @@ mod tests {
         fs::write(dir.path().join("cgroup.subtree_control"), "memory pids\n").unwrap();
         enable_controllers(dir.path()).unwrap();
         assert_eq!(fs::read_to_string(dir.path().join("cgroup.subtree_control")).unwrap(), "memory pids\n");
+    }
+
+    /// Reads the process's own groups into the buffer behind `argument`.
+    #[cfg(target_arch = "x86_64")]
+    #[expect(unsafe_code, reason = "raw system calls in a process without a C library")]
+    extern "C" fn tell_groups(argument: *mut libc::c_void) -> libc::c_int {
+        use crate::linux::raw::call;
+        let (path, flags) = (c"/proc/self/cgroup".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
+        // SAFETY: a constant string; the buffer is 4096 bytes long and its owner stands still.
+        unsafe {
+            let fd = call!(libc::SYS_openat, libc::AT_FDCWD, path, flags);
+            call!(libc::SYS_read, fd, argument, 4096) as libc::c_int
+        }
+    }
+
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    #[expect(unsafe_code, reason = "starts a process and waits for it")]
+    fn a_process_starts_in_a_group_of_version_2() {
+        use super::super::plan::Stack;
+        use super::super::raw;
+        use std::os::fd::AsRawFd;
+        let flags = (libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD) as usize;
+        let (stack, mut buffer) = (Stack::new(), [0u8; 4096]);
+        let mut start = |group: i32| {
+            // SAFETY: the stack is used by nothing else, the buffer outlives the process, which ends before this goes on.
+            unsafe { raw::spawn_in_group(group, flags, stack.extent(), tell_groups, buffer.as_mut_ptr().cast()) }
+        };
+        assert!(start(-1) < 0, "without a group nothing starts");
+        let read = |name: &str| fs::read_to_string(format!("/proc/self/{name}")).unwrap();
+        let Some(own) = directory_of(&read("cgroup"), &read("mountinfo"), None) else { return };
+        let group = own.join(format!("palyra-test-{}", std::process::id()));
+        // Nothing to try where this user may make no groups.
+        if fs::create_dir(&group).is_err() {
+            return;
+        }
+        let command = start(fs::File::open(&group).unwrap().as_raw_fd());
+        let mut status = 0;
+        // SAFETY: a local status.
+        let waited = unsafe { libc::waitpid(command as libc::pid_t, &raw mut status, 0) };
+        fs::remove_dir(&group).unwrap();
+        assert!(command > 0 && waited as isize == command, "{command}");
+        let told = String::from_utf8_lossy(&buffer);
+        assert!(told.contains(&format!("/palyra-test-{}\n", std::process::id())), "{told}");
     }
 }

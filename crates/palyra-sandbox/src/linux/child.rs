@@ -97,9 +97,21 @@ fn prepare_supervisor(shared: &Shared<'_>) -> Result<(), Failure> {
 fn start_command(shared: &Shared<'_>) -> isize {
     let flags = (libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD) as usize;
     let argument = std::ptr::from_ref(shared).cast_mut().cast::<c_void>();
+    let stack = &shared.plan.command_stack;
+    if let Some(group) = shared.plan.group.directory {
+        // Before: the command looks whether it has to enter by itself.
+        shared.done.fetch_or(Step::Group.bit(), Ordering::Relaxed);
+        // SAFETY: as below.
+        let command = unsafe { raw::spawn_in_group(group, flags, stack.extent(), command_entry, argument) };
+        if command > 0 {
+            return command;
+        }
+        // An older kernel, or a filter around the daemon: it goes the slower way.
+        shared.done.fetch_and(!Step::Group.bit(), Ordering::Relaxed);
+    }
     // SAFETY: the stack is the plan's second one, used by nothing else. `shared` outlives the command's use of it: with
     // CLONE_VFORK this process stands still until the command is executed or gone.
-    unsafe { raw::spawn(flags, shared.plan.command_stack.top(), command_entry, argument, std::ptr::null_mut()) }
+    unsafe { raw::spawn(flags, stack.top(), command_entry, argument, std::ptr::null_mut()) }
 }
 
 extern "C" fn command_entry(argument: *mut c_void) -> c_int {
@@ -127,6 +139,10 @@ fn confine(shared: &Shared<'_>) -> Result<(), Failure> {
     let plan = shared.plan;
     let done = |step: Step| shared.done.fetch_or(step.bit(), Ordering::Relaxed);
     offer_to_the_oom_killer();
+    if !plan.group.entrances.is_empty() && shared.done.load(Ordering::Relaxed) & Step::Group.bit() == 0 {
+        enter_groups(plan).map_err(|e| (Step::Group, e))?;
+        done(Step::Group);
+    }
     // SAFETY: no arguments.
     check(unsafe { call!(libc::SYS_setsid) }).map_err(|e| (Step::Session, e))?;
     done(Step::Session);
@@ -197,6 +213,16 @@ fn offer_to_the_oom_killer() {
             call!(libc::SYS_close, fd);
         }
     }
+}
+
+/// Steps into the run's control groups. Whoever moves itself, and a single thread, is moved at once; for anybody else the
+/// kernel waits until every processor has taken notice, which takes milliseconds.
+fn enter_groups(plan: &Plan) -> Result<(), c_int> {
+    for entrance in &plan.group.entrances {
+        // SAFETY: a constant string of that length.
+        check(unsafe { call!(libc::SYS_write, *entrance, c"0".as_ptr(), 1) })?;
+    }
+    Ok(())
 }
 
 /// Gives up root for good.

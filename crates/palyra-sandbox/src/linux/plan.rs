@@ -103,12 +103,22 @@ pub(super) struct Plan {
     pub(super) fence: Option<RawFd>,
     pub(super) files: Option<RawFd>,
     pub(super) seccomp: Option<&'static [sock_filter]>,
+    pub(super) group: Doors,
     /// The daemon's process id, to notice when it is gone already.
     pub(super) parent: i32,
     /// Descriptors to keep after the start, ascending.
     pub(super) keep: Vec<RawFd>,
     pub(super) supervisor_stack: Stack,
     pub(super) command_stack: Stack,
+}
+
+/// The ways into the run's control groups; none: it stays in the daemon's.
+#[derive(Debug, Default)]
+pub(super) struct Doors {
+    /// The group itself, for the kernel to start the command in.
+    pub(super) directory: Option<RawFd>,
+    /// Files that take in whoever writes `0` to them.
+    pub(super) entrances: Vec<RawFd>,
 }
 
 /// The daemon's copies of a plan's descriptors: closed as soon as the child has its own.
@@ -160,6 +170,11 @@ impl Stack {
         Self { memory: memory.into_boxed_slice() }
     }
 
+    /// Its beginning, and how long it is.
+    pub(super) fn extent(&self) -> (*mut u8, usize) {
+        (self.memory.as_ptr().cast_mut().cast(), size_of_val(&*self.memory))
+    }
+
     /// One past its end: stacks grow down. Aligned to 16 bytes, as a `u128` is.
     pub(super) fn top(&self) -> *mut u8 {
         self.memory.as_ptr_range().end.cast_mut().cast()
@@ -183,10 +198,11 @@ pub(super) enum Step {
     Seccomp,
     Execute,
     FenceProven,
+    Group,
 }
 
 impl Step {
-    pub(super) const ALL: [Self; 13] = [
+    pub(super) const ALL: [Self; 14] = [
         Self::Descriptors,
         Self::Mounts,
         Self::Subreaper,
@@ -200,6 +216,7 @@ impl Step {
         Self::Seccomp,
         Self::Execute,
         Self::FenceProven,
+        Self::Group,
     ];
 
     /// Its place in the mask of steps done.

@@ -117,6 +117,62 @@ pub(super) unsafe fn spawn(
     if result < 0 { -(libc::EAGAIN as isize) } else { result as isize }
 }
 
+/// The same in a control group of version 2, which `group` is an open directory of. An error where there is no such call.
+///
+/// # Safety
+/// As [`spawn`]'s; the stack is given by its beginning and length.
+#[cfg(target_arch = "x86_64")]
+pub(super) unsafe fn spawn_in_group(
+    group: std::os::fd::RawFd,
+    flags: usize,
+    stack: (*mut u8, usize),
+    entry: extern "C" fn(*mut libc::c_void) -> libc::c_int,
+    argument: *mut libc::c_void,
+) -> isize {
+    // The kernel's `clone_args`: flags, three unused, signal, stack and its length, three unused, group.
+    const SIGNAL_MASK: u64 = 0xff;
+    const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
+    let (flags, signal) = (flags as u64 & !SIGNAL_MASK, flags as u64 & SIGNAL_MASK);
+    let (bottom, length) = (stack.0 as u64, stack.1 as u64);
+    let arguments: [u64; 11] = [flags | CLONE_INTO_CGROUP, 0, 0, 0, signal, bottom, length, 0, 0, 0, group as u64];
+    let result: isize;
+    // SAFETY: as in `spawn`; the arguments are a live structure of that size, which the kernel copies.
+    unsafe {
+        asm!(
+            "syscall",
+            "test rax, rax",
+            "jnz 2f",
+            "xor ebp, ebp",
+            "mov rdi, r13",
+            "call r12",
+            "mov edi, eax",
+            "mov eax, 60",
+            "syscall",
+            "ud2",
+            "2:",
+            inlateout("rax") libc::SYS_clone3 as isize => result,
+            in("rdi") arguments.as_ptr(), in("rsi") size_of_val(&arguments),
+            in("r12") entry, in("r13") argument, lateout("rcx") _, lateout("r11") _,
+        );
+    }
+    result
+}
+
+/// The same in a control group: not written for this machine.
+///
+/// # Safety
+/// Does nothing.
+#[cfg(not(target_arch = "x86_64"))]
+pub(super) unsafe fn spawn_in_group(
+    _group: std::os::fd::RawFd,
+    _flags: usize,
+    _stack: (*mut u8, usize),
+    _entry: extern "C" fn(*mut libc::c_void) -> libc::c_int,
+    _argument: *mut libc::c_void,
+) -> isize {
+    -(libc::ENOSYS as isize)
+}
+
 /// A call whose arguments are all numbers, or pointers that the caller has checked.
 macro_rules! call {
     ($number:expr $(, $argument:expr)* $(,)?) => {{

@@ -58,6 +58,7 @@ pub(super) fn start_error(failed: &Record, program: &Path, working_directory: &P
         Some(Step::NoNewPrivileges) => "no_new_privileges",
         Some(Step::Files) => "landlock",
         Some(Step::Seccomp) => "seccomp",
+        Some(Step::Group) => "cgroup",
     };
     SandboxError::LayerUnavailable { layer, source }
 }

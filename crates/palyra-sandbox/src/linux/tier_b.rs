@@ -7,7 +7,7 @@ use super::cgroup::Seen;
 use super::grants;
 use super::landlock;
 use super::limits::{self, Counted};
-use super::plan::{Held, Plan, Program, Record, Stack, Step, c_string};
+use super::plan::{Doors, Held, Plan, Program, Record, Stack, Step, c_string};
 use super::report::{Done, shared_network};
 use super::run::{self, Backend, Job, PipePairs, Prepared};
 use super::seccomp;
@@ -62,6 +62,7 @@ pub(super) fn prepare(job: Job<'_>) -> Result<(TierB, Prepared), SandboxError> {
         fence: landlock::fence()?.map(|fd| held.share(fd)),
         files: files.map(|ruleset| held.share(ruleset)),
         seccomp: Some(seccomp::filter(SandboxTier::B)),
+        group: Doors::default(),
         parent: i32::try_from(std::process::id()).unwrap_or(0),
         keep: Vec::new(),
         supervisor_stack: Stack::new(),

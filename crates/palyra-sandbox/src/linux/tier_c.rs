@@ -5,7 +5,7 @@
 
 use super::aside::Aside;
 use super::bwrap::{self, Blueprint, Bubblewrap, Descriptors};
-use super::cgroup::{Entry, Group, Limits, Seen};
+use super::cgroup::{Group, Limits, Seen};
 use super::doorway::{self, Inside};
 use super::gate::Gate;
 use super::guards::{self, Guard};
@@ -24,15 +24,16 @@ use crate::policy::{EgressEnforcementMode, SandboxProcessRunnerPolicy, SandboxTi
 use crate::pump::{Attendant, Pumped};
 use rustix::event::PollFlags;
 use rustix::fs::MemfdFlags;
+use std::cell::OnceCell;
 use std::ffi::OsString;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// Where temporary files and the home directory are, inside.
 const TEMPORARY: &str = "/tmp";
-/// Bubblewrap itself: process 1 inside.
-const BWRAP_PROCESSES: u64 = 1;
+/// Bubblewrap itself: once outside, once as process 1 inside.
+const BWRAP_PROCESSES: u64 = 2;
 
 /// One Tier C run.
 #[derive(Debug)]
@@ -59,6 +60,7 @@ pub(super) fn prepare(job: Job<'_>) -> Result<(TierC, Prepared), SandboxError> {
     let Job { policy, identity, .. } = job;
     let mut held = Held::default();
     let PipePairs { ours, stdio, report } = run::pipes()?;
+    let doors = group.as_ref().map(|confinement| confinement.group.doors(&mut held)).transpose().map_err(no_group)?;
     let mut plan = Plan {
         program: Program::Path(c_string(&bubblewrap.path, "bubblewrap")?),
         argv: handover.argv,
@@ -75,6 +77,7 @@ pub(super) fn prepare(job: Job<'_>) -> Result<(TierC, Prepared), SandboxError> {
         files: None,
         // Likewise: bubblewrap installs the filter when it has finished.
         seccomp: None,
+        group: doors.unwrap_or_default(),
         parent: i32::try_from(std::process::id()).unwrap_or(0),
         keep: Vec::new(),
         supervisor_stack: Stack::new(),
@@ -82,7 +85,7 @@ pub(super) fn prepare(job: Job<'_>) -> Result<(TierC, Prepared), SandboxError> {
     };
     plan.keep = held.numbers();
     let backend = TierC {
-        status: Status { pipe: handover.status, text: String::new(), is_awaited: group.is_some() },
+        status: Status { pipe: handover.status, text: String::new() },
         gate: handover.gate,
         way_out: handover.way_out,
         uid: identity.uid,
@@ -97,25 +100,14 @@ pub(super) fn prepare(job: Job<'_>) -> Result<(TierC, Prepared), SandboxError> {
     Ok((backend, Prepared { plan, held, pipes: ours }))
 }
 
-/// The control group of a run, and how far the run is in it.
+/// The control group of a run.
 #[derive(Debug)]
 struct Confinement {
-    // Dropped first: nobody may still be moved into a group that goes.
-    entry: Entrance,
     group: Group,
     limits: Limits,
-}
-
-#[derive(Debug)]
-enum Entrance {
-    /// Bubblewrap has not told its process yet.
-    Awaited,
-    /// Its process is being moved.
-    Entering(Entry),
-    /// It is in, and so is everything that it starts.
-    Entered,
-    /// It was gone before it could be moved.
-    Missed,
+    /// Whether its memory is limited already.
+    is_limited: bool,
+    seen: OnceCell<Seen>,
 }
 
 impl Confinement {
@@ -123,23 +115,13 @@ impl Confinement {
     fn create(policy: &SandboxProcessRunnerPolicy) -> Result<Option<Self>, SandboxError> {
         let processes = policy.max_processes.saturating_add(BWRAP_PROCESSES);
         let limits = Limits { memory_bytes: policy.memory_limit_bytes, processes };
-        Ok(Group::create(limits)?.map(|group| Self { entry: Entrance::Awaited, group, limits }))
+        let group = Group::create(limits)?;
+        Ok(group.map(|group| Self { group, limits, is_limited: false, seen: OnceCell::new() }))
     }
 
-    fn begin(&mut self, inside: Inside) -> Result<(), SandboxError> {
-        self.entry = Entrance::Entering(self.group.enter(inside.pid).map_err(no_group)?);
-        Ok(())
-    }
-
-    fn finish(&mut self) -> Result<(), SandboxError> {
-        if let Entrance::Entering(entry) = std::mem::replace(&mut self.entry, Entrance::Missed) {
-            match entry.finish() {
-                Ok(()) => self.entry = Entrance::Entered,
-                // No such process: how bubblewrap ended says why.
-                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
-                Err(error) => return Err(no_group(error)),
-            }
-        }
+    fn limit_memory(&mut self) -> Result<(), SandboxError> {
+        self.group.limit_memory(self.limits).map_err(no_group)?;
+        self.is_limited = true;
         Ok(())
     }
 }
@@ -251,8 +233,6 @@ fn sealed(bytes: &[u8]) -> Result<OwnedFd, SandboxError> {
 struct Status {
     pipe: OwnedFd,
     text: String,
-    /// Whether its first words are waited for, to move the run into its group meanwhile.
-    is_awaited: bool,
 }
 
 impl Status {
@@ -275,9 +255,8 @@ impl TierC {
     fn open_gate(&mut self) -> Result<(), SandboxError> {
         // It tells before it builds. If it did not, it is gone, and how it ended says why.
         if let Some(inside) = Inside::parse(&self.status.text) {
-            self.begin_entering(inside)?;
             if let Some(group) = &mut self.group {
-                group.finish()?;
+                group.limit_memory()?;
             }
             guards::prove(&self.guards, inside.pid)
                 .map_err(|source| SandboxError::LayerUnavailable { layer: "guarded_paths", source })?;
@@ -287,13 +266,6 @@ impl TierC {
         }
         self.gate = None;
         Ok(())
-    }
-
-    fn begin_entering(&mut self, inside: Inside) -> Result<(), SandboxError> {
-        match &mut self.group {
-            Some(group) if matches!(group.entry, Entrance::Awaited) => group.begin(inside),
-            _ => Ok(()),
-        }
     }
 
     /// Whether the network is the run's own: bubblewrap told its number, and it is not that of the host's.
@@ -351,7 +323,6 @@ impl TierC {
 impl Attendant for TierC {
     fn watched(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
         match (&self.gate, &self.way_out) {
-            (Some(_), _) if self.status.is_awaited => Some((self.status.pipe.as_fd(), PollFlags::IN)),
             (Some(gate), _) => Some((gate.fd(), PollFlags::OUT)),
             (None, Some(way_out)) => Some((way_out.bell(), PollFlags::IN)),
             (None, None) => None,
@@ -364,9 +335,6 @@ impl Attendant for TierC {
             return Ok(());
         }
         self.status.read();
-        if std::mem::replace(&mut self.status.is_awaited, false) {
-            return Inside::parse(&self.status.text).map_or(Ok(()), |inside| self.begin_entering(inside));
-        }
         self.open_gate()
     }
 }
@@ -391,7 +359,8 @@ impl Backend for TierC {
     }
 
     fn seen(&self) -> Seen {
-        self.group.as_ref().map(|confinement| confinement.group.seen()).unwrap_or_default()
+        let look = |confinement: &Confinement| *confinement.seen.get_or_init(|| confinement.group.seen());
+        self.group.as_ref().map(look).unwrap_or_default()
     }
 
     fn enforcement(&self, ended: &Record) -> Enforcement {
@@ -420,7 +389,7 @@ impl Backend for TierC {
                 "not set",
             ),
             match &self.group {
-                Some(Confinement { entry: Entrance::Entered, group, limits }) => {
+                Some(Confinement { is_limited: true, group, limits, .. }) if done.has(Step::Group) => {
                     Layer::applied("cgroup", group.describe(*limits))
                 }
                 Some(_) => Layer::missing("cgroup", "not entered"),

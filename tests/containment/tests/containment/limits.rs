@@ -110,6 +110,23 @@ fn memory_that_is_shared_counts_in_tier_c() {
 }
 
 #[test]
+fn a_memory_limit_that_nothing_fits_in_harms_nobody_else() {
+    // Until it is executed the command shares this process's memory: a kernel that ended it for want of memory would end both.
+    let mut world = world(SandboxTier::C);
+    let many = "x".repeat(100_000);
+    for bytes in [4096, 64 << 10, 256 << 10, 1 << 20, 2 << 20, 4 << 20] {
+        world.policy.memory_limit_bytes = bytes;
+        match world.try_run(&world.request(&["echo", &many, &many, &many])) {
+            Ok(outcome) if outcome.exit.success() => assert!(outcome.enforcement.has("rlimits"), "{outcome:?}"),
+            Ok(outcome) => assert!(outcome.ended_by.is_some(), "{bytes}: {outcome:?}"),
+            Err(error) => assert!(!error.to_string().is_empty()),
+        }
+    }
+    world.policy.memory_limit_bytes = 512 << 20;
+    expect_output(&world.run(&["echo", "the next one works"]), "the next one works");
+}
+
+#[test]
 fn a_fork_bomb_in_tier_c_meets_the_groups_limit() {
     let mut world = world(SandboxTier::C);
     world.policy.max_processes = 20;
