@@ -109,6 +109,9 @@ async fn wait(
         tokio::select! {
             biased;
             ended = &mut end => {
+                if waits && door.closing.is_cancelled() && !matches!(ended, Ok(Ok(_))) {
+                    break;
+                }
                 let gone = || Problem::plain("internal", "the call ended without a word");
                 return match ended {
                     Ok(update) => Ok(update?),

@@ -119,10 +119,7 @@ impl Following {
 
     /// Waits for what comes next: an event of its own, or another [`Next`].
     async fn wait(&mut self) -> Option<Event> {
-        let Some(news) = &mut self.watch.news else {
-            self.end().await;
-            return None;
-        };
+        let Some(news) = &mut self.watch.news else { return self.end().await };
         let stays = self.watch.now.state != CallState::Executing;
         tokio::select! {
             biased;
@@ -136,24 +133,31 @@ impl Following {
                 }
                 // Too slow, or the call is over: the journal knows.
                 Err(RecvError::Lagged(_)) => {}
-                Err(RecvError::Closed) => self.end().await,
+                Err(RecvError::Closed) => return self.end().await,
             },
             piece = next_piece(&mut self.watch.output) => return self.told("output", &Output::from(piece)),
-            () = self.door.closing.cancelled(), if stays => {
-                self.next = Next::Nothing;
-                return Some(Event::default().event("closing").data("{}"));
-            }
+            () = self.door.closing.cancelled(), if stays => return Some(self.closing()),
         }
         None
     }
 
     /// The call is not under way any more, or not in this process: what the journal says is the last word.
-    async fn end(&mut self) {
+    async fn end(&mut self) -> Option<Event> {
         self.watch.news = None;
-        self.next = match self.door.engine.call(&self.caller.peer, &self.id).await {
-            Ok(update) if update.outcome.is_some() => Next::Rest(Box::new(update)),
-            _ => Next::Nothing,
-        };
+        self.next = Next::Nothing;
+        let update = self.door.engine.call(&self.caller.peer, &self.id).await.ok()?;
+        if update.outcome.is_some() {
+            self.next = Next::Rest(Box::new(update));
+        } else if self.door.closing.is_cancelled() {
+            return Some(self.closing());
+        }
+        None
+    }
+
+    /// The daemon ends, and the call goes on after its restart.
+    fn closing(&mut self) -> Event {
+        self.next = Next::Nothing;
+        Event::default().event("closing").data("{}")
     }
 
     /// An event, unless the follower's right was withdrawn meanwhile.

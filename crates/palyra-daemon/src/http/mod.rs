@@ -17,6 +17,7 @@ mod site;
 mod tools;
 
 pub(crate) use listen::{HttpError, Listening, Port};
+pub(crate) use payload::whole;
 
 use axum::Router;
 use palyra_engine::Engine;

@@ -1,11 +1,12 @@
 //! What comes with a request: JSON bodies, ids in paths, queries. Each has its limit and its typed refusal.
 
 use super::problem::Refused;
+use axum::body::{Body, Bytes};
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
-use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use http_body_util::BodyExt as _;
 use palyra_engine::VerifiedPeer;
 use palyra_protocol::{IdempotencyKey, Problem, RequestId};
 use serde::de::DeserializeOwned;
@@ -15,6 +16,8 @@ use std::time::Duration;
 
 /// The largest body: the largest input of a tool, and what stands around it.
 pub(super) const MAX_BODY: usize = (1 << 20) + (64 << 10);
+/// How much of a body is read, and thrown away beyond what fits.
+const MAX_READ: usize = 16 << 20;
 /// How long a body may take.
 const BODY_TIME: Duration = Duration::from_secs(20);
 
@@ -31,10 +34,9 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Payload<T> {
                 Problem::new("not_json", "the body must be JSON, and say so", "send `Content-Type: application/json`");
             return Err(Refused::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, problem));
         }
-        let reading = Limited::new(request.into_body(), MAX_BODY).collect();
-        let body = match tokio::time::timeout(BODY_TIME, reading).await {
-            Ok(Ok(body)) => body.to_bytes(),
-            Ok(Err(error)) if error.is::<LengthLimitError>() => {
+        let body = match tokio::time::timeout(BODY_TIME, whole(request.into_body(), MAX_BODY)).await {
+            Ok(Ok(Some(body))) => body,
+            Ok(Ok(None)) => {
                 let message = format!("a body has at most {MAX_BODY} bytes");
                 return Err(Refused::new(StatusCode::PAYLOAD_TOO_LARGE, Problem::plain("body_too_large", message)));
             }
@@ -46,6 +48,22 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Payload<T> {
         };
         serde_json::from_slice(&body).map(Self).map_err(|error| unreadable(&error))
     }
+}
+
+/// The body, if it is no larger than `most`. One that is too large is read on for a while and thrown away, so that its
+/// sender gets to hear the answer.
+pub(crate) async fn whole(mut body: Body, most: usize) -> Result<Option<Bytes>, axum::Error> {
+    let (mut bytes, mut seen) = (Vec::new(), 0);
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame?.into_data() else { continue };
+        seen += data.len();
+        if seen <= most {
+            bytes.extend_from_slice(&data);
+        } else if seen > MAX_READ {
+            break;
+        }
+    }
+    Ok((seen <= most).then(|| bytes.into()))
 }
 
 /// Not JSON at all, or JSON of another shape.

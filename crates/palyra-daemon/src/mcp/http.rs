@@ -6,12 +6,12 @@
 
 use super::lines;
 use super::{Caller, MAX_MESSAGE_BYTES, McpServer};
+use crate::http::whole;
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::http::{HeaderName, Method, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{MethodRouter, any};
-use http_body_util::BodyExt as _;
 use palyra_engine::{Engine, VerifiedPeer};
 use palyra_protocol::TokenId;
 use rmcp::ErrorData;
@@ -34,8 +34,6 @@ const IDLE: Duration = Duration::from_secs(30 * 60);
 const SESSIONS_PER_TOKEN: usize = 32;
 /// How many sessions there may be.
 const MAX_SESSIONS: usize = 1024;
-/// How much of a body is read, and thrown away beyond what fits.
-const MAX_READ: usize = 16 << 20;
 /// How long a body may take.
 const BODY_TIME: Duration = Duration::from_secs(20);
 
@@ -127,28 +125,14 @@ async fn checked(request: Request) -> Result<Request, Response> {
 
 /// The body, if it is small enough. One that is too large is read on for a while, so that its sender gets to hear the answer.
 async fn read(body: Body) -> Result<Bytes, Response> {
-    match tokio::time::timeout(BODY_TIME, whole(body)).await {
-        Ok(Some(bytes)) => Ok(bytes),
-        Ok(None) => {
+    match tokio::time::timeout(BODY_TIME, whole(body, MAX_MESSAGE_BYTES)).await {
+        Ok(Ok(Some(bytes))) => Ok(bytes),
+        Ok(Ok(None) | Err(_)) => {
             let why = format!("the body broke off, or is larger than {MAX_MESSAGE_BYTES} bytes");
             Err(refused(StatusCode::PAYLOAD_TOO_LARGE, "input_too_large", &why, None))
         }
         Err(_) => Err(refused(StatusCode::REQUEST_TIMEOUT, "body_too_slow", "the body did not come", None)),
     }
-}
-
-async fn whole(mut body: Body) -> Option<Bytes> {
-    let (mut bytes, mut seen) = (Vec::new(), 0);
-    while let Some(frame) = body.frame().await {
-        let Ok(data) = frame.ok()?.into_data() else { continue };
-        seen += data.len();
-        if seen <= MAX_MESSAGE_BYTES {
-            bytes.extend_from_slice(&data);
-        } else if seen > MAX_READ {
-            return None;
-        }
-    }
-    (seen <= MAX_MESSAGE_BYTES).then(|| bytes.into())
 }
 
 fn refused(status: StatusCode, code: &str, message: &str, id: Option<RequestId>) -> Response {
