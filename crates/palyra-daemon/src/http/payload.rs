@@ -1,7 +1,7 @@
 //! What comes with a request: JSON bodies, ids in paths, queries. Each has its limit and its typed refusal.
 
 use super::problem::Refused;
-use axum::body::{Body, Bytes};
+use axum::body::{Body, Bytes, HttpBody as _};
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
@@ -18,6 +18,8 @@ use std::time::Duration;
 pub(super) const MAX_BODY: usize = (1 << 20) + (64 << 10);
 /// How much of a body is read, and thrown away beyond what fits.
 const MAX_READ: usize = 16 << 20;
+/// How long the next piece of a body that is too large already is waited for.
+const LINGER: Duration = Duration::from_secs(1);
 /// How long a body may take.
 const BODY_TIME: Duration = Duration::from_secs(20);
 
@@ -53,8 +55,17 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Payload<T> {
 /// The body, if it is no larger than `most`. One that is too large is read on for a while and thrown away, so that its
 /// sender gets to hear the answer.
 pub(crate) async fn whole(mut body: Body, most: usize) -> Result<Option<Bytes>, axum::Error> {
+    if body.size_hint().lower() > MAX_READ as u64 {
+        return Ok(None);
+    }
     let (mut bytes, mut seen) = (Vec::new(), 0);
-    while let Some(frame) = body.frame().await {
+    loop {
+        let frame = if seen <= most {
+            body.frame().await
+        } else {
+            tokio::time::timeout(LINGER, body.frame()).await.unwrap_or(None)
+        };
+        let Some(frame) = frame else { break };
         let Ok(data) = frame?.into_data() else { continue };
         seen += data.len();
         if seen <= most {
