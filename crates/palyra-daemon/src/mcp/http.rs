@@ -118,7 +118,7 @@ async fn checked(request: Request) -> Result<Request, Response> {
     let (parts, body) = request.into_parts();
     let bytes = read(body).await?;
     if let Err(refusal) = lines::message(&bytes) {
-        return Err(told(StatusCode::BAD_REQUEST, refusal.error, refusal.id));
+        return Err(told(StatusCode::BAD_REQUEST, *refusal.error, refusal.id));
     }
     Ok(Request::from_parts(parts, Body::from(bytes)))
 }

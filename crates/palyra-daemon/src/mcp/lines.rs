@@ -80,7 +80,7 @@ impl<R: AsyncRead + Send + Unpin, W: AsyncWrite + Send + Unpin + 'static> Lines<
         self.bad += 1;
         let writer = Arc::clone(&self.writer);
         self.refusing =
-            Some(tokio::spawn(async move { write(&writer, &Answer::error(refusal.error, refusal.id)).await }));
+            Some(tokio::spawn(async move { write(&writer, &Answer::error(*refusal.error, refusal.id)).await }));
     }
 
     /// Waits until the last refusal is out.
@@ -124,7 +124,7 @@ impl<R: AsyncRead + Send + Unpin, W: AsyncWrite + Send + Unpin + 'static> Lines<
 /// Why a line is no message.
 #[derive(Debug)]
 pub(super) struct Refusal {
-    pub(super) error: ErrorData,
+    pub(super) error: Box<ErrorData>,
     /// The request, as far as it could be told.
     pub(super) id: Option<RequestId>,
 }
@@ -134,18 +134,18 @@ impl Refusal {
         let rejection = JsonRejection::TooLarge { bytes: MAX_MESSAGE_BYTES + 1, limit: MAX_MESSAGE_BYTES };
         let message = format!("a message has at most {MAX_MESSAGE_BYTES} bytes");
         let data = json!({ "code": rejection.code(), "message": message });
-        Self { error: ErrorData::new(ErrorCode::INVALID_REQUEST, message, Some(data)), id: None }
+        Self { error: Box::new(ErrorData::new(ErrorCode::INVALID_REQUEST, message, Some(data))), id: None }
     }
 
     fn unreadable(rejection: &JsonRejection) -> Self {
         let data = json!({ "code": rejection.code(), "message": rejection.to_string() });
-        Self { error: ErrorData::new(ErrorCode::PARSE_ERROR, rejection.to_string(), Some(data)), id: None }
+        Self { error: Box::new(ErrorData::new(ErrorCode::PARSE_ERROR, rejection.to_string(), Some(data))), id: None }
     }
 
     fn no_message(id: Option<RequestId>) -> Self {
         let message = "this is no JSON-RPC message that this server knows";
         let data = json!({ "code": "malformed_request", "message": message });
-        Self { error: ErrorData::new(ErrorCode::INVALID_REQUEST, message, Some(data)), id }
+        Self { error: Box::new(ErrorData::new(ErrorCode::INVALID_REQUEST, message, Some(data))), id }
     }
 }
 
