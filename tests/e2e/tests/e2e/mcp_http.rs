@@ -5,6 +5,7 @@ use palyra_e2e::mcp::{BEFORE, CURRENT};
 use palyra_e2e::{Host, text};
 use serde_json::{Value, json};
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 const ACCEPT: (&str, &str) = ("accept", "application/json, text/event-stream");
 const JSON: (&str, &str) = ("content-type", "application/json");
@@ -31,7 +32,9 @@ fn session(door: &Http) -> String {
     answer.header("mcp-session-id").to_owned()
 }
 
+/// A request with an id of its own: a client uses none twice in a session.
 fn request(method: &str, mut params: Value, revision: &str) -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(2);
     if revision == CURRENT {
         let own = params["_meta"].as_object().cloned().unwrap_or_default();
         params["_meta"] = json!({
@@ -40,24 +43,30 @@ fn request(method: &str, mut params: Value, revision: &str) -> String {
         });
         params["_meta"].as_object_mut().unwrap().extend(own);
     }
-    json!({ "jsonrpc": "2.0", "id": 2, "method": method, "params": params }).to_string()
+    let id = NEXT.fetch_add(1, Ordering::Relaxed);
+    json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string()
+}
+
+fn id(request: &str) -> Value {
+    serde_json::from_str::<Value>(request).unwrap()["id"].clone()
 }
 
 fn ask(door: &Http, session: Option<&str>, method: &str, params: Value) -> Value {
+    let name = params["name"].as_str().map(str::to_owned);
+    let body = request(method, params, if session.is_some() { BEFORE } else { CURRENT });
     let answer = match session {
         Some(session) => {
             let headers = [("mcp-session-id", session), ("mcp-protocol-version", BEFORE)];
-            post(door, &headers, &request(method, params, BEFORE))
+            post(door, &headers, &body)
         }
         None => {
-            let name = params["name"].as_str().map(str::to_owned);
             let mut headers = vec![("mcp-protocol-version", CURRENT), ("mcp-method", method)];
             headers.extend(name.as_deref().map(|name| ("mcp-name", name)));
-            post(door, &headers, &request(method, params, CURRENT))
+            post(door, &headers, &body)
         }
     };
     let messages = messages(&answer);
-    messages.into_iter().rfind(|m| m["id"] == 2).unwrap_or_else(|| panic!("no answer in {answer:?}"))
+    messages.into_iter().rfind(|m| m["id"] == id(&body)).unwrap_or_else(|| panic!("no answer in {answer:?}"))
 }
 
 #[test]
@@ -209,10 +218,11 @@ fn a_client_hears_where_to_approve_and_may_go_away() {
         }
     }
     // In a session, a notification cancels.
-    let mut stream = streamed(&door, &before, &request("tools/call", call("cancelled"), BEFORE));
+    let body = request("tools/call", call("cancelled"), BEFORE);
+    let mut stream = streamed(&door, &before, &body);
     let told = until(&mut stream, "approvals decide");
     let call_id = told.split("(call ").nth(1).unwrap().split(')').next().unwrap().to_owned();
-    let cancel = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 2 } });
+    let cancel = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": id(&body) } });
     post(&door, &before, &cancel.to_string()).is(202);
     assert_eq!(host.palyra(&["calls", "follow", &call_id]).exits(5).json()["state"], "cancelled");
 }
