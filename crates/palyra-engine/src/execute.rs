@@ -50,7 +50,8 @@ impl Executed {
             Err(problem) => (CallState::Failed, Value::Null, Some(problem)),
         };
         // The daemon's own code runs in the daemon; what confines it is the workspace's root, not a sandbox.
-        let enforcement = json!({ "tier": "none", "backend": "builtin", "layers": [] });
+        // Keys in order: what is in canonical order already is attested without sorting it.
+        let enforcement = json!({ "backend": "builtin", "layers": [], "tier": "none" });
         Self { state, output, problem, exit: None, enforcement }
     }
 }

@@ -79,7 +79,7 @@ fn not_run(problem: Problem) -> Executed {
         output: Value::Null,
         problem: Some(problem),
         exit: None,
-        enforcement: json!({ "tier": "none", "backend": "none", "layers": [] }),
+        enforcement: json!({ "backend": "none", "layers": [], "tier": "none" }),
     }
 }
 
