@@ -13,6 +13,7 @@ mod decisions;
 mod error;
 mod events;
 mod grants;
+mod hot;
 mod open_calls;
 mod recorded;
 mod schema;

@@ -4,6 +4,7 @@
 //! is read once, strictly (I-JSON, RFC 7493: valid UTF-8, no duplicate keys, no number that a double cannot hold
 //! exactly), within limits on size and depth, and from then on only its canonical form (RFC 8785) exists.
 
+use serde::Serialize;
 use serde::de::{self, DeserializeSeed, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 use std::fmt;
@@ -114,7 +115,7 @@ fn read(bytes: &[u8], limit: usize, deepest: usize) -> Result<Value, JsonRejecti
 ///
 /// # Errors
 /// The value cannot be represented in JSON.
-pub fn canonical_text<T: serde::Serialize>(value: &T) -> Result<String, JsonRejection> {
+pub fn canonical_text<T: Serialize>(value: &T) -> Result<String, JsonRejection> {
     serde_json_canonicalizer::to_string(value).map_err(|e| JsonRejection::Malformed { reason: e.to_string() })
 }
 
@@ -127,6 +128,16 @@ pub fn canonical_value(value: &Value) -> Result<String, JsonRejection> {
         return serde_json::to_string(value).map_err(|e| JsonRejection::Malformed { reason: e.to_string() });
     }
     canonical_text(value)
+}
+
+/// A value's ordinary text, written into a buffer that has room for `expected` bytes.
+///
+/// # Errors
+/// The value cannot be written as JSON.
+pub fn text(value: &impl Serialize, expected: usize) -> Result<String, serde_json::Error> {
+    let mut text = Vec::with_capacity(expected);
+    serde_json::to_writer(&mut text, value)?;
+    String::from_utf8(text).map_err(serde::ser::Error::custom)
 }
 
 /// Whether a value's ordinary text is its canonical text already, which is cheaper to write: its keys are ASCII and in
