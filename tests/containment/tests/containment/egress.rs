@@ -271,8 +271,31 @@ fn the_callers_environment_cannot_point_elsewhere() {
     request.env.insert("HTTPS_PROXY".into(), "http://127.0.0.1:9".into());
     assert_eq!(world.try_run(&request).unwrap_err().code(), "sandbox_proxy_variable");
     let outcome =
-        world.shell("echo $HTTP_PROXY $https_proxy $ALL_PROXY ${NO_PROXY-unset}.${no_proxy-unset} $NODE_USE_ENV_PROXY");
-    expect_output(&outcome, "http://127.0.0.1:3128 http://127.0.0.1:3128 socks5h://127.0.0.1:3128 . 1");
+        world.shell("echo $HTTP_PROXY $https_proxy $ALL_PROXY ${NO_PROXY-unset} ${no_proxy-unset} $NODE_USE_ENV_PROXY");
+    let (door, own) = ("http://127.0.0.1:3128", "localhost,127.0.0.1,::1");
+    expect_output(&outcome, &format!("{door} {door} {door} {own} {own} 1"));
+}
+
+#[test]
+fn a_run_talks_to_servers_of_its_own_beside_rules() {
+    let world = world_with(&["example.org"]);
+    fs::write(world.workspace.join("page"), "mine\n").unwrap();
+    let code = r#"
+import http.server, subprocess, threading, urllib.request
+quiet = type('H', (http.server.SimpleHTTPRequestHandler,), {'log_message': lambda *a: None})
+server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), quiet)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+port = server.server_address[1]
+for host in ['127.0.0.1', 'localhost']:
+    url = f'http://{host}:{port}/page'
+    print('python', urllib.request.urlopen(url).read().decode().strip())
+    print('curl', subprocess.run(['curl', '-sS', '--fail', url], capture_output=True, text=True).stdout.strip())
+    node = f"fetch('{url}').then(r => r.text()).then(t => console.log(t.trim()), e => console.log(e))"
+    print('node', subprocess.run(['node', '-e', node], capture_output=True, text=True).stdout.strip())
+"#;
+    let outcome = world.python(code);
+    expect_output(&outcome, "python mine\ncurl mine\nnode mine\npython mine\ncurl mine\nnode mine");
+    assert_eq!((outcome.egress.allowed, outcome.egress.denied), (0, 0));
 }
 
 #[test]
