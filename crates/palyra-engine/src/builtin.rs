@@ -336,8 +336,8 @@ fn http_fetch() -> Defined {
         ..read_only(
             names::HTTP_FETCH,
             "Fetch a URL from an allowed host",
-            "Sends one HTTP request to a host that the operator allows. Redirects are followed and each is checked anew; \
-             credentials never follow to another origin. Any status is a success of the call; `status` says which. Text comes as \
+            "Sends one HTTP request to a host that the operator allows. Redirects to other allowed hosts are followed with GET and HEAD, \
+             if policy allows each of them; credentials never follow to another origin. Any status is a success of the call; `status` says which. Text comes as \
              it is, other bytes as base64, and `truncated` says when there was more.",
         )?
         .with(

@@ -5,7 +5,7 @@
 
 use crate::egress::{EgressLog, Unrecorded, Written};
 use crate::engine::Engine;
-use crate::fetch;
+use crate::fetch::{self, Hops};
 use crate::live::LiveCall;
 use crate::permit::Permit;
 use crate::process;
@@ -87,7 +87,8 @@ impl Engine {
             }
             Work::Fetch(work) => {
                 let log = EgressLog::open(self.clone(), call.id().clone(), cancel);
-                let fetched = fetch::run(Arc::clone(self.fetcher()), *work, log.observer(), log.stop()).await;
+                let hops = Hops::of(self, &call, &authority, log.observer()).await;
+                let fetched = fetch::run(*work, hops, log.stop()).await;
                 let rules = self.config().egress_rules.rules().len();
                 let fetched = confined_to_rules(Executed::builtin(fetched), rules);
                 (ExecutorKind::Builtin, recorded(fetched, log, cancel).await.map_err(|e| (call.id().clone(), e))?)

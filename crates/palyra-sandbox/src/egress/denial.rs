@@ -13,6 +13,8 @@ use std::fmt;
 pub enum DenialCode {
     /// No rule allows it.
     EgressDenied,
+    /// The rules allow it; whoever decides about calls does not.
+    PolicyDenied,
     /// The name leads to an address that no rule names.
     AddressDenied,
     /// A path that servers read differently, where the rule names a path.
@@ -37,6 +39,7 @@ impl DenialCode {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::EgressDenied => "egress_denied",
+            Self::PolicyDenied => "policy_denied",
             Self::AddressDenied => "address_denied",
             Self::AmbiguousPath => "ambiguous_path",
             Self::SniMismatch => "sni_mismatch",
@@ -78,7 +81,8 @@ impl Denial {
     }
 
     /// A refusal of a host.
-    pub(super) fn of(
+    #[must_use]
+    pub fn of(
         code: DenialCode,
         (host, port): (impl fmt::Display, u16),
         message: impl Into<String>,

@@ -33,7 +33,9 @@ mod wait;
 pub use address::special_range;
 pub use denial::{Denial, DenialCode};
 #[cfg(target_os = "linux")]
-pub use fetch::{FetchError, FetchLimits, FetchRequest, FetchResponse, FetchUrl, Fetcher, Redirect, Roots, UrlError};
+pub use fetch::{
+    FetchError, FetchLimits, FetchRequest, FetchResponse, FetchUrl, FetchWatch, Fetcher, Redirect, Roots, UrlError,
+};
 pub use host::{Host, HostError};
 pub use palyra_protocol::egress::{EgressEnd, EgressProtocol, EgressRecord, EgressVerdict, TlsName};
 #[cfg(target_os = "linux")]
