@@ -21,6 +21,8 @@ pub enum DenialCode {
     AmbiguousPath,
     /// The name in the TLS greeting is not the one the connection was opened for.
     SniMismatch,
+    /// The plain HTTP request at the beginning of a tunnel is not clearly for the host the tunnel was opened for.
+    HostMismatch,
     /// The TLS greeting cannot be read.
     BadTlsHello,
     /// The request cannot be read, or could be read in two ways.
@@ -43,6 +45,7 @@ impl DenialCode {
             Self::AddressDenied => "address_denied",
             Self::AmbiguousPath => "ambiguous_path",
             Self::SniMismatch => "sni_mismatch",
+            Self::HostMismatch => "host_mismatch",
             Self::BadTlsHello => "bad_tls_hello",
             Self::BadRequest => "bad_request",
             Self::RequestTooLarge => "request_too_large",
@@ -59,14 +62,16 @@ impl fmt::Display for DenialCode {
 }
 
 /// A refusal that says what would help.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, thiserror::Error)]
 #[error("{message}")]
 pub struct Denial {
     /// Why, as a word.
     pub code: DenialCode,
     /// The host that was asked for, if it got that far.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
     /// The port that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
     /// Why, as a sentence.
     pub message: String,
@@ -89,5 +94,55 @@ impl Denial {
         hint: impl Into<String>,
     ) -> Self {
         Self { code, host: Some(host.to_string()), port: Some(port), message: message.into(), hint: hint.into() }
+    }
+}
+
+/// The different refusals of one run, as many as somebody would read.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Denials {
+    /// The first that differ.
+    pub denials: Vec<Denial>,
+    /// Refused connections besides, of which none is like one of those.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub further_denials: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks with a reference")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
+impl Denials {
+    /// No more than this are told apart.
+    pub const MOST: usize = 16;
+
+    /// Adds one, if it is new.
+    pub(super) fn add(&mut self, denial: &Denial) {
+        if self.denials.contains(denial) {
+            return;
+        }
+        if self.denials.len() < Self::MOST {
+            self.denials.push(denial.clone());
+        } else {
+            self.further_denials += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn denials_are_told_once_and_not_without_end() {
+        let mut denials = Denials::default();
+        let denial = |n: u16| Denial::of(DenialCode::EgressDenied, (format!("h{n}.test"), 443), "no rule", "ask");
+        for _ in 0..3 {
+            (0..20).for_each(|n| denials.add(&denial(n)));
+        }
+        assert_eq!((denials.denials.len(), denials.further_denials), (Denials::MOST, 12));
+        let told = serde_json::to_value(&denials).unwrap();
+        let first = serde_json::json!({ "code": "egress_denied", "host": "h0.test", "port": 443, "message": "no rule", "hint": "ask" });
+        assert_eq!(told["denials"][0], first);
     }
 }

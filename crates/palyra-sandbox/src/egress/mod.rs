@@ -31,7 +31,7 @@ mod socks;
 mod wait;
 
 pub use address::special_range;
-pub use denial::{Denial, DenialCode};
+pub use denial::{Denial, DenialCode, Denials};
 #[cfg(target_os = "linux")]
 pub use fetch::{
     FetchError, FetchLimits, FetchRequest, FetchResponse, FetchUrl, FetchWatch, Fetcher, Redirect, Roots, UrlError,
