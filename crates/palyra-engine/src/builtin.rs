@@ -257,6 +257,14 @@ fn fs_apply_patch() -> Defined {
 
 fn process_run() -> Defined {
     let stream = json!({ "type": "string" });
+    let denial = json!({
+        "type": "object",
+        "properties": {
+            "code": { "type": "string" }, "host": { "type": "string" }, "port": { "type": "integer" },
+            "message": { "type": "string" }, "hint": { "type": "string" },
+        },
+        "required": ["code", "message", "hint"],
+    });
     Ok(ToolDefinition {
         capabilities: [ToolCapability::ProcessExec].into(),
         risk: RiskLevel::High,
@@ -306,7 +314,13 @@ fn process_run() -> Defined {
                     },
                     "egress": {
                         "type": "object", "description": "connections through the filtering proxy",
-                        "properties": { "allowed": { "type": "integer" }, "denied": { "type": "integer" } },
+                        "properties": {
+                            "allowed": { "type": "integer" }, "denied": { "type": "integer" },
+                            "denials": {
+                                "type": "array", "items": denial, "description": "why connections were denied, and what to ask for",
+                            },
+                            "further_denials": { "type": "integer", "description": "denied connections that are not among those" },
+                        },
                     },
                 }),
                 &["exit_code", "signal", "ended_by", "stdout", "stderr"],

@@ -73,13 +73,8 @@ impl EgressLog {
     pub(crate) fn open(engine: Engine, call_id: CallId, cancelled: &CancellationToken) -> Self {
         let (sender, records) = mpsc::unbounded_channel();
         let (stop, closing, failed) = (cancelled.child_token(), CancellationToken::new(), Arc::default());
-        let writer = Writer {
-            engine,
-            call_id,
-            stop: stop.clone(),
-            closing: closing.clone(),
-            failed: Arc::clone(&failed),
-        };
+        let writer =
+            Writer { engine, call_id, stop: stop.clone(), closing: closing.clone(), failed: Arc::clone(&failed) };
         Self { sender, writer: tokio::spawn(writer.write_all(records)), stop, closing, failed }
     }
 

@@ -10,9 +10,7 @@ use crate::resolve::{fetch_problem, sandbox_problem};
 use crate::work::FetchWork;
 use palyra_protocol::{Authority, DecisionKind, EgressRecord, Facets, Problem, ToolCall};
 use palyra_sandbox::CancelSignal;
-use palyra_sandbox::egress::{
-    Denial, DenialCode, EgressObserver, FetchError, FetchRequest, FetchResponse, FetchWatch,
-};
+use palyra_sandbox::egress::{Denial, DenialCode, EgressObserver, FetchError, FetchRequest, FetchResponse, FetchWatch};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;

@@ -132,6 +132,10 @@ fn problem(outcome: &ProcessOutcome, wall_clock: Duration, exit: &str) -> Option
             Some(Problem::plain("syscall_denied", "the process made a system call that the sandbox never allows"))
         }
         _ if outcome.exit.success() => None,
-        _ => Some(Problem::plain("nonzero_exit", format!("the process ended with {exit}"))),
+        _ => Some(Problem {
+            // Programs seldom say that it was the network, and never what to ask for.
+            hint: outcome.egress.denials.denials.first().map(|denial| format!("{denial}; {}", denial.hint)),
+            ..Problem::plain("nonzero_exit", format!("the process ended with {exit}"))
+        }),
     }
 }

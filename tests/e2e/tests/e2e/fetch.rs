@@ -203,7 +203,8 @@ fn a_redirect_goes_no_further_than_the_call_was_cleared_for() {
 #[test]
 fn the_example_for_a_coding_agent_says_of_real_fetches_what_its_cases_say() {
     let mut host = Host::idle();
-    let example = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../policies/examples/personal-coding-agent");
+    let example =
+        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../policies/examples/personal-coding-agent");
     host.configure(&format!(
         "policy_dir = {example:?}\n[egress]\nallowed_hosts = [\"packages.internal.example\", \"attacker.example\"]\n"
     ));
