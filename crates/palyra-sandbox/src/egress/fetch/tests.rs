@@ -198,7 +198,10 @@ fn a_hop_to_another_origin_or_with_another_method_is_put_to_whoever_decides() {
         "the first hop was decided about, and the same again needs no asking"
     );
     let last = records.iter().last().unwrap();
-    assert_eq!((last.verdict, last.code.as_deref(), last.address), (EgressVerdict::Denied, Some("policy_denied"), None));
+    assert_eq!(
+        (last.verdict, last.code.as_deref(), last.address),
+        (EgressVerdict::Denied, Some("policy_denied"), None)
+    );
     served_a.join().unwrap();
     second.set_nonblocking(true).unwrap();
     assert!(second.accept().is_err(), "nobody came");
