@@ -230,3 +230,14 @@ fn the_seeds_of_the_fuzz_target_keep_every_promise() {
     }
     assert!(count >= 10, "{count}");
 }
+
+#[test]
+fn the_fuzz_target_calls_what_the_tests_call() {
+    // The target is compiled in a workspace of its own, and only when somebody fuzzes.
+    let target = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/fuzz_targets/egress_request.rs"));
+    assert!(
+        target.contains("fuzz_target!(|bytes: &[u8]| palyra_sandbox::egress::fuzzing::request(bytes));"),
+        "{target}"
+    );
+    let _same: fn(&[u8]) = crate::egress::fuzzing::request;
+}

@@ -69,7 +69,7 @@ fn a_flood_of_connections_is_refused_and_counted() {
     let client = |n: usize| {
         let mut client = house.connect();
         // Every other one speaks SOCKS.
-        client.write_all(if n % 2 == 0 { b"G" } else { b"\x05" }).unwrap();
+        client.write_all(if n.is_multiple_of(2) { b"G" } else { b"\x05" }).unwrap();
         client
     };
     let mut clients: Vec<TcpStream> = (0..20).map(client).collect();
