@@ -47,7 +47,7 @@ const CROSS_NEEDS: [Need; 3] = [
     },
 ];
 
-const NEEDS: [Need; 9] = [
+const NEEDS: [Need; 10] = [
     Need { found_by: Probe::Program("bwrap"), package: "bubblewrap", why: "Tier C runs programs inside it" },
     Need { found_by: Probe::Program("cc"), package: "gcc", why: "compiles SQLite and links programs" },
     Need { found_by: Probe::File("/usr/include/stdio.h"), package: "libc6-dev", why: "the headers that SQLite needs" },
@@ -57,6 +57,7 @@ const NEEDS: [Need; 9] = [
         package: "python3",
         why: "containment tests attack the sandbox with it",
     },
+    Need { found_by: Probe::Program("ip"), package: "iproute2", why: "containment tests lead names astray with it" },
     Need {
         found_by: Probe::File("/usr/bin/curl"),
         package: "curl",

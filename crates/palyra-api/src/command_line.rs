@@ -101,6 +101,17 @@ pub enum Tier {
     C,
 }
 
+/// What holds the command back from other hosts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Egress {
+    /// The kernel: no network but the allowed hosts (tier c)
+    Strict,
+    /// Nothing but a comparison of the hosts that its arguments name
+    Preflight,
+    /// Nothing: it has the host's network
+    None,
+}
+
 /// A policy to try, and a command to try it on. What is not given is as in the configuration.
 #[derive(Debug, Args)]
 pub struct Attempt {
@@ -119,6 +130,9 @@ pub struct Attempt {
     /// A further directory that may be read and written
     #[arg(long, value_name = "DIR")]
     pub write: Vec<PathBuf>,
+    /// What holds it back from other hosts
+    #[arg(long, value_enum, ignore_case = true)]
+    pub egress: Option<Egress>,
     /// A host that may be reached, through the filtering proxy (tier c)
     #[arg(long, value_name = "RULE")]
     pub allow_host: Vec<String>,

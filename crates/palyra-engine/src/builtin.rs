@@ -257,6 +257,14 @@ fn fs_apply_patch() -> Defined {
 
 fn process_run() -> Defined {
     let stream = json!({ "type": "string" });
+    let denial = json!({
+        "type": "object",
+        "properties": {
+            "code": { "type": "string" }, "host": { "type": "string" }, "port": { "type": "integer" },
+            "message": { "type": "string" }, "hint": { "type": "string" },
+        },
+        "required": ["code", "message", "hint"],
+    });
     Ok(ToolDefinition {
         capabilities: [ToolCapability::ProcessExec].into(),
         risk: RiskLevel::High,
@@ -306,7 +314,13 @@ fn process_run() -> Defined {
                     },
                     "egress": {
                         "type": "object", "description": "connections through the filtering proxy",
-                        "properties": { "allowed": { "type": "integer" }, "denied": { "type": "integer" } },
+                        "properties": {
+                            "allowed": { "type": "integer" }, "denied": { "type": "integer" },
+                            "denials": {
+                                "type": "array", "items": denial, "description": "why connections were denied, and what to ask for",
+                            },
+                            "further_denials": { "type": "integer", "description": "denied connections that are not among those" },
+                        },
                     },
                 }),
                 &["exit_code", "signal", "ended_by", "stdout", "stderr"],
@@ -336,8 +350,8 @@ fn http_fetch() -> Defined {
         ..read_only(
             names::HTTP_FETCH,
             "Fetch a URL from an allowed host",
-            "Sends one HTTP request to a host that the operator allows. Redirects are followed and each is checked anew; \
-             credentials never follow to another origin. Any status is a success of the call; `status` says which. Text comes as \
+            "Sends one HTTP request to a host that the operator allows. Redirects to other allowed hosts are followed with GET and HEAD, \
+             if policy allows each of them; credentials never follow to another origin. Any status is a success of the call; `status` says which. Text comes as \
              it is, other bytes as base64, and `truncated` says when there was more.",
         )?
         .with(

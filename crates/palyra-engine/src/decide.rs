@@ -16,6 +16,11 @@ impl Engine {
         decide(&self.policy(), self.tool_facts(), call, Detail::AsNeeded)
     }
 
+    /// What policy says about a call that has turned out to touch something else than it named.
+    pub(crate) fn decide_again(&self, call: &ToolCall, facets: &Facets) -> ToolDecision {
+        decide_about(&self.policy(), self.tool_facts(), (call, facets), Detail::AsNeeded)
+    }
+
     /// What policy says about a call, fully explained.
     pub(crate) fn decide_in_full(&self, call: &ToolCall) -> ToolDecision {
         decide(&self.policy(), self.tool_facts(), call, Detail::Full)
@@ -55,14 +60,19 @@ pub(crate) enum Detail {
 
 /// What a set of rules says about a call.
 pub(crate) fn decide(policy: &PolicyEngine, facts: ToolFacts<'_>, call: &ToolCall, detail: Detail) -> ToolDecision {
+    decide_about(policy, facts, (call, call.facets()), detail)
+}
+
+/// What a set of rules says about a call, if this is what it touches.
+fn decide_about(
+    policy: &PolicyEngine,
+    facts: ToolFacts<'_>,
+    (call, facets): (&ToolCall, &Facets),
+    detail: Detail,
+) -> ToolDecision {
     let basis = facts.basis(call.tool());
-    let asked = Asked {
-        tool: call.tool(),
-        workspace: call.workspace_root(),
-        origin: call.origin(),
-        facets: call.facets(),
-        basis: &basis,
-    };
+    let asked =
+        Asked { tool: call.tool(), workspace: call.workspace_root(), origin: call.origin(), facets, basis: &basis };
     let (request, context) = asked.question();
     let verdict = policy.decide(&request, &context);
     ToolDecision {

@@ -3,9 +3,9 @@
 //! Nothing in here decides. The executor's only entrance takes `Recorded<Permit>`: a call that was not decided, not
 //! approved or not recorded cannot be expressed.
 
-use crate::egress::EgressLog;
+use crate::egress::{EgressLog, Unrecorded, Written};
 use crate::engine::Engine;
-use crate::fetch;
+use crate::fetch::{self, Hops};
 use crate::live::LiveCall;
 use crate::permit::Permit;
 use crate::process;
@@ -14,7 +14,7 @@ use crate::work::{FileWork, Work};
 use crate::workspace::{FileContent, FileError, Workspace};
 use base64::Engine as _;
 use palyra_journal::Recorded;
-use palyra_protocol::{Authority, CallState, DecisionId, ExecutorKind, Problem, Timestamp, ToolCall};
+use palyra_protocol::{Authority, CallId, CallState, DecisionId, ExecutorKind, Problem, Timestamp, ToolCall};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,7 +58,14 @@ impl Executed {
 
 impl Engine {
     /// Carries a recorded permit out.
-    pub(crate) async fn execute(&self, permit: Recorded<Permit>, live: &LiveCall) -> Execution {
+    ///
+    /// # Errors
+    /// It ran, and what it reached could not be recorded.
+    pub(crate) async fn execute(
+        &self,
+        permit: Recorded<Permit>,
+        live: &LiveCall,
+    ) -> Result<Execution, (CallId, Unrecorded)> {
         let cancel = live.cancel();
         let (call, decision_id, authority, work) = permit.into_inner().spend();
         let started_at = self.clock().now();
@@ -74,21 +81,21 @@ impl Engine {
             }
             Work::Run(run) => {
                 let policy = self.config().process_runner.clone();
-                let log = EgressLog::open(self.clone(), call.id().clone());
-                let ran = process::run(policy, *run, limit, log.observer(), live).await;
-                log.close().await;
-                (ExecutorKind::Process, ran)
+                let log = EgressLog::open(self.clone(), call.id().clone(), cancel);
+                let ran = process::run(policy, *run, limit, log.observer(), (log.stop(), live.output())).await;
+                (ExecutorKind::Process, recorded(ran, log, cancel).await.map_err(|e| (call.id().clone(), e))?)
             }
             Work::Fetch(work) => {
-                let log = EgressLog::open(self.clone(), call.id().clone());
-                let fetched = fetch::run(Arc::clone(self.fetcher()), *work, log.observer(), cancel).await;
-                log.close().await;
+                let log = EgressLog::open(self.clone(), call.id().clone(), cancel);
+                let hops = Hops::of(self, &call, &authority, log.observer()).await;
+                let fetched = fetch::run(*work, hops, log.stop()).await;
                 let rules = self.config().egress_rules.rules().len();
-                (ExecutorKind::Builtin, confined_to_rules(Executed::builtin(fetched), rules))
+                let fetched = confined_to_rules(Executed::builtin(fetched), rules);
+                (ExecutorKind::Builtin, recorded(fetched, log, cancel).await.map_err(|e| (call.id().clone(), e))?)
             }
         };
         let finished_at = self.clock().now();
-        Execution { call, decision_id, authority, executor, started_at, finished_at, result }
+        Ok(Execution { call, decision_id, authority, executor, started_at, finished_at, result })
     }
 
     fn confined_to_workspace(&self, mut executed: Executed) -> Executed {
@@ -99,6 +106,20 @@ impl Engine {
         }]);
         executed
     }
+}
+
+/// What was executed, once its connections are in the journal. One that was ended because they did not get there says so.
+async fn recorded(mut ran: Executed, log: EgressLog, cancel: &CancellationToken) -> Result<Executed, Unrecorded> {
+    let written = log.close().await?;
+    if written == Written::Late && ran.state == CallState::Cancelled && !cancel.is_cancelled() {
+        ran.state = CallState::Failed;
+        ran.problem = Some(Problem::new(
+            "egress_recorded_late",
+            "a connection could not be recorded when it ended, so the call was ended too; all of them are recorded now",
+            "make room where the daemon's state is, then propose the call again",
+        ));
+    }
+    Ok(ran)
 }
 
 fn confined_to_rules(mut executed: Executed, rules: usize) -> Executed {

@@ -1,7 +1,6 @@
 //! `palyra.process.run`: a native program in Tier B or Tier C.
 
 use crate::execute::{Executed, printable, timed_out};
-use crate::live::LiveCall;
 use crate::output::LiveOutput;
 use crate::resolve::sandbox_problem;
 use crate::work::RunWork;
@@ -13,6 +12,7 @@ use palyra_sandbox::{
 };
 use serde_json::{Value, json};
 use std::time::Duration;
+use tokio_util::sync::CancellationToken;
 
 /// Hands output and connections on while the program runs.
 struct Watcher {
@@ -36,7 +36,7 @@ pub(crate) async fn run(
     work: RunWork,
     limit: Duration,
     observer: EgressObserver,
-    live: &LiveCall,
+    (stop, output): (&CancellationToken, &LiveOutput),
 ) -> Executed {
     let limit = work.timeout.map_or(limit, |wanted| wanted.min(limit));
     let limit_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
@@ -46,13 +46,13 @@ pub(crate) async fn run(
         Ok(pair) => pair,
         Err(error) => return refused(&error),
     };
-    let mut watcher = Watcher { output: live.output().clone(), connections: observer };
+    let mut watcher = Watcher { output: output.clone(), connections: observer };
     let mut task = tokio::task::spawn_blocking(move || {
         run_constrained_process(&policy, &work.executable, &work.request, &signal, &mut watcher)
     });
     let joined = tokio::select! {
         joined = &mut task => joined,
-        () = live.cancel().cancelled() => {
+        () = stop.cancelled() => {
             handle.cancel();
             task.await
         }
@@ -132,6 +132,10 @@ fn problem(outcome: &ProcessOutcome, wall_clock: Duration, exit: &str) -> Option
             Some(Problem::plain("syscall_denied", "the process made a system call that the sandbox never allows"))
         }
         _ if outcome.exit.success() => None,
-        _ => Some(Problem::plain("nonzero_exit", format!("the process ended with {exit}"))),
+        _ => Some(Problem {
+            // Programs seldom say that it was the network, and never what to ask for.
+            hint: outcome.egress.denials.denials.first().map(|denial| format!("{denial}; {}", denial.hint)),
+            ..Problem::plain("nonzero_exit", format!("the process ended with {exit}"))
+        }),
     }
 }

@@ -10,6 +10,7 @@
 
 use crate::access::VerifiedPeer;
 use crate::clear::{Cleared, key_reused};
+use crate::egress::Unrecorded;
 use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
 use crate::live::{CallUpdate, LiveCall};
@@ -142,7 +143,10 @@ impl Engine {
         live: &LiveCall,
     ) -> Result<ToolOutcome, EngineError> {
         live.update(|now| now.state = CallState::Executing);
-        let execution = self.execute(permit, live).await;
+        let execution = match self.execute(permit, live).await {
+            Ok(execution) => execution,
+            Err((call_id, unrecorded)) => return Err(self.end_unrecorded(&call_id, &unrecorded).await),
+        };
         let attestation = self
             .attest(&execution)
             .map_err(|e| EngineError::new(ErrorKind::Internal, Problem::plain("attestation_failed", e.to_string())))?;
@@ -153,6 +157,17 @@ impl Engine {
             tracing::error!(error = &error as &dyn std::error::Error, "an outcome could not be recorded");
             error.into()
         })
+    }
+
+    /// Ends a call of which not everything is in the journal: `indeterminate`, at once if the journal takes that, at the next start if not.
+    async fn end_unrecorded(&self, id: &CallId, unrecorded: &Unrecorded) -> EngineError {
+        tracing::error!(error = unrecorded as &dyn std::error::Error, call = %id, "a call is indeterminate");
+        let problem = unrecorded.problem();
+        let (from, to) = (CallState::Executing, CallState::Indeterminate);
+        if let Err(error) = self.journal().end_call(id, from, to, problem.clone()).await {
+            tracing::error!(error = &error as &dyn std::error::Error, call = %id, "its end could not be recorded either");
+        }
+        EngineError::new(ErrorKind::Unavailable, problem)
     }
 
     async fn record_refusal(

@@ -118,16 +118,17 @@ pub(crate) fn changes_code(name: &str) -> bool {
 /// Variables that lead programs to the proxy.
 const PROXY_VARIABLES: &[&str] =
     &["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy", "ALL_PROXY", "all_proxy", "NODE_USE_ENV_PROXY"];
-/// Exceptions from it. Empty by default; a caller may set them, for servers of its own inside the sandbox.
+/// Exceptions from it. A caller may set them.
 const PROXY_EXCEPTIONS: &[&str] = &["NO_PROXY", "no_proxy"];
+/// What is not asked of the proxy: the loopback device inside belongs to the run, and test suites talk to servers of their own there.
+const OWN_SERVERS: &str = "localhost,127.0.0.1,::1";
 
 /// How a program inside finds the proxy on `port`.
 fn proxy_value(name: &str, port: u16) -> String {
     match name {
         // Without it node's own `fetch` looks at none of the others.
         "NODE_USE_ENV_PROXY" => "1".to_owned(),
-        // With an `h`: names are resolved by the proxy.
-        "ALL_PROXY" | "all_proxy" => format!("socks5h://127.0.0.1:{port}"),
+        // `ALL_PROXY` too: the port speaks SOCKS as well, but many clients refuse to start when they are told to and cannot.
         _ => format!("http://127.0.0.1:{port}"),
     }
 }
@@ -189,8 +190,10 @@ pub(crate) fn compose(
         for name in PROXY_VARIABLES {
             set(name, proxy_value(name, port).as_ref());
         }
+        // Where a rule opens a port of the host's own loopback device, the proxy is the way to it.
+        let exceptions = if policy.egress_rules.name_loopback() { "" } else { OWN_SERVERS };
         for name in PROXY_EXCEPTIONS {
-            set(name, OsStr::new(""));
+            set(name, OsStr::new(exceptions));
         }
     }
     for (name, value) in requested {
@@ -241,11 +244,9 @@ mod tests {
     #[test]
     fn with_a_proxy_programs_are_led_to_it_and_a_caller_cannot_lead_them_away() {
         let env = compose(&policy("/w"), &BTreeMap::new(), Path::new("/t"), Some(3128)).unwrap();
-        for name in ["HTTP_PROXY", "https_proxy"] {
+        for name in ["HTTP_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"] {
             assert_eq!(env[OsStr::new(name)], "http://127.0.0.1:3128");
         }
-        assert_eq!(env[OsStr::new("ALL_PROXY")], "socks5h://127.0.0.1:3128");
-        assert_eq!(env[OsStr::new("NO_PROXY")], "");
         let set = |name: &str| BTreeMap::from([(name.to_owned(), "x".to_owned())]);
         for name in PROXY_VARIABLES {
             let refused = compose(&policy("/w"), &set(name), Path::new("/t"), Some(3128)).unwrap_err();
@@ -253,6 +254,24 @@ mod tests {
             assert!(compose(&policy("/w"), &set(name), Path::new("/t"), None).is_ok());
         }
         assert!(compose(&policy("/w"), &set("NO_PROXY"), Path::new("/t"), Some(3128)).is_ok());
+    }
+
+    #[test]
+    fn a_runs_own_servers_are_not_asked_of_the_proxy_unless_a_rule_opens_the_hosts() {
+        let mut policy = policy("/w");
+        let mut exceptions = |rule: &str| {
+            let rules = crate::egress::EgressRules::new(vec![rule.parse().unwrap()]);
+            policy.egress_rules = std::sync::Arc::new(rules);
+            let env = compose(&policy, &BTreeMap::new(), Path::new("/t"), Some(3128)).unwrap();
+            assert_eq!(env[OsStr::new("NO_PROXY")], env[OsStr::new("no_proxy")]);
+            env[OsStr::new("NO_PROXY")].to_string_lossy().into_owned()
+        };
+        for rule in ["example.org", "10.0.0.1:80", "GET http://example.org/x"] {
+            assert_eq!(exceptions(rule), "localhost,127.0.0.1,::1", "{rule}");
+        }
+        for rule in ["localhost:80", "127.0.0.1:80", "127.9.9.9:80", "[::1]:80", "GET http://localhost:80/x"] {
+            assert_eq!(exceptions(rule), "", "{rule}");
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! [`Enforcement`] is evidence: it goes into a signed attestation. Every layer in it is there because a system call
 //! succeeded, or because the child reported that one did. It must never be filled from configuration.
 
-use crate::egress::EgressRecord;
+use crate::egress::{Denials, EgressRecord};
 use crate::policy::{EgressEnforcementMode, SandboxTier};
 use serde::Serialize;
 use std::io::PipeReader;
@@ -142,13 +142,16 @@ pub struct ProcessOutcome {
     pub enforcement: Enforcement,
 }
 
-/// How many connections a process made through the filtering proxy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+/// The connections that a process made through the filtering proxy. Many clients hide what a denied one was told, so it is kept here.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct EgressCount {
-    /// Those that a rule allows.
+    /// How many a rule allows.
     pub allowed: u64,
-    /// Those that none does.
+    /// How many none does.
     pub denied: u64,
+    /// What those were told.
+    #[serde(flatten)]
+    pub denials: Denials,
 }
 
 /// One wall, and whether it stood.

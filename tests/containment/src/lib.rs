@@ -6,8 +6,10 @@
 #![expect(clippy::expect_used, clippy::panic, reason = "a test that cannot go on fails")]
 
 mod server;
+mod tls;
 
 pub use server::Server;
+pub use tls::TlsServer;
 
 use palyra_sandbox::egress::EgressRules;
 use palyra_sandbox::{

@@ -93,7 +93,7 @@ fn card(context: &Context, approval: &ApprovalRecord) -> Result<(), Failure> {
         ("in", facets.working_directory.as_deref().map(safe)),
         ("reads", (!facets.paths_read.is_empty()).then(|| paths(&facets.paths_read))),
         ("writes", (!facets.paths_written.is_empty()).then(|| paths(&facets.paths_written))),
-        ("contacts", (!facets.hosts.is_empty()).then(|| contacts(facets))),
+        ("contacts", (!facets.hosts.is_empty()).then(|| contacts(approval))),
         ("for", Some(approval.principal.to_string())),
         ("proposed by", (approval.proposed_by != approval.principal).then(|| approval.proposed_by.to_string())),
         ("session", Some(approval.session.to_string())),
@@ -216,7 +216,11 @@ async fn watch(context: &Context, connection: &Connection) -> Result<(), Failure
 }
 
 /// The method and the hosts of a call that leaves this machine.
-fn contacts(facets: &palyra_protocol::Facets) -> String {
+fn contacts(approval: &ApprovalRecord) -> String {
+    let facets = &approval.facets;
     let hosts = facets.hosts.iter().map(|host| safe(host)).collect::<Vec<_>>().join(", ");
-    format!("{} {hosts}", safe(facets.method.as_deref().unwrap_or(""))).trim_start().to_owned()
+    let Some(method) = &facets.method else { return hosts };
+    let follows = approval.input.get("max_redirects").and_then(serde_json::Value::as_u64) != Some(0);
+    let further = if follows { "; redirects to allowed hosts are followed" } else { "" };
+    format!("{} {hosts}{further}", safe(method))
 }

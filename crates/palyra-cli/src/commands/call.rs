@@ -186,7 +186,10 @@ async fn print(update: &CallUpdate, outcome: Option<&ToolOutcome>, live: Live) -
     // A process's streams as they are, everything else as JSON.
     match &outcome.output {
         None | Some(Value::Null) => live.finish(&Value::Null, &update.call_id).await?,
-        Some(output) if live::is_process(output) => live.finish(output, &update.call_id).await?,
+        Some(output) if live::is_process(output) => {
+            live.finish(output, &update.call_id).await?;
+            denials(&output["egress"]);
+        }
         Some(output) => say!("{}", pretty(output)),
     }
     let mut facts = vec![outcome.state.as_str().to_owned(), update.call_id.clone()];
@@ -201,6 +204,17 @@ async fn print(update: &CallUpdate, outcome: Option<&ToolOutcome>, live: Live) -
     let mark = if outcome.state == CallState::Succeeded { styled(GOOD, "✔") } else { styled(WARN, "✘") };
     note!("{mark} {}", styled(DIM, facts.join(" · ")));
     Ok(())
+}
+
+/// What the program's connections were denied for: it may not have said so.
+fn denials(egress: &Value) {
+    for denial in egress["denials"].as_array().into_iter().flatten() {
+        let text = |name: &str| safe(denial[name].as_str().unwrap_or_default());
+        note!("{} {} ({})", styled(WARN, "✘"), text("message"), text("hint"));
+    }
+    if let Some(further) = egress["further_denials"].as_u64() {
+        note!("{} {further} further connection(s) denied", styled(WARN, "✘"));
+    }
 }
 
 /// A decision document, for `policy explain`.

@@ -72,12 +72,21 @@ fn the_network_can_be_one_registry() {
         unless { ["static.packages.example", "index.packages.example"].containsAll(context.hosts) };
         @id("never_internal") @reason("Nothing talks to the inside.")
         forbid (principal, action == Action::"tool.execute", resource)
-        when { context.host_domains.contains("corp.example") };"#,
+        when { context.host_domains.contains("corp.example") };
+        @id("never_plain") @reason("Nothing goes there in the clear.")
+        forbid (principal, action == Action::"tool.execute", resource)
+        when { context.endpoints.contains("index.packages.example:80") };"#,
     );
     let hosts = |line: &str| Facets { hosts: words(line), ..Facets::default() };
     assert_eq!(answer(&engine, "agent:demo", hosts("static.packages.example")), Expectation::Ask);
     assert_eq!(answer(&engine, "agent:demo", hosts("static.packages.example evil.example")), Expectation::Deny);
     assert_eq!(answer(&engine, "agent:demo", hosts("db.corp.example")), Expectation::Deny);
+    // As calls really name them: a rule about a host is about all of its ports.
+    assert_eq!(answer(&engine, "agent:demo", hosts("static.packages.example:443")), Expectation::Ask);
+    assert_eq!(answer(&engine, "agent:demo", hosts("index.packages.example:443")), Expectation::Ask);
+    assert_eq!(answer(&engine, "agent:demo", hosts("index.packages.example:80")), Expectation::Deny);
+    assert_eq!(answer(&engine, "agent:demo", hosts("evil.example:443")), Expectation::Deny);
+    assert_eq!(answer(&engine, "agent:demo", hosts("db.corp.example:5432")), Expectation::Deny);
     assert_eq!(answer(&engine, "agent:demo", Facets::default()), Expectation::Ask);
 }
 

@@ -22,6 +22,7 @@ pub use file::FileIdentity;
 use names::Kind;
 use std::fs;
 use std::path::{Path, PathBuf};
+pub(crate) use wrappers::commands;
 
 /// How many programs may start each other (script → interpreter, wrapper → program) before it is called a knot.
 const MAX_CHAIN: usize = 8;

@@ -81,6 +81,21 @@ pub(super) fn see_through(name: &str, argv: &[String]) -> Result<Inner, SandboxE
     }
 }
 
+/// The commands that a command line comes to, wrappers seen through as far as they can be. For looking at only: where a wrapper cannot
+/// be read, it is taken as it stands.
+pub(crate) fn commands(argv: &[String]) -> Inner {
+    let (mut open, mut found) = (vec![argv.to_vec()], Vec::new());
+    while let Some(command) = open.pop() {
+        let name = command.first().and_then(|word| std::path::Path::new(word).file_name()?.to_str()).unwrap_or("");
+        match see_through(name, &command) {
+            // What is inside is shorter than what is around it, so this ends.
+            Ok(inner) if !inner.is_empty() => open.extend(inner.into_iter().rev()),
+            _ => found.push(command),
+        }
+    }
+    found
+}
+
 fn refused(name: &str, reason: impl Into<String>) -> SandboxError {
     SandboxError::WrapperRefused { name: name.to_owned(), reason: reason.into() }
 }
