@@ -153,6 +153,15 @@ pub fn stderr(outcome: &ProcessOutcome) -> String {
     String::from_utf8_lossy(&outcome.stderr.bytes).into_owned()
 }
 
+/// How a tier tells that a signal ended the command: bubblewrap makes a code of it, as shells do.
+#[must_use]
+pub fn signal(tier: SandboxTier, number: i32) -> ProcessExit {
+    match tier {
+        SandboxTier::B => ProcessExit::Signal(number),
+        SandboxTier::C => ProcessExit::Code(128 + number),
+    }
+}
+
 /// The outcome must be exit code 0 with this output.
 pub fn expect_output(outcome: &ProcessOutcome, expect: &str) {
     assert_eq!((outcome.exit, stdout(outcome).trim()), (ProcessExit::Code(0), expect), "stderr: {}", stderr(outcome));
@@ -178,6 +187,16 @@ pub fn alone(name: &str, wrapper: &[&str], body: impl FnOnce()) {
         .expect("the test can be started again");
     let said = format!("{}\n{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success() && said.contains("1 passed"), "{said}");
+}
+
+/// The same for what takes root. The suite runs once as root and once as an ordinary user; as the latter there is nothing to try,
+/// and the test's name is printed for whoever compares the two.
+pub fn as_root_alone(name: &str, wrapper: &[&str], body: impl FnOnce()) {
+    if is_root() {
+        alone(name, wrapper, body);
+    } else {
+        println!("not tried, it takes root: {name}");
+    }
 }
 
 /// Whether the tests run as root, as which a daemon drops to another user first.

@@ -23,6 +23,7 @@ mod seccomp;
 mod sys;
 mod tier_b;
 mod tier_c;
+mod view;
 mod way_out;
 mod workplace;
 

@@ -99,7 +99,7 @@ pub(super) fn check<'a>(
     check_hosts(policy, &request.argv, &request.requested_egress_hosts)?;
     let roots = Roots::resolve(policy)?;
     let working_directory = roots.working_directory(&request.working_directory)?;
-    let identity = identity::choose(&roots)?;
+    let identity = identity::choose(&roots, policy.tier)?;
     Ok(Job { policy, executable, request, roots, working_directory, identity })
 }
 

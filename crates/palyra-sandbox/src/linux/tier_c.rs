@@ -12,6 +12,7 @@ use super::guards::{self, Guard};
 use super::landlock;
 use super::limits::{self, Counted};
 use super::plan::{CStrings, Held, Plan, Program, Record, Stack, Step, c_string};
+use super::profile::Profile;
 use super::report::{Done, shared_network};
 use super::run::{self, Backend, Job, PipePairs, Prepared};
 use super::seccomp;
@@ -29,6 +30,7 @@ use std::ffi::OsString;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Where temporary files and the home directory are, inside.
 const TEMPORARY: &str = "/tmp";
@@ -70,7 +72,8 @@ pub(super) fn prepare(job: Job<'_>) -> Result<(TierC, Prepared), SandboxError> {
         report: held.hold(report),
         inherited: handover.inherited.into_iter().map(|fd| held.hold(fd)).collect(),
         rlimits: limits::rlimits(policy, if group.is_some() { Counted::ByGroup } else { Counted::ByUser }),
-        mount_namespace: identity.mount_namespace.map(|fd| held.share(fd)),
+        user_namespace: None,
+        mount_namespace: identity.view.as_ref().map(|view| held.share(Arc::clone(&view.mounts))),
         user: identity.user,
         fence: landlock::fence()?.map(|fd| held.share(fd)),
         // Landlock forbids every mount, and bubblewrap is made of mounts.
@@ -89,7 +92,7 @@ pub(super) fn prepare(job: Job<'_>) -> Result<(TierC, Prepared), SandboxError> {
         gate: handover.gate,
         way_out: handover.way_out,
         uid: identity.uid,
-        mapped: identity.mapped,
+        mapped: identity.view.as_ref().map_or(0, |view| view.mapped),
         guards: handover.guards,
         aside: handover.aside,
         egress: policy.egress,
@@ -152,7 +155,7 @@ fn hand_over(job: &Job<'_>, bubblewrap: &Bubblewrap, grouped: bool) -> Result<Ha
     let (status, status_write) = run::pipe()?;
     rustix::io::ioctl_fionbio(&status, true)
         .map_err(|e| SandboxError::Io { action: "prepare a pipe", source: e.into() })?;
-    let filter = sealed(&seccomp::filter_bytes(SandboxTier::C))?;
+    let filter = sealed(&seccomp::filter_bytes(Profile::C))?;
     let gid = identity.user.map_or_else(|| rustix::process::getegid().as_raw(), |user| user.gid);
     let (users, groups) = bwrap::passwd(identity.uid, gid, Path::new(TEMPORARY));
     let mut files = bwrap::etc_files(roots);
@@ -355,7 +358,7 @@ impl Backend for TierC {
         if pumped.stopped_by.is_none() && !out_of_memory && bwrap::reported_exit(&self.status.text).is_none() {
             return Err(blocked(&String::from_utf8_lossy(&pumped.stderr.bytes)));
         }
-        Ok(limits::exit_through_init(status))
+        Ok(limits::exit_of(status))
     }
 
     fn seen(&self) -> Seen {

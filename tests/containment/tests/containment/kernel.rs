@@ -76,25 +76,37 @@ fn a_foreign_calling_convention_ends_the_process_by_name() {
     }
     for tier in TIERS {
         let world = world(tier);
-        let outcome = world.python("import ctypes; ctypes.CDLL(None).syscall(0x40000000 | 39); print('SURVIVED')");
-        assert_eq!((outcome.exit, outcome.ended_by), (ProcessExit::Signal(31), Some(LimitHit::Seccomp)), "{tier}");
+        let x32 = "import ctypes; ctypes.CDLL(None).syscall(0x40000000 | 39); print('SURVIVED')";
+        // mov eax, 20 (getpid); int 0x80; ret
+        let i386 = "import ctypes, mmap\nm = mmap.mmap(-1, 4096, prot=7)\nm.write(bytes.fromhex('b814000000cd80c3'))\n\
+                    ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(m)))(); print('SURVIVED')";
+        for code in [x32, i386] {
+            let outcome = world.python(code);
+            assert_eq!(outcome.ended_by, Some(LimitHit::Seccomp), "{tier}");
+            assert_eq!(outcome.exit, signal(tier, 31), "{tier}");
+        }
     }
 }
 
-/// Each rule of the profile that looks at no argument, from inside. Those that do are in the list above.
+/// Each rule of the profile, from inside: those that look at arguments with arguments that they refuse.
 #[test]
 fn every_seccomp_rule_answers_as_it_says() {
     for tier in TIERS {
         let rules = seccomp_profile(tier);
         assert!(rules.iter().all(|rule| rule.reason.len() > 10));
-        let plain: Vec<_> =
-            rules.iter().filter(|rule| !rule.conditional).map(|rule| (rule.system_call, rule.errno)).collect();
-        assert!(plain.len() > 40, "{}", plain.len());
-        let list = plain.iter().map(|(call, errno)| format!("({call}, {errno})")).collect::<Vec<_>>().join(", ");
+        assert!(rules.iter().filter(|rule| rule.conditional).count() > 15 && rules.len() > 60, "{}", rules.len());
+        let list: Vec<_> = rules
+            .iter()
+            .map(|rule| {
+                let arguments = if rule.conditional { rule.example } else { [u64::MAX; 6] };
+                format!("({}, {}, {arguments:?})", rule.system_call, rule.errno)
+            })
+            .collect();
         let code = format!(
-            "import ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\nfor call, errno in [{list}]:\n  \
-             ctypes.set_errno(0); r = libc.syscall(call, -1, -1, -1, -1, -1, -1)\n  \
-             if r != -1 or ctypes.get_errno() != errno: print('OPEN', call, r, ctypes.get_errno())\nprint('done')"
+            "import ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\nfor call, errno, a in [{}]:\n  \
+             ctypes.set_errno(0); r = libc.syscall(call, *map(ctypes.c_ulong, a))\n  \
+             if r != -1 or ctypes.get_errno() != errno: print('OPEN', call, a, r, ctypes.get_errno())\nprint('done')",
+            list.join(", ")
         );
         expect_output(&world(tier).python(&code), "done");
     }

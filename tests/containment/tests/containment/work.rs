@@ -19,7 +19,12 @@ fn an_ordinary_command_works() {
         assert_eq!(outcome.exit, ProcessExit::Code(7));
         assert_eq!((&outcome.stdout.bytes[..], &outcome.stderr.bytes[..]), (&b"out\n"[..], &b"err\n"[..]));
         let outcome = world.run(&["bash", "-c", "kill -9 $$"]);
-        assert_eq!(outcome.exit, ProcessExit::Signal(9));
+        assert_eq!(outcome.exit, signal(tier, 9));
+        // A code is a code, whatever shells make of it, and names no limit that was not reached.
+        for code in [129, 137, 152, 192] {
+            let outcome = world.shell(&format!("exit {code}"));
+            assert_eq!((outcome.exit, outcome.ended_by), (ProcessExit::Code(code), None), "{tier}");
+        }
     }
 }
 
