@@ -139,6 +139,8 @@ pub struct ProcessOutcome {
     pub egress: EgressCount,
     /// Guarded paths that it created, under the names they have now: `.envrc.held`.
     pub set_aside: Vec<PathBuf>,
+    /// Guarded paths that it created or changed and that could not be set aside: they are still there.
+    pub not_set_aside: Vec<PathBuf>,
     /// What really held it.
     pub enforcement: Enforcement,
 }

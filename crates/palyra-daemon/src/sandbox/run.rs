@@ -132,6 +132,12 @@ fn notes(policy: &SandboxProcessRunnerPolicy, outcome: &ProcessOutcome, format: 
             tell(&format!("palyra: {name} was cut: {kept} of {total} bytes (`--max-output SIZE` lets more through)"));
         }
     }
+    for path in &outcome.set_aside {
+        tell(&format!("palyra: set aside, it would have run as code later: {}", safe(&path.to_string_lossy())));
+    }
+    for path in &outcome.not_set_aside {
+        tell(&format!("palyra: CANNOT BE SET ASIDE, it will run as code later: {}", safe(&path.to_string_lossy())));
+    }
 }
 
 fn limit(policy: &SandboxProcessRunnerPolicy, hit: Option<LimitHit>) -> Option<String> {
@@ -197,6 +203,7 @@ fn document(ended: &Ended) -> Value {
         "stdout": stream(&outcome.stdout), "stderr": stream(&outcome.stderr),
         "duration_ms": outcome.duration.as_millis(), "cpu_time_ms": outcome.cpu_time.as_millis(),
         "peak_memory_bytes": outcome.peak_memory_bytes, "enforcement": outcome.enforcement,
+        "set_aside": outcome.set_aside, "not_set_aside": outcome.not_set_aside,
         "egress": outcome.egress, "connections": ended.connections,
     })
 }

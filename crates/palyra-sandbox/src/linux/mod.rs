@@ -20,6 +20,7 @@ mod raw;
 mod report;
 mod run;
 mod seccomp;
+mod sensitive;
 mod sys;
 mod tier_b;
 mod tier_c;

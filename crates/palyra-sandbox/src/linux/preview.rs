@@ -6,6 +6,7 @@ use super::doorway;
 use super::grants::{self, Access, Roots};
 use super::guards::{self, Hold};
 use super::run;
+use super::sensitive;
 use super::tier_c::has_way_out;
 use super::{host, landlock};
 use crate::arguments::check_arguments;
@@ -158,7 +159,7 @@ fn files(policy: &SandboxProcessRunnerPolicy, roots: &Roots) -> Vec<FileView> {
     roots.read.iter().for_each(|root| add(root, FileAccess::ReadExecute, "read root"));
     roots.write.iter().for_each(|root| add(root, FileAccess::ReadWrite, "write root"));
     if policy.tier == SandboxTier::C {
-        for guard in guards::guards(roots).iter().filter(|guard| guard.hold == Hold::ReadOnly) {
+        for guard in guards::guards(&sensitive::all(roots)).iter().filter(|guard| guard.hold == Hold::ReadOnly) {
             add(&guard.path, FileAccess::ReadExecute, "guarded: a change here would run as code later, outside");
         }
     }

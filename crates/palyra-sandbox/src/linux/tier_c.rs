@@ -3,7 +3,7 @@
 //! The supervisor, the fence and the change of user are those of Tier B; what it executes is bubblewrap, with an empty
 //! environment (it stays visible inside as process 1) and no descriptors but those named to it.
 
-use super::aside::Aside;
+use super::aside::{Aside, Put};
 use super::bwrap::{self, Blueprint, Bubblewrap, Descriptors};
 use super::cgroup::{Group, Limits, Seen};
 use super::doorway::{self, Inside};
@@ -16,6 +16,7 @@ use super::profile::Profile;
 use super::report::{Done, shared_network};
 use super::run::{self, Backend, Job, PipePairs, Prepared};
 use super::seccomp;
+use super::sensitive;
 use super::way_out::WayOut;
 use crate::environment;
 use crate::error::SandboxError;
@@ -29,7 +30,7 @@ use std::cell::OnceCell;
 use std::ffi::OsString;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 /// Where temporary files and the home directory are, inside.
@@ -160,7 +161,8 @@ fn hand_over(job: &Job<'_>, bubblewrap: &Bubblewrap, grouped: bool) -> Result<Ha
     let (users, groups) = bwrap::passwd(identity.uid, gid, Path::new(TEMPORARY));
     let mut files = bwrap::etc_files(roots);
     files.push((sealed(users.as_bytes())?, "/etc/passwd"));
-    let mut guards = guards::guards(roots);
+    let sensitive = sensitive::all(roots);
+    let mut guards = guards::guards(&sensitive);
     let writable = roots.writable().any(|root| executable.path().starts_with(root));
     let content = if writable { run::content(executable)? } else { None };
     if writable && content.is_none() {
@@ -188,7 +190,7 @@ fn hand_over(job: &Job<'_>, bubblewrap: &Bubblewrap, grouped: bool) -> Result<Ha
     let argv = command_line(bubblewrap, &words, executable.called(), &request.argv)?;
     let mut inherited = vec![filter, status_write, words];
     inherited.extend(files.into_iter().map(|(fd, _)| fd).chain(content).chain(waits_for));
-    Ok(Handover { argv, inherited, status, gate, way_out, guards, aside: Aside::watch(roots) })
+    Ok(Handover { argv, inherited, status, gate, way_out, guards, aside: Aside::watch(roots.clone(), &sensitive) })
 }
 
 /// `bwrap --args FD -- PROGRAM ARGUMENT…`: the program by the path it was found at.
@@ -348,7 +350,7 @@ impl Backend for TierC {
         self.way_out.as_mut().map(|way_out| way_out.settle(sink)).unwrap_or_default()
     }
 
-    fn set_aside(&mut self) -> Vec<PathBuf> {
+    fn set_aside(&mut self) -> Put {
         self.aside.put()
     }
 

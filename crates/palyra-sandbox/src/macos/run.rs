@@ -70,6 +70,7 @@ pub(crate) fn run(
     Ok(ProcessOutcome {
         egress: EgressCount::default(),
         set_aside: Vec::new(),
+        not_set_aside: Vec::new(),
         exit: ended.exit,
         ended_by: pumped.stopped_by.or_else(|| limit_hit(policy, &ended)),
         enforcement: enforcement(policy, &roots, &guarded),

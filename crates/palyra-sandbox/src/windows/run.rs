@@ -100,6 +100,7 @@ pub(crate) fn run(
     Ok(ProcessOutcome {
         egress: EgressCount::default(),
         set_aside: Vec::new(),
+        not_set_aside: Vec::new(),
         exit,
         ended_by: heard.stopped_by.or_else(|| limits::limit_hit(&heard.told, exit)),
         stdout: heard.stdout,
