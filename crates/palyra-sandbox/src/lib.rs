@@ -37,6 +37,7 @@ mod layout;
 mod linux;
 #[cfg(target_os = "macos")]
 mod macos;
+mod minimum;
 mod outcome;
 mod policy;
 #[cfg(any(target_os = "linux", target_os = "macos"))]
@@ -62,6 +63,7 @@ pub use explain::{
     ArgumentView, Explanation, FileAccess, FileView, Limits, NamedFile, ProgramStep, ProgramView, Refusal, explain,
 };
 pub use hosts::{NamedHost, check_hosts, hosts_in_arguments};
+pub use minimum::check_required_layers;
 pub use outcome::{
     CapturedStream, EgressCount, Enforcement, Layer, LimitHit, OutputSink, OutputStream, ProcessExit, ProcessOutcome,
     SeccompRule,

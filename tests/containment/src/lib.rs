@@ -67,6 +67,7 @@ pub fn world(tier: SandboxTier) -> World {
         max_open_files: 256,
         max_file_size_bytes: 16 << 20,
         env_allowlist: vec![],
+        required_layers: vec![],
         protected_paths: vec![state.clone()],
     };
     World { dir, workspace, state, policy }

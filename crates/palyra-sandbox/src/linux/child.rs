@@ -176,6 +176,16 @@ fn confine(shared: &Shared<'_>) -> Result<(), Failure> {
         install_filter(filter).map_err(|e| (Step::Seccomp, e))?;
         done(Step::Seccomp);
     }
+    demand(plan.required, shared.done.load(Ordering::Relaxed))
+}
+
+/// Whatever came to be missing: below the minimum nothing is executed.
+fn demand(required: u32, done: u32) -> Result<(), Failure> {
+    for step in Step::ALL {
+        if required & !done & step.bit() != 0 {
+            return Err((step, libc::EOPNOTSUPP));
+        }
+    }
     Ok(())
 }
 

@@ -13,6 +13,7 @@ mod host;
 mod identity;
 mod landlock;
 mod limits;
+mod minimum;
 mod plan;
 mod preview;
 mod profile;

@@ -125,6 +125,8 @@ pub(super) struct Plan {
     pub(super) files: Option<RawFd>,
     pub(super) seccomp: Option<&'static [sock_filter]>,
     pub(super) group: Doors,
+    /// The steps that must be done before anything is executed, as a mask.
+    pub(super) required: u32,
     /// The daemon's process id, to notice when it is gone already.
     pub(super) parent: i32,
     /// Descriptors to keep after the start, ascending.

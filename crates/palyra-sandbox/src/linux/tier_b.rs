@@ -7,6 +7,7 @@ use super::cgroup::Seen;
 use super::grants;
 use super::landlock;
 use super::limits::{self, Counted};
+use super::minimum;
 use super::plan::{Doors, Held, Plan, Program, Record, Stack, Step, c_string};
 use super::profile::Profile;
 use super::report::{Done, shared_network};
@@ -21,7 +22,7 @@ use crate::pump::{Attendant, Pumped};
 use std::sync::Arc;
 
 /// What a host without a mount namespace means.
-const ATTRIBUTES_REFUSED: &str = "the host's mounts: instead, permissions, owners, times and attributes cannot be changed by path, \
+pub(super) const ATTRIBUTES_REFUSED: &str = "the host's mounts: instead, permissions, owners, times and attributes cannot be changed by path, \
      in the workspace neither";
 
 /// One Tier B run.
@@ -42,11 +43,6 @@ pub(super) fn prepare(job: Job<'_>) -> Result<(TierB, Prepared), SandboxError> {
     let view = identity.view;
     let workplace = Workplace::find(grants::tier_b(&roots)?, identity.user, view.as_deref())?;
     let files = workplace.ruleset();
-    if files.is_none() && identity.user.is_none() {
-        // Same user, no walls around files: the daemon's own state would be open to it.
-        let source = std::io::Error::from(std::io::ErrorKind::Unsupported);
-        return Err(SandboxError::LayerUnavailable { layer: "landlock", source });
-    }
     let environment = environment::compose(policy, &request.env, workplace.directory(), None)?;
     let mut held = Held::default();
     let file = run::hold(executable)?;
@@ -79,6 +75,7 @@ pub(super) fn prepare(job: Job<'_>) -> Result<(TierB, Prepared), SandboxError> {
         files: files.map(|ruleset| held.share(ruleset)),
         seccomp: Some(seccomp::filter(if view.is_some() { Profile::B } else { Profile::BWithoutView })),
         group: Doors::default(),
+        required: minimum::steps(policy)?,
         parent: i32::try_from(std::process::id()).unwrap_or(0),
         keep: Vec::new(),
         supervisor_stack: Stack::new(),
@@ -133,7 +130,7 @@ impl Backend for TierB {
                 Step::Files,
                 "landlock",
                 format!("ABI {abi}, the system and {} root(s) granted", self.roots),
-                "this kernel has none: only file permissions hold",
+                "not applied",
             ),
             done.layer(
                 Step::FenceProven,

@@ -11,6 +11,7 @@ use super::gate::Gate;
 use super::guards::{self, Guard};
 use super::landlock;
 use super::limits::{self, Counted};
+use super::minimum;
 use super::plan::{CStrings, Held, Plan, Program, Record, Stack, Step, c_string};
 use super::profile::Profile;
 use super::report::{Done, shared_network};
@@ -82,6 +83,7 @@ pub(super) fn prepare(job: Job<'_>) -> Result<(TierC, Prepared), SandboxError> {
         // Likewise: bubblewrap installs the filter when it has finished.
         seccomp: None,
         group: doors.unwrap_or_default(),
+        required: minimum::steps(policy)?,
         parent: i32::try_from(std::process::id()).unwrap_or(0),
         keep: Vec::new(),
         supervisor_stack: Stack::new(),
@@ -358,7 +360,7 @@ impl Backend for TierC {
         // A kernel that is out of the run's memory may choose bubblewrap itself, and then nobody is left to report.
         let out_of_memory = self.seen().out_of_memory > 0;
         if pumped.stopped_by.is_none() && !out_of_memory && bwrap::reported_exit(&self.status.text).is_none() {
-            return Err(blocked(&String::from_utf8_lossy(&pumped.stderr.bytes)));
+            return Err(blocked(&String::from_utf8_lossy(&pumped.stderr.bytes), self.memory_limit));
         }
         Ok(limits::exit_of(status))
     }
@@ -417,7 +419,15 @@ fn no_group_reason() -> &'static str {
 }
 
 /// Bubblewrap ended before it started the command.
-fn blocked(said: &str) -> SandboxError {
-    let detail = said.lines().find(|line| line.starts_with("bwrap:")).unwrap_or(said).trim().to_owned();
+fn blocked(said: &str, memory_limit: u64) -> SandboxError {
+    /// Less than it takes itself.
+    const LITTLE_MEMORY: u64 = 4 << 20;
+    let said = said.lines().find(|line| line.starts_with("bwrap:")).unwrap_or(said).trim();
+    if memory_limit < LITTLE_MEMORY {
+        let detail = format!("{memory_limit} bytes of memory are too little for it {said}").trim_end().to_owned();
+        let fix = format!("a memory limit of at least {LITTLE_MEMORY} bytes");
+        return SandboxError::BackendBlocked { backend: "bwrap", detail, fix };
+    }
+    let detail = if said.is_empty() { "it ended without a word" } else { said }.to_owned();
     SandboxError::BackendBlocked { backend: "bwrap", detail, fix: super::host::namespace_fix().into() }
 }
