@@ -14,7 +14,7 @@
 //! Not covered: the time until the run ends, a daemon that is killed before, and repositories below the top of a root.
 
 use super::grants::Roots;
-use super::sensitive::{self, Kind, Sensitive};
+use super::sensitive::{self, Kind, Sensitive, Tops};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, Stat};
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::CString;
@@ -66,12 +66,12 @@ const MOST_HOOKS: usize = 1000;
 impl Aside {
     /// Looks at the sensitive paths as they are.
     pub(super) fn watch(roots: Roots, sensitive: &[Sensitive]) -> Self {
-        let mut watched = Vec::new();
+        let (mut watched, mut tops) = (Vec::new(), Tops::default());
         for path in sensitive {
-            let Some(top) = sensitive::open_directory(&path.root) else { continue };
-            let before = before(&top, &path.relative);
+            let Some(top) = tops.of(&path.root) else { continue };
+            let before = before(top, &path.relative);
             if path.kind == Kind::Hooks && before == Before::There(FileType::Directory) {
-                watched.extend(shared_hooks(&top, path));
+                watched.extend(shared_hooks(top, path));
             }
             // What is there and has one name is held by its mount.
             if !matches!(before, Before::There(_)) || path.kind == Kind::Way {

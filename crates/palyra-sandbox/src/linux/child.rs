@@ -313,6 +313,12 @@ fn build_mount(step: &MountStep) -> Result<(), c_int> {
             // SAFETY: all strings are NUL-terminated and outlive the call.
             check(unsafe { call!(libc::SYS_mount, kind, target.as_ptr(), kind, flags, options.as_ptr()) })
         }
+        MountStep::Hide(target) => {
+            let flags = libc::MS_RDONLY | libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
+            let (kind, options) = (c"tmpfs".as_ptr(), c"mode=000,size=4k".as_ptr());
+            // SAFETY: as above.
+            check(unsafe { call!(libc::SYS_mount, kind, target.as_ptr(), kind, flags, options) })
+        }
         MountStep::Directory(path) => {
             // SAFETY: as above.
             check(unsafe { call!(libc::SYS_mkdirat, libc::AT_FDCWD, path.as_ptr(), 0o755) })

@@ -9,7 +9,7 @@
 //! means, found without following any symlink, and when the sandbox is built and bubblewrap waits at the gate, every
 //! guard is looked at in the tree that it built: the same file, and read-only. Anything else ends the run before it began.
 
-use super::sensitive::{self, Found, Kind, PLAIN, Sensitive};
+use super::sensitive::{self, Found, Kind, PLAIN, Sensitive, Tops};
 use rustix::fs::{Mode, OFlags};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -34,10 +34,10 @@ pub(super) enum Hold {
 /// The sensitive paths that exist. Those that do not are left alone: a mount point would have to be created for them, in the
 /// user's own directory.
 pub(super) fn guards(sensitive: &[Sensitive]) -> Vec<Guard> {
-    let mut guards: Vec<Guard> = Vec::new();
+    let (mut guards, mut tops): (Vec<Guard>, _) = (Vec::new(), Tops::default());
     for Sensitive { root, relative, kind } in sensitive {
-        let Some(top) = sensitive::open_directory(root) else { continue };
-        let Found::Plain(file, found) = sensitive::look(&top, relative) else { continue };
+        let Some(top) = tops.of(root) else { continue };
+        let Found::Plain(file, found) = sensitive::look(top, relative) else { continue };
         // A worktree's `.git` is a file that says where the repository is.
         if *kind == Kind::Way && !found.is_file() {
             continue;
@@ -51,7 +51,7 @@ pub(super) fn guards(sensitive: &[Sensitive]) -> Vec<Guard> {
         parents.reverse();
         for parent in parents {
             let path = root.join(parent);
-            if let Found::Plain(file, _) = sensitive::look(&top, parent)
+            if let Found::Plain(file, _) = sensitive::look(top, parent)
                 && !guards.iter().any(|guard| guard.path == path)
             {
                 guards.push(Guard { path, hold: Hold::Pinned, file });

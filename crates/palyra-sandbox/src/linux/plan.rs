@@ -62,6 +62,8 @@ pub(super) enum MountStep {
         /// Its options, such as `mode=755,size=64k`.
         options: CString,
     },
+    /// An empty one that nobody can use, over a directory that is not to be seen.
+    Hide(CString),
     /// A directory inside one of those.
     Directory(CString),
     /// An empty file inside one of those.

@@ -80,7 +80,7 @@ const IN_A_WORKTREE: &[(&str, Kind)] =
 
 /// Every such path of the writable roots, there or not; directories before what lies in them.
 pub(super) fn all(roots: &Roots) -> Vec<Sensitive> {
-    let mut search = Search { roots, seen: HashSet::new(), found: Vec::new() };
+    let mut search = Search { roots, tops: Tops::default(), seen: HashSet::new(), found: Vec::new() };
     for root in roots.writable() {
         let Some(top) = open_directory(root) else { continue };
         for name in layout::GUARDED_IN_WORKSPACE.iter().filter(|name| !name.starts_with(".git/")) {
@@ -104,8 +104,22 @@ pub(super) fn all(roots: &Roots) -> Vec<Sensitive> {
     search.found
 }
 
+/// The tops of the roots: each is opened once.
+#[derive(Debug, Default)]
+pub(super) struct Tops(Vec<(PathBuf, OwnedFd)>);
+
+impl Tops {
+    pub(super) fn of(&mut self, root: &Path) -> Option<&OwnedFd> {
+        if !self.0.iter().any(|(known, _)| known == root) {
+            self.0.push((root.to_owned(), open_directory(root)?));
+        }
+        self.0.iter().find(|(known, _)| known == root).map(|(_, top)| top)
+    }
+}
+
 struct Search<'a> {
     roots: &'a Roots,
+    tops: Tops,
     seen: HashSet<PathBuf>,
     found: Vec<Sensitive>,
 }
@@ -125,8 +139,8 @@ impl Search<'_> {
         if let Some(parent) = relative.parent().filter(|parent| !parent.as_os_str().is_empty()) {
             self.add(root, parent, Kind::Way);
         }
-        let Some(top) = open_directory(root) else { return };
-        let is_link = look(&top, relative) == Found::Link;
+        let Some(top) = self.tops.of(root) else { return };
+        let is_link = look(top, relative) == Found::Link;
         self.found.push(Sensitive { root: root.to_owned(), relative: relative.to_owned(), kind });
         if is_link
             && let Some(real) = real(&path)

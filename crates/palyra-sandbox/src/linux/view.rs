@@ -3,7 +3,8 @@
 //! A root daemon needs one where the run's user could not use a root as it is: its owner is mapped, or the way to it is
 //! closed and has to be rebuilt. Tier B needs one in any case. Landlock governs what is opened; permissions, owners, times
 //! and attributes are changed by path, without opening anything, and no rule of Landlock speaks of that. A read-only mount
-//! does: so everything is read-only there but the roots that may be written and the runs' private directories. An
+//! does: so everything is read-only there but the roots that may be written and the runs' private directories; and the daemon's
+//! own directories, which could be looked at and watched by name, are not there at all. An
 //! ordinary daemon gets the namespace inside a user namespace that maps its own user to itself; where the host gives none, the
 //! stricter of Tier B's two seccomp profiles stands in ([`super::profile`]).
 //!
@@ -99,6 +100,16 @@ struct Key {
     user: Option<User>,
     shown: Vec<Shown>,
     rest: Rest,
+    /// Directories that are not to be seen.
+    hidden: Vec<PathBuf>,
+}
+
+/// The daemon's own directories; bubblewrap's tree has none of them anyway.
+fn hidden(roots: &Roots, rest: &Rest) -> Vec<PathBuf> {
+    match rest {
+        Rest::AsItIs => Vec::new(),
+        Rest::ReadOnly(..) => roots.protected.iter().filter(|path| path.is_dir()).cloned().collect(),
+    }
 }
 
 /// The view of a root daemon's run; `None`: the host's own will do, or nothing else can be had.
@@ -114,7 +125,8 @@ pub(super) fn for_user(roots: &Roots, user: User, rest: Rest) -> Result<Option<A
         return Ok(None);
     }
     let needed = shown.iter().any(Shown::is_needed);
-    match find(Key { user: Some(user), shown, rest }) {
+    let hidden = hidden(roots, &rest);
+    match find(Key { user: Some(user), shown, rest, hidden }) {
         // In a container, root may lack what it takes.
         Err(SandboxError::LayerUnavailable { source, .. }) if !needed && is_refusal(&source) => Ok(None),
         other => other.map(Some),
@@ -128,7 +140,8 @@ pub(super) fn for_ordinary(roots: &Roots, rest: Rest) -> Result<Option<Arc<View>
         return Ok(None);
     }
     let writable = sorted(roots.writable()).into_iter().map(|root| show(roots, root, None));
-    match find(Key { user: None, shown: writable.collect::<Result<_, _>>()?, rest }) {
+    let (shown, hidden) = (writable.collect::<Result<_, _>>()?, hidden(roots, &rest));
+    match find(Key { user: None, shown, rest, hidden }) {
         Err(SandboxError::LayerUnavailable { source, .. }) if is_refusal(&source) => {
             // A decision of the host's, which asking again does not change.
             *REFUSED.lock().unwrap_or_else(PoisonError::into_inner) = true;
@@ -246,6 +259,10 @@ fn steps(user: User, key: &Key, processes: Option<&Arc<OwnedFd>>) -> Result<Vec<
             options: c_string("mode=755,size=64k,nr_inodes=64", "options")?,
         });
     }
+    // What lies under a cover is gone with it.
+    for hidden in key.hidden.iter().filter(|hidden| !covers.iter().any(|cover| hidden.starts_with(cover))) {
+        steps.push(MountStep::Hide(c_string(hidden, "a protected path")?));
+    }
     let mut made: Vec<PathBuf> = Vec::new();
     for shown in &key.shown {
         let root = &shown.root;
@@ -287,6 +304,9 @@ fn ordinary_steps(key: &Key) -> Result<Vec<MountStep>, SandboxError> {
         attach.push(MountStep::AttachCopy { tree, target });
     }
     steps.extend([MountStep::ReadOnly, MountStep::Writable(c"/proc".to_owned())]);
+    for hidden in &key.hidden {
+        steps.push(MountStep::Hide(c_string(hidden, "a protected path")?));
+    }
     steps.extend(attach);
     Ok(steps)
 }

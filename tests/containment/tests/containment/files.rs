@@ -210,7 +210,7 @@ fn a_directory_swapped_while_the_sandbox_is_built_binds_nothing_of_the_host() {
     fs::create_dir_all(top.join("other/hooks")).unwrap();
     fs::write(top.join("other/hooks/secret"), "host-secret").unwrap();
     fs::write(top.join("other/config"), "host-secret").unwrap();
-    flipper.policy.wall_clock_limit_ms = 6000;
+    flipper.policy.wall_clock_limit_ms = 60_000;
     let victim_policy = flipper.policy.clone();
     let code = r"
 import ctypes, os

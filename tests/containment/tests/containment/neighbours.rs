@@ -176,6 +176,24 @@ fn a_program_cannot_change_its_own_file_where_it_may_only_read() {
 }
 
 #[test]
+fn the_daemons_own_directory_cannot_even_be_looked_at() {
+    for tier in TIERS {
+        let world = world(tier);
+        let code = format!(
+            "import ctypes, os\nlibc = ctypes.CDLL(None)\nfor p in [{0:?}, {1:?}]:\n  print(os.path.exists(p) and os.stat(p).st_mode & 0o777)\n\
+             print(libc.inotify_add_watch(libc.inotify_init(), os.fsencode({0:?}), 0xfff) > 0)",
+            world.state,
+            world.state.join("key")
+        );
+        let said = stdout(&world.python(&code));
+        let said: Vec<_> = said.lines().collect();
+        // In tier b there is an empty directory in its place, which nobody can look into.
+        let expect = if tier == SandboxTier::B { ["0", "False", "False"] } else { ["False", "False", "False"] };
+        assert_eq!(said, expect, "{tier}");
+    }
+}
+
+#[test]
 fn datagram_sockets_of_the_host_are_out_of_reach() {
     for tier in TIERS {
         let world = world(tier);
@@ -245,4 +263,35 @@ fn a_crash_starts_nothing_outside() {
                     l = (ctypes.c_ulong * 2)(0, 0); print(ctypes.CDLL(None).syscall(160, 4, l), resource.getrlimit(resource.RLIMIT_CORE))";
         expect_output(&world.python(code), "(1, 1)\n-1 (1, 1)");
     }
+}
+
+/// Where no user namespace can be had, the stricter profile stands in for the mounts. Root always has them: this is tried in the
+/// ordinary user's pass.
+#[test]
+fn without_a_namespace_attributes_cannot_be_changed_by_path_at_all() {
+    const NAME: &str = "neighbours::without_a_namespace_attributes_cannot_be_changed_by_path_at_all";
+    if is_root() {
+        println!("tried as an ordinary user: {NAME}");
+        return;
+    }
+    let none = "echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv --ambient-caps=-all --inh-caps=-all \"$@\"";
+    alone(NAME, &["unshare", "--user", "--map-current-user", "--keep-caps", "sh", "-c", none, "sh"], || {
+        let mut world = world(SandboxTier::B);
+        let key = world.state.join("key");
+        let before = fs::metadata(&key).unwrap().mode();
+        let code = format!(
+            "import os\ndef attempt(what, act):\n  try: act(); print(what)\n  except OSError: pass\n\
+             open('own', 'w').close()\n\
+             for p in [{key:?}, 'own']:\n  attempt('CHMOD', lambda: os.chmod(p, 0o777))\n  attempt('UTIME', lambda: os.utime(p, (1, 1)))\n  \
+             attempt('XATTR', lambda: os.setxattr(p, 'user.x', b'x'))\n  attempt('PATH', lambda: os.chmod('/proc/self/fd/%d' % os.open(p, os.O_PATH), 0o777))\n\
+             os.fchmod(os.open('own', os.O_RDONLY), 0o700); print(oct(os.stat('own').st_mode))"
+        );
+        let outcome = world.python(&code);
+        expect_output(&outcome, "0o100700");
+        assert_eq!(fs::metadata(&key).unwrap().mode(), before);
+        let layer = outcome.enforcement.layers.iter().find(|layer| layer.name == "mount_namespace").unwrap();
+        assert!(!layer.applied && layer.detail.contains("cannot be changed by path"), "{layer:?}");
+        world.policy.required_layers.push("mount_namespace".to_owned());
+        assert_eq!(world.try_run(&world.request(&["true"])).unwrap_err().code(), "sandbox_layer_unavailable");
+    });
 }
