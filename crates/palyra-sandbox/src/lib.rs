@@ -6,7 +6,7 @@
 //! can decide, and the runner then executes that and nothing else. What a host cannot enforce is refused by name;
 //! a run never falls back to a weaker tier, and [`Enforcement`] tells what held, not what was configured.
 //!
-//! Unsafe code lives in `linux/{raw,child,sys,doorway}.rs`, in `group.rs`, `removal.rs` and in `windows/{file,job,process,token}.rs`,
+//! Unsafe code lives in `linux/{raw,child,mounts,sys,doorway}.rs`, in `group.rs`, `removal.rs` and in `windows/{file,job,process,token}.rs`,
 //! and nowhere else.
 #![cfg_attr(
     not(any(target_os = "linux", target_os = "macos", windows)),

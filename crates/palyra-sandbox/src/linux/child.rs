@@ -13,10 +13,9 @@
 //! and that the daemon leaves alone until the supervisor is gone.
 #![expect(unsafe_code, reason = "raw system calls between clone and exec")]
 
-use super::plan::{MountStep, Plan, Program, Record, STOP_SIGNAL, Step, TAG_ENDED, TAG_FAILED};
+use super::plan::{Plan, Program, Record, STOP_SIGNAL, Step, TAG_ENDED, TAG_FAILED};
 use super::raw::{self, call};
 use libc::{c_int, c_long, c_uint, c_void};
-use std::ffi::CStr;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
@@ -291,84 +290,6 @@ fn install_filter(filter: &[libc::sock_filter]) -> Result<(), c_int> {
     check(unsafe { call!(libc::SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &raw const program) })
 }
 
-/// Builds a private view of the file tree in a mount namespace of its own. Not part of a run: the namespace is made once for
-/// many, by a process of its own.
-pub(super) fn build_mounts(steps: &[MountStep]) -> Result<(), c_int> {
-    // SAFETY: numbers only.
-    check(unsafe { call!(libc::SYS_unshare, libc::CLONE_NEWNS) })?;
-    // Slave: what the host unmounts later goes away here too; nothing done here is seen there.
-    let propagation = libc::MS_REC | libc::MS_SLAVE;
-    // SAFETY: a constant string; the other pointers may be null for this operation.
-    check(unsafe { call!(libc::SYS_mount, 0, c"/".as_ptr(), 0, propagation, 0) })?;
-    for step in steps {
-        build_mount(step)?;
-    }
-    Ok(())
-}
-
-fn build_mount(step: &MountStep) -> Result<(), c_int> {
-    match step {
-        MountStep::Tmpfs { target, options } => {
-            let (kind, flags) = (c"tmpfs".as_ptr(), libc::MS_NOSUID | libc::MS_NODEV);
-            // SAFETY: all strings are NUL-terminated and outlive the call.
-            check(unsafe { call!(libc::SYS_mount, kind, target.as_ptr(), kind, flags, options.as_ptr()) })
-        }
-        MountStep::Hide(target) => {
-            let flags = libc::MS_RDONLY | libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
-            let (kind, options) = (c"tmpfs".as_ptr(), c"mode=000,size=4k".as_ptr());
-            // SAFETY: as above.
-            check(unsafe { call!(libc::SYS_mount, kind, target.as_ptr(), kind, flags, options) })
-        }
-        MountStep::Directory(path) => {
-            // SAFETY: as above.
-            check(unsafe { call!(libc::SYS_mkdirat, libc::AT_FDCWD, path.as_ptr(), 0o755) })
-        }
-        MountStep::File(path) => {
-            let flags = libc::O_CREAT | libc::O_WRONLY | libc::O_CLOEXEC;
-            // SAFETY: as above.
-            check(unsafe { call!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0o644) })
-        }
-        MountStep::Attach { tree, target } => attach(std::os::fd::AsRawFd::as_raw_fd(&**tree), target),
-        MountStep::AttachCopy { tree, target } => attach(tree.load(Ordering::Relaxed), target),
-        MountStep::Copy { source, tree } => {
-            let flags = OPEN_TREE_CLONE | libc::AT_RECURSIVE as c_uint | libc::AT_SYMLINK_NOFOLLOW as c_uint;
-            // SAFETY: as above.
-            let copy = unsafe { call!(libc::SYS_open_tree, libc::AT_FDCWD, source.as_ptr(), flags) };
-            check(copy)?;
-            tree.store(copy as c_int, Ordering::Relaxed);
-            let set = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
-            set_attributes(copy as c_int, c"", libc::AT_EMPTY_PATH | libc::AT_RECURSIVE, (set, 0))
-        }
-        MountStep::ReadOnly => set_attributes(libc::AT_FDCWD, c"/", libc::AT_RECURSIVE, (MOUNT_ATTR_RDONLY, 0)),
-        MountStep::Writable(path) => {
-            // One that the host itself keeps read-only stays so.
-            let _kept = set_attributes(libc::AT_FDCWD, path, 0, (0, MOUNT_ATTR_RDONLY));
-            Ok(())
-        }
-    }
-}
-
-const OPEN_TREE_CLONE: c_uint = 1;
-const MOUNT_ATTR_RDONLY: u64 = 0x1;
-const MOUNT_ATTR_NOSUID: u64 = 0x2;
-const MOUNT_ATTR_NODEV: u64 = 0x4;
-
-fn attach(tree: c_int, target: &CStr) -> Result<(), c_int> {
-    const MOVE_MOUNT_F_EMPTY_PATH: c_uint = 4;
-    let (empty, here, flags) = (c"".as_ptr(), libc::AT_FDCWD, MOVE_MOUNT_F_EMPTY_PATH);
-    // SAFETY: the strings are NUL-terminated; the source is the descriptor itself, its path empty.
-    check(unsafe { call!(libc::SYS_move_mount, tree, empty, here, target.as_ptr(), flags) })
-}
-
-/// Sets and clears attributes of a mount.
-fn set_attributes(directory: c_int, path: &CStr, flags: c_int, (set, clear): (u64, u64)) -> Result<(), c_int> {
-    // The kernel's struct: to set, to clear, propagation, a user namespace.
-    let attributes = [set, clear, 0u64, 0u64];
-    let size = size_of_val(&attributes);
-    // SAFETY: the path is NUL-terminated; the attributes are a live array of the struct's size and layout.
-    check(unsafe { call!(libc::SYS_mount_setattr, directory, path.as_ptr(), flags, attributes.as_ptr(), size) })
-}
-
 /// Ends this process at once when its parent is gone, or was gone before this could be asked for.
 pub(super) fn die_with(parent: c_int) {
     prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as usize);
@@ -520,7 +441,7 @@ fn prctl(option: c_int, value: usize) -> isize {
     unsafe { call!(libc::SYS_prctl, option, value, 0, 0, 0) }
 }
 
-fn check(result: isize) -> Result<(), c_int> {
+pub(super) fn check(result: isize) -> Result<(), c_int> {
     if result < 0 { Err(-(result as c_int)) } else { Ok(()) }
 }
 

@@ -14,6 +14,7 @@ mod identity;
 mod landlock;
 mod limits;
 mod minimum;
+mod mounts;
 mod plan;
 mod preview;
 mod profile;

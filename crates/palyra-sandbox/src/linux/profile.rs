@@ -185,7 +185,7 @@ const TIER_B: &[Rule] = &[
         "a datagram socket of a pair can be connected anew, to the host's services",
     ),
     deny_when(SYS_prlimit64, &[Condition::Differs(0, 0)], EPERM, NEIGHBOURS),
-    deny_when(SYS_setpriority, &[Condition::Differs(0, PRIO_PROCESS as u32)], EPERM, NEIGHBOURS),
+    deny_when(SYS_setpriority, &[Condition::Differs(0, PRIO_PROCESS)], EPERM, NEIGHBOURS),
     deny_when(SYS_setpriority, &[Condition::Differs(1, 0)], EPERM, NEIGHBOURS),
     deny_when(SYS_ioprio_set, &[Condition::Differs(0, IOPRIO_WHO_PROCESS)], EPERM, NEIGHBOURS),
     deny_when(SYS_ioprio_set, &[Condition::Differs(1, 0)], EPERM, NEIGHBOURS),

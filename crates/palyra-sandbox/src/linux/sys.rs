@@ -4,6 +4,7 @@
 #![expect(unsafe_code, reason = "system calls that rustix does not wrap")]
 
 use super::child;
+use super::mounts;
 use super::plan::{MountStep, Plan, Stack, User};
 use super::raw;
 use libc::{c_int, c_long, c_uint, c_void};
@@ -295,7 +296,7 @@ extern "C" fn hold_mounts(argument: *mut c_void) -> c_int {
     // SAFETY: `mount_namespace` passes a pointer to a live task.
     let task = unsafe { &*argument.cast::<HolderTask<'_>>() };
     child::die_with(task.parent);
-    let errno: c_int = child::build_mounts(task.steps).err().unwrap_or(0);
+    let errno: c_int = mounts::build(task.steps).err().unwrap_or(0);
     // SAFETY: a live int of four bytes.
     unsafe { raw::call!(libc::SYS_write, task.report, &raw const errno, 4) };
     wait_to_be_killed()
