@@ -284,7 +284,7 @@ fn steps(user: User, key: &Key, processes: Option<&Arc<OwnedFd>>) -> Result<Vec<
     }
     if let Rest::ReadOnly(place, _) = &key.rest {
         let tree = sys::clone_mount(place, TreeAccess::Write, None)
-            .map_err(SandboxError::io("clone the directory for private ones"))?;
+            .map_err(|source| SandboxError::LayerUnavailable { layer: "mount_namespace", source })?;
         steps.push(MountStep::Attach { tree: Arc::new(tree), target: c_string(place, "the private directories")? });
     }
     Ok(steps)

@@ -340,7 +340,9 @@ fn the_report_tells_what_held() {
             "ended_by",
             "enforcement",
             "exit_code",
+            "not_set_aside",
             "peak_memory_bytes",
+            "set_aside",
             "signal",
             "stderr",
             "stdout"
