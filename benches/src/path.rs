@@ -139,6 +139,7 @@ pub async fn engine(dir: &Path) -> Result<Engine> {
             max_open_files: 256,
             max_file_size_bytes: 1 << 30,
             env_allowlist: vec![],
+            required_layers: vec![],
             protected_paths: vec![],
         },
         egress_rules: Arc::default(),

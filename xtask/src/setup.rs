@@ -47,7 +47,7 @@ const CROSS_NEEDS: [Need; 3] = [
     },
 ];
 
-const NEEDS: [Need; 10] = [
+const NEEDS: [Need; 12] = [
     Need { found_by: Probe::Program("bwrap"), package: "bubblewrap", why: "Tier C runs programs inside it" },
     Need { found_by: Probe::Program("cc"), package: "gcc", why: "compiles SQLite and links programs" },
     Need { found_by: Probe::File("/usr/include/stdio.h"), package: "libc6-dev", why: "the headers that SQLite needs" },
@@ -64,6 +64,12 @@ const NEEDS: [Need; 10] = [
         why: "containment tests go through the proxy with it",
     },
     Need { found_by: Probe::File("/usr/bin/node"), package: "nodejs", why: "the same, and its tests must run inside" },
+    Need { found_by: Probe::File("/usr/bin/npm"), package: "npm", why: "`npm test` must run inside" },
+    Need {
+        found_by: Probe::File("/usr/lib/python3/dist-packages/pytest"),
+        package: "python3-pytest",
+        why: "`python -m pytest` must run inside",
+    },
     Need { found_by: Probe::File("/usr/bin/make"), package: "make", why: "builds inside the sandbox must work" },
     Need { found_by: Probe::Program("setpriv"), package: "util-linux", why: "tests become an ordinary user with it" },
 ];

@@ -114,6 +114,7 @@ struct RawProcessRunner {
     max_open_files: u64,
     max_file_size_bytes: u64,
     env_allowlist: Vec<String>,
+    required_layers: Vec<String>,
 }
 
 impl Default for RawProcessRunner {
@@ -134,6 +135,7 @@ impl Default for RawProcessRunner {
             max_open_files: 1024,
             max_file_size_bytes: 1 << 30,
             env_allowlist: ["LANG", "LC_ALL", "TERM", "TZ"].map(str::to_owned).to_vec(),
+            required_layers: Vec::new(),
         }
     }
 }
@@ -279,6 +281,8 @@ impl RawProcessRunner {
                 return Err(value(key, "must be more than 0"));
             }
         }
+        palyra_sandbox::check_required_layers(&self.required_layers)
+            .map_err(|error| value("process_runner.required_layers", error.to_string()))?;
         Ok(SandboxProcessRunnerPolicy {
             tier: self.tier,
             workspace_root: workspace.to_owned(),
@@ -297,6 +301,7 @@ impl RawProcessRunner {
             max_open_files: self.max_open_files,
             max_file_size_bytes: self.max_file_size_bytes,
             env_allowlist: self.env_allowlist,
+            required_layers: self.required_layers,
             protected_paths: vec![state_dir.to_owned()],
         })
     }
@@ -398,6 +403,7 @@ mod tests {
     fn senseless_values_are_refused() {
         assert!(refused("[process_runner]\ntier = \"b\"").contains("tier c only"));
         assert!(refused("[process_runner]\nmemory_limit_bytes = 0").contains("more than 0"));
+        assert!(refused("[process_runner]\nrequired_layers = [\"moat\"]").contains("no layer `moat`"));
         assert!(refused("[wasm_runtime]\nenabled = true").contains("no WASM runtime"));
         assert!(refused("[tool_call]\nexecution_timeout_ms = 0").contains("more than 0"));
         assert!(refused("[tool_call]\nallowed_tools = [\"Bad Name\"]").contains("not a tool name"));

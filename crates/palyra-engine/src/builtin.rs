@@ -312,6 +312,10 @@ fn process_run() -> Defined {
                         "type": "array", "items": { "type": "string" },
                         "description": "new files that would run as code later, under the names they were given: `.envrc.held`",
                     },
+                    "not_set_aside": {
+                        "type": "array", "items": { "type": "string" },
+                        "description": "such files that could not be renamed and are still there",
+                    },
                     "egress": {
                         "type": "object", "description": "connections through the filtering proxy",
                         "properties": {

@@ -11,6 +11,7 @@ use palyra_sandbox::{
     SandboxProcessRunnerPolicy, run_constrained_process,
 };
 use serde_json::{Value, json};
+use std::path::PathBuf;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -99,6 +100,7 @@ fn told(outcome: ProcessOutcome, wall_clock: Duration) -> Executed {
     let (stdout, stdout_encoding) = printable(outcome.stdout.bytes);
     let (stderr, stderr_encoding) = printable(outcome.stderr.bytes);
     let ms = |d: Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
+    let names = |paths: &[PathBuf]| paths.iter().map(|path| path.to_string_lossy().into_owned()).collect::<Vec<_>>();
     let output = json!({
         "exit_code": exit_code, "signal": signal, "ended_by": outcome.ended_by,
         "stdout": stdout, "stdout_encoding": stdout_encoding,
@@ -107,7 +109,7 @@ fn told(outcome: ProcessOutcome, wall_clock: Duration) -> Executed {
         "stderr_total_bytes": outcome.stderr.total_bytes, "stderr_truncated": outcome.stderr.truncated,
         "duration_ms": ms(outcome.duration), "cpu_time_ms": ms(outcome.cpu_time),
         "peak_memory_bytes": outcome.peak_memory_bytes, "egress": outcome.egress,
-        "set_aside": outcome.set_aside.iter().map(|path| path.to_string_lossy()).collect::<Vec<_>>(),
+        "set_aside": names(&outcome.set_aside), "not_set_aside": names(&outcome.not_set_aside),
     });
     Executed { state, output, problem, exit: Some(exit), enforcement }
 }

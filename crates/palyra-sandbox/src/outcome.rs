@@ -48,7 +48,8 @@ impl OutputSink for () {
 pub enum ProcessExit {
     /// It exited with this code.
     Code(i32),
-    /// This signal ended it. Tier C learns of signals as exit codes 128 + n, so there a code in that range is told as one.
+    /// This signal ended it. Bubblewrap reports signal n as code 128 + n, as shells do, and nothing tells it from a code that the
+    /// command chose: in Tier C it stays that code.
     Signal(i32),
 }
 
@@ -138,6 +139,8 @@ pub struct ProcessOutcome {
     pub egress: EgressCount,
     /// Guarded paths that it created, under the names they have now: `.envrc.held`.
     pub set_aside: Vec<PathBuf>,
+    /// Guarded paths that it created or changed and that could not be set aside: they are still there.
+    pub not_set_aside: Vec<PathBuf>,
     /// What really held it.
     pub enforcement: Enforcement,
 }
@@ -184,6 +187,8 @@ pub struct SeccompRule {
     pub errno: i32,
     /// Whether it depends on the arguments.
     pub conditional: bool,
+    /// Arguments that it refuses.
+    pub example: [u64; 6],
     /// Why the call is refused.
     pub reason: &'static str,
 }

@@ -153,6 +153,12 @@ fn notes(policy: &SandboxProcessRunnerPolicy, outcome: &ProcessOutcome, format: 
             tell(&format!("palyra: {name} was cut: {kept} of {total} bytes (`--max-output SIZE` lets more through)"));
         }
     }
+    for path in &outcome.set_aside {
+        tell(&format!("palyra: set aside, it would have run as code later: {}", safe(&path.to_string_lossy())));
+    }
+    for path in &outcome.not_set_aside {
+        tell(&format!("palyra: CANNOT BE SET ASIDE, it will run as code later: {}", safe(&path.to_string_lossy())));
+    }
 }
 
 /// What to type; there is no operator to ask.
@@ -228,6 +234,7 @@ fn document(ended: &Ended) -> Value {
         "peak_memory_bytes": outcome.peak_memory_bytes, "enforcement": outcome.enforcement,
         "egress": outcome.egress, "connections": ended.connections.listed,
         "further_connections": ended.connections.further,
+        "set_aside": outcome.set_aside, "not_set_aside": outcome.not_set_aside,
     })
 }
 

@@ -186,14 +186,17 @@ fn system(words: &mut Words, roots: &Roots) {
     }
 }
 
-/// The files of `/etc` that are copied in. The daemon opens them, so what it copies is what it chose.
+/// The files of `/etc` that are copied in. The daemon opens them, so what it copies is what it chose: nothing that is not
+/// open to every user of the machine, since the daemon may be root and the copies are open to the run.
 pub(super) fn etc_files(roots: &Roots) -> Vec<(OwnedFd, &'static str)> {
     let mut files = Vec::new();
     for name in layout::ETC_FILES {
         let Ok(file) = fs::File::open(name) else { continue };
-        let small = file.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.len() <= MOST_COPIED_BYTES);
+        let open_to_all = |metadata: &fs::Metadata| std::os::unix::fs::MetadataExt::mode(metadata) & 0o004 != 0;
+        let small = |metadata: &fs::Metadata| metadata.is_file() && metadata.len() <= MOST_COPIED_BYTES;
+        let suits = file.metadata().is_ok_and(|metadata| small(&metadata) && open_to_all(&metadata));
         let exposes = || fs::canonicalize(name).is_ok_and(|real| roots.protected.iter().any(|p| real.starts_with(p)));
-        if small && !exposes() {
+        if suits && !exposes() {
             files.push((file.into(), *name));
         }
     }

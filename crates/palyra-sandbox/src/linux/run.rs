@@ -1,5 +1,6 @@
 //! One run from beginning to end: check, prepare, start, pump, tell.
 
+use super::aside::Put;
 use super::cgroup::Seen;
 use super::grants::Roots;
 use super::identity::{self, Identity};
@@ -50,9 +51,9 @@ pub(super) trait Backend: Attendant {
         let _nothing_to_tell = sink;
         EgressCount::default()
     }
-    /// Sets aside what the run may not leave where it is; tells the new names.
-    fn set_aside(&mut self) -> Vec<PathBuf> {
-        Vec::new()
+    /// Sets aside what the run may not leave where it is.
+    fn set_aside(&mut self) -> Put {
+        Put::default()
     }
     /// Judges a run that ended: its exit, or that the backend itself failed.
     fn exit(&mut self, status: i32, pumped: &Pumped) -> Result<ProcessExit, SandboxError>;
@@ -99,7 +100,7 @@ pub(super) fn check<'a>(
     check_hosts(policy, &request.argv, &request.requested_egress_hosts)?;
     let roots = Roots::resolve(policy)?;
     let working_directory = roots.working_directory(&request.working_directory)?;
-    let identity = identity::choose(&roots)?;
+    let identity = identity::choose(&roots, policy.tier)?;
     Ok(Job { policy, executable, request, roots, working_directory, identity })
 }
 
@@ -268,9 +269,12 @@ fn finish(
         max_output: policy.max_output_bytes,
     };
     let OurPipes { streams, report } = pipes;
-    let pumped = pump::pump(&mut supervisor, streams, &request.stdin, bounds, watch.cancel, backend, watch.sink)?;
+    let pumped = pump::pump(&mut supervisor, streams, &request.stdin, bounds, watch.cancel, backend, watch.sink);
+    // Ends whatever an error left running: what a run did is dealt with however it ended.
+    drop(supervisor);
     let egress = backend.settle(watch.sink);
-    let set_aside = backend.set_aside();
+    let Put { moved: set_aside, left: not_set_aside } = backend.set_aside();
+    let pumped = pumped?;
     let record = read_report(&report);
     if let Some(failed) = record.filter(|record| record.tag == TAG_FAILED) {
         return Err(report::start_error(&failed, &program, &request.working_directory));
@@ -291,6 +295,7 @@ fn finish(
         ended_by,
         egress,
         set_aside,
+        not_set_aside,
         enforcement: backend.enforcement(&ended),
         stdout: pumped.stdout,
         stderr: pumped.stderr,

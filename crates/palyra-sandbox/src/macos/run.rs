@@ -8,6 +8,7 @@ use crate::executable::{FileIdentity, ResolvedExecutable};
 use crate::group::{self, Ended, Start};
 use crate::guards::{self, Guard};
 use crate::hosts::check_hosts;
+use crate::minimum;
 use crate::outcome::{EgressCount, Enforcement, Layer, LimitHit, OutputSink, ProcessExit, ProcessOutcome};
 use crate::policy::{EgressEnforcementMode, ProcessRequest, SandboxProcessRunnerPolicy, SandboxTier};
 use crate::pump::{self, Bounds, Pumped};
@@ -47,6 +48,7 @@ pub(crate) fn run(
     let environment = environment::compose(policy, &request.env, &scratch_path, None)?;
     let arguments = seatbelt::arguments(profile, executable.called(), &request.argv);
     check_executable(executable)?;
+    minimum::demand(&policy.required_layers, &enforcement(policy, &roots, &guarded).layers)?;
     let start = Start {
         program: Path::new(SANDBOX_EXEC),
         arguments: &arguments,
@@ -70,6 +72,7 @@ pub(crate) fn run(
     Ok(ProcessOutcome {
         egress: EgressCount::default(),
         set_aside: Vec::new(),
+        not_set_aside: Vec::new(),
         exit: ended.exit,
         ended_by: pumped.stopped_by.or_else(|| limit_hit(policy, &ended)),
         enforcement: enforcement(policy, &roots, &guarded),

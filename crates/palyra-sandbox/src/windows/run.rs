@@ -72,6 +72,7 @@ pub(crate) fn run(
     let limits = job_limits(policy);
     let job = Arc::new(Job::create(limits).map_err(unavailable("job_object"))?);
     let _pinned = pin(executable)?;
+    crate::minimum::demand(&policy.required_layers, &report::enforcement(policy, &roots, &token, limits).layers)?;
     let program = plain(executable.path());
     let name = program.to_str().ok_or_else(|| SandboxError::NotExecutable { path: executable.path().to_owned() })?;
     let command_line = command_line(name, arguments)?;
@@ -100,6 +101,7 @@ pub(crate) fn run(
     Ok(ProcessOutcome {
         egress: EgressCount::default(),
         set_aside: Vec::new(),
+        not_set_aside: Vec::new(),
         exit,
         ended_by: heard.stopped_by.or_else(|| limits::limit_hit(&heard.told, exit)),
         stdout: heard.stdout,

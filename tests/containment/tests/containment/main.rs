@@ -6,6 +6,7 @@ mod egress;
 mod files;
 mod kernel;
 mod limits;
+mod neighbours;
 mod network;
 mod ordinary;
 mod processes;

@@ -124,6 +124,7 @@ fn runner(root: &std::path::Path) -> SandboxProcessRunnerPolicy {
         max_open_files: 256,
         max_file_size_bytes: 1 << 30,
         env_allowlist: vec![],
+        required_layers: vec![],
         protected_paths: vec![],
     }
 }

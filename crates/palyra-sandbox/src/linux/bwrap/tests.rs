@@ -17,7 +17,7 @@ fn words(policy: &SandboxProcessRunnerPolicy) -> String {
         environment: &BTreeMap::from([("A".into(), "b c".into())]),
         descriptors: Descriptors { seccomp: 10, status: 11, gate: None, files: &[(12, "/etc/passwd")], program: None },
     };
-    let words = arguments(&blueprint, &guards(&roots));
+    let words = arguments(&blueprint, &guards(&super::super::sensitive::all(&roots)));
     words.iter().map(|w| w.to_str().unwrap()).collect::<Vec<_>>().join("|")
 }
 
