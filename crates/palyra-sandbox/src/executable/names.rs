@@ -13,6 +13,8 @@ pub(super) enum Kind {
     Wrapper,
     /// Starts other programs, as another user, elsewhere, or in ways that cannot be seen through.
     Launcher,
+    /// Does something else, and starts other programs when its options say so. Never known by name alone: see `options`.
+    Tool,
 }
 
 /// Family, members.
@@ -182,6 +184,11 @@ pub(super) fn kind_of(name: &str) -> Option<Kind> {
     // `-bash` is how a login shell is called.
     let lower = lower.strip_prefix('-').unwrap_or(lower);
     candidates(lower).find_map(lookup)
+}
+
+/// Whether an operator's word means a whole family: its name, with or without a version.
+pub(super) fn means_family(entry: &str, family: &str) -> bool {
+    candidates(&entry.to_ascii_lowercase()).any(|name| name == family)
 }
 
 fn lookup(name: &str) -> Option<Kind> {

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::testing::policy;
+use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use tempfile::TempDir;
 

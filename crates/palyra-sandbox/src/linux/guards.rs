@@ -62,11 +62,6 @@ pub(super) fn guards(roots: &Roots) -> Vec<Guard> {
     guards
 }
 
-/// A program that is bound by its path, because it is too large to be copied.
-pub(super) fn program(path: &Path, device: u64, inode: u64) -> Guard {
-    Guard { path: path.to_owned(), hold: Hold::ReadOnly, file: (device, inode) }
-}
-
 /// Which file a path leads to without any symlink, if it is a directory or a plain file.
 fn look(top: &OwnedFd, relative: impl AsRef<Path>) -> Option<((u64, u64), FileType)> {
     let fd = rustix::fs::openat2(top, relative.as_ref(), OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), PLAIN).ok()?;

@@ -12,6 +12,7 @@ mod guards;
 mod host;
 mod identity;
 mod landlock;
+mod launch;
 mod limits;
 mod plan;
 mod preview;

@@ -6,6 +6,7 @@
 use super::cgroup::Seen;
 use super::grants;
 use super::landlock;
+use super::launch::{self, ByDescriptor};
 use super::limits::{self, Counted};
 use super::plan::{Doors, Held, Plan, Program, Record, Stack, Step, c_string};
 use super::report::{Done, shared_network};
@@ -41,21 +42,16 @@ pub(super) fn prepare(job: Job<'_>) -> Result<(TierB, Prepared), SandboxError> {
     }
     let environment = environment::compose(policy, &request.env, workplace.directory(), None)?;
     let mut held = Held::default();
-    let file = held.hold(run::hold(executable)?);
-    let program = if executable.is_script() {
-        Program::Path(c_string(executable.path(), "the program")?)
-    } else {
-        Program::File(file)
-    };
+    let ByDescriptor { program, argv, inherited } = launch::by_descriptor(policy, executable)?;
     let PipePairs { ours, stdio, report } = run::pipes()?;
     let mut plan = Plan {
-        program,
-        argv: run::argument_block(&request.argv)?,
+        program: Program::File(held.hold(program)),
+        argv: run::argument_block(&argv)?,
         env: run::environment_block(environment)?,
         working_directory: c_string(&working_directory, "the working directory")?,
         stdio: stdio.map(|fd| held.hold(fd)),
         report: held.hold(report),
-        inherited: Vec::new(),
+        inherited: inherited.into_iter().map(|fd| held.hold(fd)).collect(),
         rlimits: limits::rlimits(policy, Counted::ByUser),
         mount_namespace: identity.mount_namespace.map(|fd| held.share(fd)),
         user: identity.user,
