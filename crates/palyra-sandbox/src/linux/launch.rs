@@ -4,7 +4,8 @@
 //! directories that is the same file as before. In a workspace it is not: another run may have put a link or a
 //! directory in its place a moment ago. So every name that somebody in the workspace could lead elsewhere is replaced by
 //! one that nobody can: a copy of the checked file, sealed, in a place outside every root (Tier C) or behind a descriptor
-//! (Tier B); or the file's real path, where that lies in the system.
+//! (Tier B); or the file's real path, where that lies in the system. The first program of a Tier B run is the file itself,
+//! executed by its descriptor, under a [`lease`] that keeps writers away until then.
 //!
 //! A program that gets another path still hears the name it was called by: `bash -p` passes it on (`exec -a`), which
 //! bubblewrap cannot; Python finds its virtual environment by it. The shell reads no file, and nothing of the caller's is
@@ -13,6 +14,7 @@
 //! A script is different: its interpreter opens it by name. The interpreter is chosen here and not by the kernel, so that whatever
 //! is put in the script's place is read by that interpreter and never executed; in Tier C its name leads to a copy as well.
 
+use super::lease;
 use super::tier_c::sealed;
 use crate::error::SandboxError;
 use crate::executable::{Opened, ProgramFile, ResolvedExecutable};
@@ -93,10 +95,7 @@ pub(super) fn by_descriptor(
             continue;
         }
         if file.word == 0 {
-            if file.writable {
-                file.prove(policy, opened.file())?;
-            }
-            program = Some(opened.into_file().into());
+            program = Some(if file.writable { leased(policy, file, opened)? } else { opened.into_file().into() });
         } else if file.replaceable && file.writable {
             let content = copied_or_held(policy, file, opened)?;
             launch.stand_in(file, Path::new(&format!("/proc/self/fd/{}", content.as_raw_fd())));
@@ -109,6 +108,20 @@ pub(super) fn by_descriptor(
     Ok(ByDescriptor { program, argv: launch.finish(), inherited })
 }
 
+/// The file itself, kept from writers until it is executed; a copy where they cannot be kept away.
+fn leased(policy: &SandboxProcessRunnerPolicy, file: &ProgramFile, opened: Opened) -> Result<OwnedFd, SandboxError> {
+    match lease::take(opened.file()) {
+        Ok(()) if opened.is_unchanged() => {
+            file.prove(policy, opened.file())?;
+            Ok(opened.into_file().into())
+        }
+        Ok(()) => Err(file.changed()),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(file.changed()),
+        Err(_) => copied_or_held(policy, file, opened),
+    }
+}
+
+/// A copy; of a program that is too large for one, the file itself.
 fn copied_or_held(
     policy: &SandboxProcessRunnerPolicy,
     file: &ProgramFile,

@@ -13,6 +13,7 @@ mod host;
 mod identity;
 mod landlock;
 mod launch;
+mod lease;
 mod limits;
 mod plan;
 mod preview;
