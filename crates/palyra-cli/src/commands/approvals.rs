@@ -89,7 +89,7 @@ fn card(context: &Context, approval: &ApprovalRecord) -> Result<(), Failure> {
     }
     let paths = |paths: &[String]| paths.iter().map(|p| safe(p)).collect::<Vec<_>>().join(", ");
     for (name, value) in [
-        ("runs", facets.executable.as_deref().map(safe)),
+        ("runs", facets.executable.as_ref().map(|_| runs(facets))),
         ("in", facets.working_directory.as_deref().map(safe)),
         ("reads", (!facets.paths_read.is_empty()).then(|| paths(&facets.paths_read))),
         ("writes", (!facets.paths_written.is_empty()).then(|| paths(&facets.paths_written))),
@@ -216,6 +216,11 @@ async fn watch(context: &Context, connection: &Connection) -> Result<(), Failure
 }
 
 /// The method and the hosts of a call that leaves this machine.
+/// Every file that would run, the one that the command names first.
+fn runs(facets: &palyra_protocol::Facets) -> String {
+    facets.all_executables().map(safe).collect::<Vec<_>>().join(", ")
+}
+
 fn contacts(facets: &palyra_protocol::Facets) -> String {
     let hosts = facets.hosts.iter().map(|host| safe(host)).collect::<Vec<_>>().join(", ");
     format!("{} {hosts}", safe(facets.method.as_deref().unwrap_or(""))).trim_start().to_owned()
