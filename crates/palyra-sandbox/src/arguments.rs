@@ -26,7 +26,7 @@ pub fn check_arguments(
     let protected = protected_paths(policy);
     let mut named = Vec::new();
     for argument in argv.iter().skip(1) {
-        for candidate in candidates(argument) {
+        for Candidate { text: candidate, surely } in candidates(argument) {
             if is_home(&candidate) {
                 // Nothing expands it on the way, but many programs do themselves.
                 let path = PathBuf::from(&*candidate);
@@ -36,7 +36,9 @@ pub fn check_arguments(
             if protected.iter().any(|path| reached.starts_with(path)) {
                 return Err(SandboxError::ArgumentOutside { argument: argument.clone(), path: reached });
             }
-            let Some(path) = existing(&working_directory.join(&*candidate)) else { continue };
+            let candidate = working_directory.join(&*candidate);
+            let found = if surely { existing(&candidate) } else { fs::canonicalize(&candidate).ok() };
+            let Some(path) = found else { continue };
             if !allowed.iter().any(|root| path.starts_with(root)) {
                 return Err(SandboxError::ArgumentOutside { argument: argument.clone(), path });
             }
@@ -96,41 +98,56 @@ const SEPARATORS: [char; 8] = ['=', ',', ':', '@', '<', '>', ';', '|'];
 /// A word with more parts than this is no list of paths.
 const MOST_PARTS: usize = 64;
 
+/// A part of a word that may be a path.
+#[derive(Debug, PartialEq, Eq)]
+struct Candidate<'a> {
+    text: Cow<'a, str>,
+    /// Whether it stands where paths stand, so that it is one even if nothing is there yet.
+    surely: bool,
+}
+
 /// The parts of a word that may be paths: the whole, and from behind each separator to the next one or to the end.
-fn candidates(word: &str) -> Vec<Cow<'_, str>> {
-    let mut found: Vec<Cow<'_, str>> = Vec::new();
-    for start in starts(word) {
+fn candidates(word: &str) -> Vec<Candidate<'_>> {
+    let mut found: Vec<Candidate<'_>> = Vec::new();
+    for (start, surely) in starts(word) {
         let text = &word[start..];
         if let Some(path) = file_url(text) {
-            found.push(path);
+            found.push(Candidate { text: path, surely });
             continue;
         }
         let end = text.find(SEPARATORS).unwrap_or(text.len());
         for part in [text, &text[..end]] {
-            if is_pathlike(part) && !found.iter().any(|known| known == part) {
-                found.push(part.into());
+            if is_pathlike(part) && !found.iter().any(|known| known.text == part) {
+                found.push(Candidate { text: part.into(), surely });
             }
         }
     }
     found
 }
 
-/// Where a path may begin in a word.
-fn starts(word: &str) -> Vec<usize> {
+/// Where a path may begin in a word, and whether paths surely stand there.
+fn starts(word: &str) -> Vec<(usize, bool)> {
     let mut starts = Vec::new();
     if let Some(option) = word.strip_prefix('-') {
         // `-I/usr/include`, `-C../x`.
         if let Some(at) = option.find(|c| c == '~' || std::path::is_separator(c)) {
             let dots = option[..at].len() - option[..at].trim_end_matches('.').len();
-            starts.push(1 + at - dots);
+            starts.push((1 + at - dots, true));
         }
     } else {
-        starts.push(0);
+        starts.push((0, true));
     }
     // What follows the scheme of a URL is a host and no path; only of files it is one, and that is seen from the scheme on.
     let end = scheme_end(word).unwrap_or(word.len());
-    let behind = word[..end].match_indices(SEPARATORS).map(|(at, sign)| at + sign.len());
-    starts.extend(behind.filter(|at| *at < word.len()).take(MOST_PARTS));
+    let name = word.find(|c: char| !c.is_ascii_alphanumeric() && !"_-.".contains(c));
+    let behind = word[..end].match_indices(SEPARATORS).filter_map(|(at, sign)| {
+        // `--file=…`, `of=…`, `@…`, `a:/b`.
+        let surely = (name == Some(at) && sign == "=") || at == 0 || word[at..].starts_with(":/");
+        // Prose and code have such signs for other reasons.
+        let counts = surely || !word.contains(char::is_whitespace);
+        (counts && at + sign.len() < word.len()).then_some((at + sign.len(), surely))
+    });
+    starts.extend(behind.take(MOST_PARTS));
     starts
 }
 
@@ -203,6 +220,10 @@ mod tests {
     use std::os::unix::fs::symlink;
     use tempfile::TempDir;
 
+    fn texts(word: &str) -> Vec<String> {
+        candidates(word).into_iter().map(|candidate| candidate.text.into_owned()).collect()
+    }
+
     #[test]
     fn every_part_of_a_word_that_may_be_a_path_is_found() {
         for (word, expect) in [
@@ -225,10 +246,10 @@ mod tests {
             ("a\nb", "a\nb"),
             ("plain", "plain"),
         ] {
-            assert!(candidates(word).iter().any(|found| found == expect), "{word}: {:?}", candidates(word));
+            assert!(texts(word).iter().any(|found| found == expect), "{word}: {:?}", candidates(word));
         }
-        assert_eq!(candidates("/a:/b"), ["/a:/b", "/a", "/b"]);
-        assert_eq!(candidates("https://example.org/x?y=/etc/shadow"), ["https"]);
+        assert_eq!(texts("/a:/b"), ["/a:/b", "/a", "/b"]);
+        assert_eq!(texts("https://example.org/x?y=/etc/shadow"), ["https"]);
         assert!(candidates("-x").is_empty());
         let long = "=,".repeat(5000);
         assert!(candidates(&long).len() <= 2 * MOST_PARTS + 2);
@@ -299,6 +320,8 @@ mod tests {
             "https://example.org/?x=/etc/shadow",
             "-DNAME=value",
             "fix: a thing, and another",
+            "(echo x > new) 2>/dev/null && cat </etc/shadow; true",
+            "2>/srv/none",
             "origin/main:ok",
         ] {
             assert!(check(word).is_ok(), "{word} {:?}", check(word));
