@@ -168,7 +168,9 @@ impl Resolver<'_> {
         let argv = strings(input, pointer);
         let directory = self.absolute(targets.facets.working_directory.as_deref().unwrap_or("."));
         let executable = resolve_executable(&self.config.process_runner, &argv, &directory)?;
-        targets.facets.executable = Some(executable.path().to_string_lossy().into_owned());
+        let programs: Vec<String> = executable.programs().map(|path| path.to_string_lossy().into_owned()).collect();
+        targets.facets.executable = programs.first().cloned();
+        targets.facets.executables = if programs.len() > 1 { programs } else { Vec::new() };
         targets.facets.argv = argv;
         targets.executable = Some(executable);
         Ok(())

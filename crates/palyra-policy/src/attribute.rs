@@ -41,6 +41,7 @@ attributes! {
     Capabilities = "capabilities",
     Risk = "risk",
     Executable = "executable",
+    Executables = "executables",
     Argv = "argv",
     ArgvPrefixes = "argv_prefixes",
     CommandLine = "command_line",

@@ -83,6 +83,7 @@ impl Circumstances<'_> {
             Attribute::Capabilities => Some(texts(context.capabilities.iter().map(|c| c.policy_name()))),
             Attribute::Risk => context.risk.map(|risk| text(risk.as_str())),
             Attribute::Executable => facets.executable.as_deref().map(text),
+            Attribute::Executables => Some(texts(facets.all_executables())),
             Attribute::Argv => Some(texts(facets.argv.iter().map(String::as_str))),
             Attribute::ArgvPrefixes => {
                 Some(Value::new_set(facets.argv_prefixes().map(|words| Value::new_string(quote_words(words)))))

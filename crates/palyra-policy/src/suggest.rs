@@ -87,7 +87,7 @@ impl PastAnswer {
 /// Suggests rules from answers, each of which would have spared at least `least` approvals.
 #[must_use]
 pub fn suggest(running: &PolicyEngine, answers: &[PastAnswer], least: usize) -> Vec<Suggestion> {
-    type Place<'a> = (String, &'a str, Option<&'a str>, Option<&'a str>, Option<&'a str>);
+    type Place<'a> = (String, &'a str, Option<&'a str>, Vec<&'a str>, Option<&'a str>);
     let mut alike: BTreeMap<Place<'_>, Vec<&PastAnswer>> = BTreeMap::new();
     for answer in answers.iter().filter(|answer| answer.allowed) {
         let facets = &answer.facets;
@@ -95,7 +95,7 @@ pub fn suggest(running: &PolicyEngine, answers: &[PastAnswer], least: usize) -> 
             answer.principal.to_string(),
             &answer.tool,
             answer.workspace.as_deref(),
-            facets.executable.as_deref(),
+            facets.all_executables().collect(),
             facets.working_directory.as_deref(),
         );
         alike.entry(place).or_default().push(answer);
@@ -193,6 +193,10 @@ fn rule(id: &str, call: &PastAnswer, spared: usize, condition: &str) -> String {
         if let Some(value) = value {
             rule.push_str(&format!("when {{ context has {attribute} && context.{attribute} == {} }}\n", text(value)));
         }
+    }
+    if !call.facets.executables.is_empty() {
+        let files: Vec<_> = call.facets.executables.iter().map(|file| text(file)).collect();
+        rule.push_str(&format!("when {{ context.executables == [{}] }}\n", files.join(", ")));
     }
     rule.push_str(&format!("when {{ {condition} }};\n"));
     rule

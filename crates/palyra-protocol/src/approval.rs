@@ -125,7 +125,12 @@ impl MatchKey {
     }
 
     fn prefix(tool: &ToolName, facets: &Facets, words: &[String]) -> Self {
-        let builder = Self::builder("argv", tool)
+        // One program: its own path says which. More: a grant for `nice ./build` is one for that file and no other.
+        let builder = match facets.executables.as_slice() {
+            [] => Self::builder("argv", tool),
+            files => Self::builder("argv-of-several", tool).field(quote_words(files).as_bytes()),
+        };
+        let builder = builder
             .optional(facets.executable.as_deref().map(str::as_bytes))
             .optional(facets.working_directory.as_deref().map(str::as_bytes));
         Self(words.iter().fold(builder, |b, word| b.field(word.as_bytes())).finish())
@@ -334,6 +339,13 @@ mod tests {
         assert!(!covered(&shown, &prefix, &facets(&["git"])));
         let other_program = Facets { executable: Some("/srv/git".to_owned()), ..facets(&["git", "status"]) };
         assert!(!covered(&shown, &prefix, &other_program));
+        let wrapped = |program: &str| Facets {
+            executables: vec!["/usr/bin/git".to_owned(), program.to_owned()],
+            ..facets(&["git", "status"])
+        };
+        assert!(!covered(&shown, &prefix, &wrapped("/usr/bin/a")));
+        assert!(covered(&wrapped("/usr/bin/a"), &prefix, &wrapped("/usr/bin/a")));
+        assert!(!covered(&wrapped("/usr/bin/a"), &prefix, &wrapped("/srv/a")));
         let elsewhere = Facets { working_directory: Some("sub".to_owned()), ..facets(&["git", "status"]) };
         assert!(!covered(&shown, &prefix, &elsewhere));
     }

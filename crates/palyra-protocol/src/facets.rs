@@ -10,9 +10,12 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Facets {
-    /// The program that would really run: its resolved absolute path.
+    /// The program that the command names: its resolved absolute path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub executable: Option<String>,
+    /// Every file that would run, where that is more than one: a wrapper and what it starts, a script and its interpreter.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub executables: Vec<String>,
     /// The program's arguments, the name it was called by first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub argv: Vec<String>,
@@ -37,6 +40,12 @@ pub struct Facets {
 pub const MAX_PREFIX_WORDS: usize = 8;
 
 impl Facets {
+    /// Every file that would run, also where it is only one.
+    pub fn all_executables(&self) -> impl Iterator<Item = &str> {
+        let only = self.executable.as_deref().filter(|_| self.executables.is_empty());
+        self.executables.iter().map(String::as_str).chain(only)
+    }
+
     /// The command's leading words, `["git"]`, `["git", "status"]`, …: what prefix rules and prefix grants match.
     ///
     /// Matching whole words of the parsed argv is what keeps `git status` from admitting `git status && git push`.
@@ -98,6 +107,15 @@ mod tests {
         assert_eq!(quote_words(&words), r"git commit -m 'it'\''s done' '&&' '' $'a\u{1b}[2Kb\n'");
         assert_ne!(quote_words(&["a\nb"]), quote_words(&["a\\nb"]));
         assert_ne!(quote_words(&["a\nb\\n"]), quote_words(&["a\nb\n"]));
+    }
+
+    #[test]
+    fn one_file_that_runs_is_told_as_before() {
+        let mut facets = Facets { executable: Some("/usr/bin/nice".to_owned()), ..Facets::default() };
+        assert_eq!(serde_json::to_string(&facets).unwrap(), r#"{"executable":"/usr/bin/nice"}"#);
+        assert_eq!(facets.all_executables().collect::<Vec<_>>(), ["/usr/bin/nice"]);
+        facets.executables = ["/usr/bin/nice", "/usr/bin/git"].map(str::to_owned).to_vec();
+        assert_eq!(facets.all_executables().collect::<Vec<_>>(), ["/usr/bin/nice", "/usr/bin/git"]);
     }
 
     #[test]

@@ -3,6 +3,8 @@
 //! A few fixed variables, those of the daemon's that the operator named, then the caller's. Variables that change which code
 //! a program loads would undo the decision about the program, so a caller may only set them when the operator named them.
 
+pub(crate) use crate::code_variables::changes_code;
+use crate::code_variables::same_name;
 use crate::error::SandboxError;
 use crate::policy::SandboxProcessRunnerPolicy;
 use std::collections::BTreeMap;
@@ -31,89 +33,6 @@ const SYSTEM_VARIABLES: &[&str] = &[
     "PROCESSOR_ARCHITECTURE",
     "OS",
 ];
-
-/// Variables that make a program load or start other code, by exact name.
-const CODE_VARIABLES: &[&str] = &[
-    "BASH_ENV",
-    "ENV",
-    "SHELLOPTS",
-    "BASHOPTS",
-    "PS4",
-    "PROMPT_COMMAND",
-    "GLIBC_TUNABLES",
-    "GCONV_PATH",
-    "LOCPATH",
-    "NLSPATH",
-    "HOSTALIASES",
-    "RESOLV_HOST_CONF",
-    "PYTHONSTARTUP",
-    "PYTHONPATH",
-    "PYTHONHOME",
-    "PYTHONBREAKPOINT",
-    "PYTHONWARNINGS",
-    "PERL5OPT",
-    "PERL5LIB",
-    "PERLLIB",
-    "PERL5DB",
-    "RUBYOPT",
-    "RUBYLIB",
-    "NODE_OPTIONS",
-    "NODE_PATH",
-    "LUA_INIT",
-    "LUA_PATH",
-    "LUA_CPATH",
-    "JAVA_TOOL_OPTIONS",
-    "_JAVA_OPTIONS",
-    "JDK_JAVA_OPTIONS",
-    "CLASSPATH",
-    "DOTNET_STARTUP_HOOKS",
-    "OPENSSL_CONF",
-    "OPENSSL_MODULES",
-    "OPENSSL_ENGINES",
-    "PAGER",
-    "EDITOR",
-    "VISUAL",
-    "BROWSER",
-    "SHELL",
-    "MANPAGER",
-    "LESSOPEN",
-    "LESSCLOSE",
-    "RUSTC_WRAPPER",
-    "RUSTC_WORKSPACE_WRAPPER",
-    "RUSTC",
-    "RUSTDOC",
-    "CARGO_BUILD_RUSTC_WRAPPER",
-    "MAKEFLAGS",
-    "MAKEFILES",
-    "GIT_EXEC_PATH",
-    "GIT_SSH",
-    "GIT_SSH_COMMAND",
-    "GIT_PROXY_COMMAND",
-    "GIT_EXTERNAL_DIFF",
-    "GIT_PAGER",
-    "GIT_EDITOR",
-    "GIT_SEQUENCE_EDITOR",
-    "GIT_ASKPASS",
-    "SSH_ASKPASS",
-    "GIT_TEMPLATE_DIR",
-    "GIT_DIR",
-    "TERMINFO",
-    "ComSpec",
-    "PATHEXT",
-    "SystemRoot",
-    "windir",
-    "PSModulePath",
-];
-
-/// The same, by prefix.
-const CODE_VARIABLE_PREFIXES: &[&str] =
-    &["LD_", "DYLD_", "BASH_FUNC_", "GIT_CONFIG", "npm_config_", "NPM_CONFIG_", "CARGO_TARGET_", "MALLOC_"];
-
-/// Whether a variable decides which code a program runs.
-pub(crate) fn changes_code(name: &str) -> bool {
-    let begins = |prefix: &&str| name.get(..prefix.len()).is_some_and(|start| same_name(start, prefix));
-    CODE_VARIABLES.iter().any(|known| same_name(known, name)) || CODE_VARIABLE_PREFIXES.iter().any(begins)
-}
 
 /// Variables that lead programs to the proxy.
 const PROXY_VARIABLES: &[&str] =
@@ -144,11 +63,6 @@ pub(crate) fn search_path(policy: &SandboxProcessRunnerPolicy) -> String {
     return std::env::var("SystemRoot").map_or_else(|_| String::new(), |root| format!("{root}\\System32;{root}"));
     #[cfg(not(windows))]
     DEFAULT_PATH.to_owned()
-}
-
-/// Whether two names are the same variable: Windows does not look at their case.
-fn same_name(a: &str, b: &str) -> bool {
-    if cfg!(windows) { a.eq_ignore_ascii_case(b) } else { a == b }
 }
 
 /// The whole environment of a process whose private directory is `temporary`; with the port of its proxy, if it has one.
@@ -229,9 +143,17 @@ mod tests {
 
     #[test]
     fn variables_that_load_code_need_the_operator() {
-        for name in
-            ["LD_PRELOAD", "BASH_ENV", "GIT_SSH_COMMAND", "NODE_OPTIONS", "PATH", "GIT_CONFIG_COUNT", "BASH_FUNC_ls%%"]
-        {
+        for name in [
+            "LD_PRELOAD",
+            "BASH_ENV",
+            "GIT_SSH_COMMAND",
+            "NODE_OPTIONS",
+            "PATH",
+            "GIT_CONFIG_COUNT",
+            "BASH_FUNC_ls%%",
+            "HOME",
+            "TAR_OPTIONS",
+        ] {
             let requested = BTreeMap::from([(name.to_owned(), "x".to_owned())]);
             let refused = compose(&policy("/w"), &requested, Path::new("/t"), None).unwrap_err();
             assert_eq!(refused.code(), "sandbox_environment_refused", "{name}");

@@ -15,6 +15,7 @@
 
 mod arguments;
 mod cancel;
+mod code_variables;
 mod detect;
 #[cfg_attr(
     any(target_os = "macos", windows),

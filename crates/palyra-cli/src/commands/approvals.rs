@@ -89,7 +89,7 @@ fn card(context: &Context, approval: &ApprovalRecord) -> Result<(), Failure> {
     }
     let paths = |paths: &[String]| paths.iter().map(|p| safe(p)).collect::<Vec<_>>().join(", ");
     for (name, value) in [
-        ("runs", facets.executable.as_deref().map(safe)),
+        ("runs", facets.executable.as_ref().map(|_| runs(facets))),
         ("in", facets.working_directory.as_deref().map(safe)),
         ("reads", (!facets.paths_read.is_empty()).then(|| paths(&facets.paths_read))),
         ("writes", (!facets.paths_written.is_empty()).then(|| paths(&facets.paths_written))),
@@ -213,6 +213,11 @@ async fn watch(context: &Context, connection: &Connection) -> Result<(), Failure
             say!("{}  {}", record.approval_id, state(&record));
         }
     }
+}
+
+/// Every file that would run, the one that the command names first.
+fn runs(facets: &palyra_protocol::Facets) -> String {
+    facets.all_executables().map(safe).collect::<Vec<_>>().join(", ")
 }
 
 /// The method and the hosts of a call that leaves this machine.

@@ -46,6 +46,24 @@ fn the_coder_runs_its_tests_without_asking() {
 }
 
 #[test]
+fn a_program_is_seen_behind_what_starts_it() {
+    let engine = with_rules(
+        r#"@id("no_curl") @reason("Fetching is done with the tool for it.")
+        forbid (principal, action == Action::"tool.execute", resource)
+        when { context.executables.contains("/usr/bin/curl") };"#,
+    );
+    let run = |files: &[&str]| Facets {
+        executable: files.first().map(|file| (*file).to_owned()),
+        executables: if files.len() > 1 { files.iter().map(|file| (*file).to_owned()).collect() } else { vec![] },
+        ..command("x")
+    };
+    assert_eq!(answer(&engine, "agent:demo", run(&["/usr/bin/curl"])), Expectation::Deny);
+    assert_eq!(answer(&engine, "agent:demo", run(&["/usr/bin/env", "/usr/bin/curl"])), Expectation::Deny);
+    assert_eq!(answer(&engine, "agent:demo", run(&["/usr/bin/env", "/usr/bin/git"])), Expectation::Ask);
+    assert_eq!(answer(&engine, "agent:demo", command("x")), Expectation::Ask);
+}
+
+#[test]
 fn places_can_be_closed_for_good_and_places_can_be_the_only_open_ones() {
     let engine = with_rules(
         r#"@id("never_infra") @reason("Infrastructure is changed by its pipeline.")

@@ -91,6 +91,7 @@ fn texts() -> impl Strategy<Value = Vec<String>> {
 prop_compose! {
     fn facets()(
         executable in option::of(any::<String>()),
+        executables in texts(),
         argv in texts(),
         working_directory in option::of(any::<String>()),
         paths_read in texts(),
@@ -98,7 +99,7 @@ prop_compose! {
         hosts in texts(),
         method in option::of(any::<String>()),
     ) -> Facets {
-        Facets { executable, argv, working_directory, paths_read, paths_written, hosts, method }
+        Facets { executable, executables, argv, working_directory, paths_read, paths_written, hosts, method }
     }
 }
 

@@ -62,11 +62,6 @@ pub(super) fn guards(sensitive: &[Sensitive]) -> Vec<Guard> {
     guards
 }
 
-/// A program that is bound by its path, because it is too large to be copied.
-pub(super) fn program(path: &Path, device: u64, inode: u64) -> Guard {
-    Guard { path: path.to_owned(), hold: Hold::ReadOnly, file: (device, inode) }
-}
-
 /// Looks at every guard in the tree that bubblewrap's process `pid` has built and not yet moved into.
 pub(super) fn prove(guards: &[Guard], pid: i32) -> io::Result<()> {
     prove_below(guards, &format!("/proc/{pid}/root/newroot"))

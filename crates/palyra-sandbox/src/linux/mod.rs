@@ -12,6 +12,8 @@ mod guards;
 mod host;
 mod identity;
 mod landlock;
+mod launch;
+mod lease;
 mod limits;
 mod minimum;
 mod mounts;

@@ -6,6 +6,7 @@
 use super::cgroup::Seen;
 use super::grants;
 use super::landlock;
+use super::launch::{self, ByDescriptor};
 use super::limits::{self, Counted};
 use super::minimum;
 use super::plan::{Doors, Held, Plan, Program, Record, Stack, Step, c_string};
@@ -45,28 +46,25 @@ pub(super) fn prepare(job: Job<'_>) -> Result<(TierB, Prepared), SandboxError> {
     let files = workplace.ruleset();
     let environment = environment::compose(policy, &request.env, workplace.directory(), None)?;
     let mut held = Held::default();
-    let file = run::hold(executable)?;
-    let file = match &view {
-        Some(view) => view
-            .reopen(executable.path(), &file)
-            .ok_or_else(|| SandboxError::ExecutableChanged { path: executable.path().to_owned() })?,
-        None => file,
-    };
-    let file = held.hold(file);
-    let program = if executable.is_script() {
-        Program::Path(c_string(executable.path(), "the program")?)
-    } else {
-        Program::File(file)
+    let ByDescriptor { program, path, argv, inherited } = launch::by_descriptor(policy, executable)?;
+    let program = match &view {
+        Some(view) if !launch::is_copy(&program) => {
+            let seen = view.reopen(&path, &program).ok_or(SandboxError::ExecutableChanged { path })?;
+            // What keeps writers away hangs on the descriptor that it was taken with.
+            held.hold(program);
+            seen
+        }
+        _ => program,
     };
     let PipePairs { ours, stdio, report } = run::pipes()?;
     let mut plan = Plan {
-        program,
-        argv: run::argument_block(&request.argv)?,
+        program: Program::File(held.hold(program)),
+        argv: run::argument_block(&argv)?,
         env: run::environment_block(environment)?,
         working_directory: c_string(&working_directory, "the working directory")?,
         stdio: stdio.map(|fd| held.hold(fd)),
         report: held.hold(report),
-        inherited: Vec::new(),
+        inherited: inherited.into_iter().map(|fd| held.hold(fd)).collect(),
         rlimits: limits::rlimits(policy, Counted::ByUser),
         user_namespace: view.as_ref().and_then(|view| view.users.clone()).map(|fd| held.share(fd)),
         mount_namespace: view.as_ref().map(|view| held.share(Arc::clone(&view.mounts))),

@@ -10,6 +10,7 @@ use super::doorway::{self, Inside};
 use super::gate::Gate;
 use super::guards::{self, Guard};
 use super::landlock;
+use super::launch::{self, ByPath, Proof};
 use super::limits::{self, Counted};
 use super::minimum;
 use super::plan::{CStrings, Held, Plan, Program, Record, Stack, Step, c_string};
@@ -21,7 +22,6 @@ use super::sensitive;
 use super::way_out::WayOut;
 use crate::environment;
 use crate::error::SandboxError;
-use crate::executable::FileIdentity;
 use crate::outcome::{EgressCount, Enforcement, Layer, OutputSink, ProcessExit};
 use crate::policy::{EgressEnforcementMode, SandboxProcessRunnerPolicy, SandboxTier};
 use crate::pump::{Attendant, Pumped};
@@ -50,6 +50,7 @@ pub(super) struct TierC {
     uid: u32,
     mapped: usize,
     guards: Vec<Guard>,
+    proofs: Vec<Proof>,
     aside: Aside,
     egress: EgressEnforcementMode,
     memory_limit: u64,
@@ -97,6 +98,7 @@ pub(super) fn prepare(job: Job<'_>) -> Result<(TierC, Prepared), SandboxError> {
         uid: identity.uid,
         mapped: identity.view.as_ref().map_or(0, |view| view.mapped),
         guards: handover.guards,
+        proofs: handover.proofs,
         aside: handover.aside,
         egress: policy.egress,
         memory_limit: policy.memory_limit_bytes,
@@ -145,13 +147,13 @@ struct Handover {
     gate: Option<Gate>,
     way_out: Option<WayOut>,
     guards: Vec<Guard>,
+    proofs: Vec<Proof>,
     aside: Aside,
 }
 
 fn hand_over(job: &Job<'_>, bubblewrap: &Bubblewrap, grouped: bool) -> Result<Handover, SandboxError> {
     let Job { policy, executable, request, roots, working_directory, identity } = job;
-    // Checks that the file is still the one that was looked at.
-    drop(run::hold(executable)?);
+    let ByPath { argv, copies, binds, proofs } = launch::by_path(policy, executable)?;
     let way_out = has_way_out(policy).then(|| WayOut::closed(&policy.egress_rules)).transpose()?;
     let proxy = way_out.as_ref().map(|_| doorway::PORT);
     let environment = environment::compose(policy, &request.env, Path::new(TEMPORARY), proxy)?;
@@ -164,49 +166,40 @@ fn hand_over(job: &Job<'_>, bubblewrap: &Bubblewrap, grouped: bool) -> Result<Ha
     let mut files = bwrap::etc_files(roots);
     files.push((sealed(users.as_bytes())?, "/etc/passwd"));
     let sensitive = sensitive::all(roots);
-    let mut guards = guards::guards(&sensitive);
-    let writable = roots.writable().any(|root| executable.path().starts_with(root));
-    let content = if writable { run::content(executable)? } else { None };
-    if writable && content.is_none() {
-        let FileIdentity { device, inode, .. } = executable.identity();
-        guards.push(guards::program(executable.path(), device, inode));
-    }
-    let (gate, waits_for) = if grouped || way_out.is_some() || !guards.is_empty() {
+    let guards = guards::guards(&sensitive);
+    let (gate, waits_for) = if grouped || way_out.is_some() || !guards.is_empty() || !proofs.is_empty() {
         Gate::around(&groups).map(|(gate, inner)| (Some(gate), Some(inner)))?
     } else {
         files.push((sealed(groups.as_bytes())?, bwrap::GATE_FILE));
         (None, None)
     };
     let file_numbers: Vec<_> = files.iter().map(|(fd, target)| (fd.as_raw_fd(), *target)).collect();
-    let content = content.map(|bytes| sealed(&bytes)).transpose()?;
+    let copy_numbers: Vec<_> = copies.iter().map(|(fd, inside)| (fd.as_raw_fd(), inside.as_path())).collect();
     let descriptors = Descriptors {
         seccomp: filter.as_raw_fd(),
         status: status_write.as_raw_fd(),
         gate: waits_for.as_ref().map(AsRawFd::as_raw_fd),
         files: &file_numbers,
-        program: content.as_ref().map(AsRawFd::as_raw_fd),
+        copies: &copy_numbers,
     };
     let environment = &environment;
-    let blueprint = Blueprint { policy, roots, executable, working_directory, environment, descriptors };
+    let binds = &binds;
+    let blueprint = Blueprint { policy, roots, binds, working_directory, environment, descriptors };
     let words = sealed(&nul_separated(&bwrap::arguments(&blueprint, &guards))?)?;
-    let argv = command_line(bubblewrap, &words, executable.called(), &request.argv)?;
+    let argv = command_line(bubblewrap, &words, argv)?;
     let mut inherited = vec![filter, status_write, words];
-    inherited.extend(files.into_iter().map(|(fd, _)| fd).chain(content).chain(waits_for));
-    Ok(Handover { argv, inherited, status, gate, way_out, guards, aside: Aside::watch(roots.clone(), &sensitive) })
+    inherited.extend(files.into_iter().map(|(fd, _)| fd).chain(waits_for));
+    inherited.extend(copies.into_iter().map(|(fd, _)| fd));
+    let aside = Aside::watch(roots.clone(), &sensitive);
+    Ok(Handover { argv, inherited, status, gate, way_out, guards, proofs, aside })
 }
 
-/// `bwrap --args FD -- PROGRAM ARGUMENT…`: the program by the path it was found at.
-fn command_line(
-    bubblewrap: &Bubblewrap,
-    words: &OwnedFd,
-    program: &Path,
-    argv: &[String],
-) -> Result<CStrings, SandboxError> {
+/// `bwrap --args FD -- PROGRAM ARGUMENT…`.
+fn command_line(bubblewrap: &Bubblewrap, words: &OwnedFd, argv: Vec<OsString>) -> Result<CStrings, SandboxError> {
     let mut line: Vec<OsString> =
         vec![bubblewrap.path.clone().into(), "--args".into(), words.as_raw_fd().to_string().into()];
     line.push("--".into());
-    line.push(program.into());
-    line.extend(argv.iter().skip(1).map(OsString::from));
+    line.extend(argv);
     run::argument_block(&line)
 }
 
@@ -223,7 +216,7 @@ fn nul_separated(words: &[OsString]) -> Result<Vec<u8>, SandboxError> {
 }
 
 /// A file in memory, at its beginning.
-fn sealed(bytes: &[u8]) -> Result<OwnedFd, SandboxError> {
+pub(super) fn sealed(bytes: &[u8]) -> Result<OwnedFd, SandboxError> {
     let fault = |e: rustix::io::Errno| SandboxError::Io { action: "create a file in memory", source: e.into() };
     let fd = rustix::fs::memfd_create("palyra", MemfdFlags::CLOEXEC).map_err(fault)?;
     let mut left = bytes;
@@ -267,6 +260,7 @@ impl TierC {
             }
             guards::prove(&self.guards, inside.pid)
                 .map_err(|source| SandboxError::LayerUnavailable { layer: "guarded_paths", source })?;
+            launch::prove(&self.proofs, inside.pid)?;
             if let Some(way_out) = &mut self.way_out {
                 way_out.open(inside)?;
             }

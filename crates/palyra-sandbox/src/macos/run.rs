@@ -4,7 +4,7 @@ use super::{SANDBOX_EXEC, paths};
 use crate::cancel::CancelSignal;
 use crate::environment;
 use crate::error::SandboxError;
-use crate::executable::{FileIdentity, ResolvedExecutable};
+use crate::executable::{FileIdentity, ProgramFile, ResolvedExecutable};
 use crate::group::{self, Ended, Start};
 use crate::guards::{self, Guard};
 use crate::hosts::check_hosts;
@@ -107,7 +107,8 @@ fn check_host(policy: &SandboxProcessRunnerPolicy) -> Result<(), SandboxError> {
 
 /// macOS cannot execute an open file: the identity is compared as late as possible instead.
 fn check_executable(executable: &ResolvedExecutable) -> Result<(), SandboxError> {
-    let same = FileIdentity::at(executable.path()).is_ok_and(|now| now == executable.identity());
+    let is_same = |file: &ProgramFile| FileIdentity::at(&file.path).is_ok_and(|now| now == file.identity);
+    let same = executable.files().all(is_same);
     let leads_there = fs::canonicalize(executable.called()).is_ok_and(|path| path == executable.path());
     if same && leads_there {
         return Ok(());

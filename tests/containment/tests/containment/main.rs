@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod egress;
+mod executed;
 mod files;
 mod kernel;
 mod limits;

@@ -266,3 +266,31 @@ fn the_daemons_state_cannot_be_named() {
         host.call("palyra.process.run", &input, &["--detach"]).fails(3, "sandbox_argument_outside");
     }
 }
+
+#[test]
+fn the_card_names_every_file_that_would_run_and_no_other_runs() {
+    let host = Host::up();
+    let (tool, program) = (host.work("tool"), host.work("program"));
+    let shell = ["-c", "echo SHELL$BASH_VERSION"];
+    symlink("/usr/bin/echo", &tool).unwrap();
+    fs::copy("/usr/bin/echo", &program).unwrap();
+
+    // A link that leads elsewhere by the time of the answer: what was shown is what runs.
+    let (call, approval) = host.ask("palyra.process.run", &json!({ "argv": ["./tool", shell[0], shell[1]] }), &[]);
+    assert!(host.palyra_text(&["approvals", "show", &approval]).stdout.contains("runs         /usr/bin/echo\n"));
+    fs::remove_file(&tool).unwrap();
+    symlink("/bin/bash", &tool).unwrap();
+    host.decide(&approval, "allow", &[]).exits(0).done();
+    let ran = host.palyra(&["calls", "follow", &call]).good();
+    assert_eq!(text(&ran, "/output/stdout"), "-c echo SHELL$BASH_VERSION\n");
+
+    // A program behind a wrapper is shown, held and refused when it is another one.
+    let input = json!({ "argv": ["nice", "./program", shell[0], shell[1]] });
+    let (call, approval) = host.ask("palyra.process.run", &input, &[]);
+    let shown = format!("runs         /usr/bin/nice, {}\n", program.canonicalize().unwrap().display());
+    assert!(host.palyra_text(&["approvals", "show", &approval]).stdout.contains(&shown));
+    fs::copy("/bin/bash", &program).unwrap();
+    host.decide(&approval, "allow", &[]).exits(0).done();
+    let ran = host.palyra(&["calls", "follow", &call]);
+    assert_eq!(text(&ran.json(), "/problem/code"), "sandbox_executable_changed", "{ran:?}");
+}
