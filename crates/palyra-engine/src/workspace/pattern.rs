@@ -16,8 +16,9 @@ use regex_automata::meta::{BuildError, Regex};
 use regex_automata::util::syntax;
 use std::cell::Cell;
 
-/// Bytes of pattern times bytes of text between two questions: some tenths of a second at the very worst.
-const WORK_PER_WINDOW: usize = 1 << 31;
+/// Bytes of pattern times bytes of text between two questions: hundredths of a second, and about one for the largest
+/// patterns, whose windows get no shorter.
+const WORK_PER_WINDOW: usize = 1 << 29;
 /// No pattern gets a longer window.
 const MAX_WINDOW: usize = 64 * 1024;
 /// No pattern gets a shorter one: matches of up to a quarter of this are always found.

@@ -34,7 +34,7 @@ fn every_output_fits_the_schema_that_is_published() {
     host.put("notes.txt", "one\ntwo\nthree\n");
     host.put("raw", b"\xff\x00\xfe");
     std::os::unix::fs::symlink("notes.txt", host.work("link")).unwrap();
-    let patch = "--- a/notes.txt\n+++ b/more.txt\n@@ -1,3 +1,3 @@\n one\n-two\n+2\n three\n--- /dev/null\n+++ b/new\n@@ -0,0 +1 @@\n+x\n";
+    let patch = "diff --git a/notes.txt b/more.txt\nrename from notes.txt\nrename to more.txt\n--- a/notes.txt\n+++ b/more.txt\n@@ -1,3 +1,3 @@\n one\n-two\n+2\n three\n--- /dev/null\n+++ b/new\n@@ -0,0 +1 @@\n+x\n";
     let cases = [
         ("palyra.echo", json!({ "text": "x" })),
         ("palyra.sleep", json!({ "duration_ms": 1 })),
