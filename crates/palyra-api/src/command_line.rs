@@ -11,6 +11,9 @@ use std::time::Duration;
 /// The exit code of every `sandbox` command for: Palyra refuses, or this host cannot. A command's own codes are passed on.
 pub const REFUSED: u8 = 125;
 
+/// The exit code of `palyrad` when another daemon holds the state directory: whoever starts one may wait and look again.
+pub const STATE_HELD: u8 = 75;
+
 const RUN_EXIT_CODES: &str = "Exit codes:
   the command's own, or 128 + n when signal n ended it: 137 mostly means a limit, 130 Ctrl-C, 141 that the
   reader of its output went away

@@ -54,6 +54,16 @@ impl Failure {
         )
     }
 
+    /// A stream that goes on until somebody ends it was ended by the other side.
+    pub fn daemon_ended() -> Self {
+        Self::new(
+            UNREACHABLE,
+            "daemon_unreachable",
+            "the daemon has ended",
+            Some("see whether it runs: `palyra status`; start it: `palyra up`"),
+        )
+    }
+
     /// How a call's end becomes the program's.
     pub fn of_call(state: CallState, problem: Option<&Problem>) -> Self {
         let exit = match state {

@@ -15,6 +15,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// The longest time that anything may be made to wait: thirty days.
+const MAX_TIME_MS: u64 = 30 * 24 * 60 * 60 * 1000;
+/// The largest number that everything it is handed to can hold.
+const MAX_NUMBER: u64 = 1 << 53;
+
 /// Why a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
@@ -231,18 +236,15 @@ impl RawConfig {
         let membership =
             Membership::from_lists(&raw.allowed_principals, &raw.allowed_channels, &["user:local".to_owned()])
                 .map_err(|e| value("tool_call.allowed_principals", e.to_string()))?;
-        let allowed_tools = raw
-            .allowed_tools
-            .iter()
-            .map(|name| name.parse::<ToolName>().map_err(|e| value("tool_call.allowed_tools", e.to_string())));
+        let allowed_tools = raw.allowed_tools.iter().map(|name| tool(name));
         let egress_rules = Arc::new(EgressRules::new(self.egress.allowed_hosts));
         let process_runner = self.process_runner.validate(&workspace_root, state_dir, Arc::clone(&egress_rules))?;
         Ok(Config {
             tool_call: ToolCallConfig {
                 allowed_tools: allowed_tools.collect::<Result<_, _>>()?,
-                max_calls_per_run: raw.max_calls_per_run,
-                execution_timeout: positive("tool_call.execution_timeout_ms", raw.execution_timeout_ms)?,
-                approval_timeout: positive("tool_call.approval_timeout_ms", raw.approval_timeout_ms)?,
+                max_calls_per_run: at_most("tool_call.max_calls_per_run", raw.max_calls_per_run, MAX_NUMBER)?,
+                execution_timeout: time("tool_call.execution_timeout_ms", raw.execution_timeout_ms)?,
+                approval_timeout: time("tool_call.approval_timeout_ms", raw.approval_timeout_ms)?,
                 process_runner,
                 egress_rules,
                 wasm_runtime: WasmRuntime::Disabled,
@@ -277,8 +279,15 @@ impl RawProcessRunner {
             ("process_runner.max_open_files", self.max_open_files),
             ("process_runner.max_file_size_bytes", self.max_file_size_bytes),
         ] {
-            if limit == 0 {
-                return Err(value(key, "must be more than 0"));
+            positive(key, limit)?;
+            at_most(key, limit, MAX_NUMBER)?;
+        }
+        for (key, roots) in
+            [("process_runner.read_roots", &self.read_roots), ("process_runner.write_roots", &self.write_roots)]
+        {
+            for root in roots {
+                std::fs::metadata(root)
+                    .map_err(|e| value(key, format!("`{}` cannot be used: {e}; name what exists", root.display())))?;
             }
         }
         palyra_sandbox::check_required_layers(&self.required_layers)
@@ -311,8 +320,27 @@ fn value(key: &'static str, message: impl Into<String>) -> ConfigError {
     ConfigError::Value { key, message: message.into() }
 }
 
-fn positive(key: &'static str, ms: u64) -> Result<Duration, ConfigError> {
-    if ms == 0 { Err(value(key, "must be more than 0")) } else { Ok(Duration::from_millis(ms)) }
+fn positive(key: &'static str, number: u64) -> Result<u64, ConfigError> {
+    if number == 0 { Err(value(key, "must be more than 0")) } else { Ok(number) }
+}
+
+fn at_most(key: &'static str, number: u64, most: u64) -> Result<u64, ConfigError> {
+    if number > most { Err(value(key, format!("must be at most {most}"))) } else { Ok(number) }
+}
+
+fn time(key: &'static str, ms: u64) -> Result<Duration, ConfigError> {
+    at_most(key, positive(key, ms)?, MAX_TIME_MS).map(Duration::from_millis)
+}
+
+/// A tool that there is.
+fn tool(name: &str) -> Result<ToolName, ConfigError> {
+    const KEY: &str = "tool_call.allowed_tools";
+    let parsed = name.parse::<ToolName>().map_err(|e| value(KEY, e.to_string()))?;
+    if names::ALL.contains(&name) {
+        return Ok(parsed);
+    }
+    let nearest = names::ALL.into_iter().min_by_key(|known| strsim::damerau_levenshtein(name, known));
+    Err(value(KEY, format!("there is no tool `{name}`; did you mean `{}`?", nearest.unwrap_or_default())))
 }
 
 /// INVARIANT (state_is_not_workspace): a tool can never reach the daemon's keys or journal, because the two directories
@@ -411,6 +439,12 @@ mod tests {
         assert!(refused("\n[egress]\nallowed_hosts = [\"*\"]").contains("line 3: the egress rule `*` cannot be used"));
         assert!(refused("[egress]\nallowed_hosts = [\"https://example.org/x\"]").contains("write `example.org`"));
         assert!(refused("policy_dir = \"nowhere\"").contains("cannot be read"));
+        let unknown = refused("[tool_call]\nallowed_tools = [\"palyra.fs.raed\"]");
+        assert!(unknown.contains("did you mean `palyra.fs.read`?"), "{unknown}");
+        assert!(refused("[tool_call]\napproval_timeout_ms = 9223372036854775807").contains("at most 2592000000"));
+        assert!(refused("[tool_call]\nmax_calls_per_run = 9223372036854775807").contains("at most"));
+        assert!(refused("[process_runner]\nwall_clock_limit_ms = 9223372036854775807").contains("at most"));
+        assert!(refused("[process_runner]\nread_roots = [\"nowhere\"]").contains("`nowhere` cannot be used"));
     }
 
     #[test]

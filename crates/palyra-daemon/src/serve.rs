@@ -235,6 +235,7 @@ async fn serve(setup: &Setup, state: &StateDir, config: Config, started: Instant
     };
     let mut terminate = signal(SignalKind::terminate()).map_err(io("signal handling"))?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(io("signal handling"))?;
+    let mut hangup = signal(SignalKind::hangup()).map_err(io("signal handling"))?;
     let (socket, listener) = listen(state, "palyra.sock")?;
     let (mcp_socket, mcp_listener) = listen(state, palyra_api::MCP_SOCKET)?;
     let closing = CancellationToken::new();
@@ -253,6 +254,8 @@ async fn serve(setup: &Setup, state: &StateDir, config: Config, started: Instant
         served = serving => served.map_err(DaemonError::Serve),
         _ = terminate.recv() => Ok(()),
         _ = interrupt.recv() => Ok(()),
+        // A terminal that was closed: what runs is ended in good order too.
+        _ = hangup.recv() => Ok(()),
     };
     tracing::info!("ending");
     closing.cancel();

@@ -109,7 +109,7 @@ impl Engine {
     ///
     /// # Errors
     /// The proposal is no call, or the peer may not ask.
-    pub fn explain(
+    pub async fn explain(
         &self,
         peer: &VerifiedPeer,
         proposal: Proposal,
@@ -117,8 +117,8 @@ impl Engine {
         // The owner who asks about an agent's call asks in their own name.
         self.authorize_as(peer.principal(), peer, PolicyAction::PolicyExplain, PolicyResource::PolicySet, None)?;
         let resolved = self
-            .resolver()
-            .resolve(CallId::mint(), &alleged(peer, proposal))
+            .resolve(&CallId::mint(), &alleged(peer, proposal))
+            .await
             .map_err(|refusal| EngineError::new(ErrorKind::Invalid, refusal.problem))?;
         let mut decision = self.decide_in_full(&resolved.call);
         // What stops the call before policy is asked is the truth about it, whatever policy would say.

@@ -4,6 +4,7 @@ use crate::access::AccessControl;
 use crate::catalog::ToolCatalog;
 use crate::config::ToolCallConfig;
 use crate::decide::{ToolFacts, known_or_worst};
+use crate::files::FileThreads;
 use crate::live::LiveCalls;
 use crate::reload::RunningPolicy;
 use crate::resolve::Resolver;
@@ -67,6 +68,7 @@ struct Inner {
     rights_changed: watch::Sender<u64>,
     closing: CancellationToken,
     fetcher: Arc<Fetcher>,
+    file_threads: FileThreads,
 }
 
 /// Why the engine could not be put together.
@@ -117,6 +119,7 @@ impl Engine {
                 rights_changed: watch::Sender::new(0),
                 closing: CancellationToken::new(),
                 fetcher,
+                file_threads: FileThreads::default(),
             }),
         })
     }
@@ -135,7 +138,8 @@ impl Engine {
     }
 
     /// Ends in good order: questions stay open for the next start, executions get `grace` to finish and are then
-    /// cancelled, and their outcomes are recorded.
+    /// cancelled, and their outcomes are recorded. What has not ended another `grace` later is left to the next start,
+    /// which finds an intent without an outcome: nothing holds the end up for ever.
     pub async fn shut_down(&self, grace: Duration) {
         self.inner.closing.cancel();
         let executing = |engine: &Self| {
@@ -152,8 +156,15 @@ impl Engine {
             for (_, call) in &stuck {
                 call.cancel().cancel();
             }
-            for ((_, mut news), _) in stuck {
-                while news.recv().await.is_ok_and(|update| !update.state.is_terminal()) {}
+            let ended = async {
+                for ((_, mut news), _) in stuck {
+                    while news.recv().await.is_ok_and(|update| !update.state.is_terminal()) {}
+                }
+            };
+            if tokio::time::timeout(grace, ended).await.is_err() {
+                tracing::warn!(
+                    "an execution did not end when it was told to; the next start records it as indeterminate"
+                );
             }
         }
         self.settle_access().await;
@@ -237,6 +248,10 @@ impl Engine {
 
     pub(crate) fn fetcher(&self) -> &Arc<Fetcher> {
         &self.inner.fetcher
+    }
+
+    pub(crate) fn file_threads(&self) -> &FileThreads {
+        &self.inner.file_threads
     }
 
     pub(crate) fn closing(&self) -> &CancellationToken {

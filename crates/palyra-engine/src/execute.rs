@@ -9,9 +9,7 @@ use crate::fetch::{self, Hops};
 use crate::live::LiveCall;
 use crate::permit::Permit;
 use crate::process;
-use crate::resolve::file_problem;
-use crate::work::{FileWork, Work};
-use crate::workspace::{FileContent, FileError, Workspace};
+use crate::work::Work;
 use base64::Engine as _;
 use palyra_journal::Recorded;
 use palyra_protocol::{Authority, CallId, CallState, DecisionId, ExecutorKind, Problem, Timestamp, ToolCall};
@@ -76,7 +74,7 @@ impl Engine {
                 (ExecutorKind::Builtin, Executed::builtin(sleep(duration, limit, cancel).await))
             }
             Work::Files(work) => {
-                let done = files(self.workspace(), work, limit, cancel).await;
+                let done = self.file_threads().run(self.workspace(), work, limit, cancel).await;
                 (ExecutorKind::Builtin, self.confined_to_workspace(Executed::builtin(done)))
             }
             Work::Run(run) => {
@@ -152,62 +150,6 @@ async fn sleep(duration: Duration, limit: Duration, cancel: &CancellationToken) 
         return Err(timed_out(limit));
     }
     Ok(json!({ "slept_ms": u64::try_from(duration.as_millis()).unwrap_or(u64::MAX) }))
-}
-
-async fn files(
-    workspace: &Arc<Workspace>,
-    work: FileWork,
-    limit: Duration,
-    cancel: &CancellationToken,
-) -> Result<Value, Problem> {
-    let workspace = Arc::clone(workspace);
-    let stop = cancel.child_token();
-    // The work itself asks for the token between steps, so a deadline ends it too and no thread is left behind.
-    let deadline = stop.clone().drop_guard();
-    let on_thread = stop.clone();
-    let task = tokio::task::spawn_blocking(move || on_files(&workspace, work, &|| on_thread.is_cancelled()));
-    let joined = match tokio::time::timeout(limit, task).await {
-        Ok(joined) => joined,
-        Err(_) => {
-            drop(deadline);
-            return Err(timed_out(limit));
-        }
-    };
-    drop(deadline.disarm());
-    match joined {
-        Ok(done) => done.map_err(|e| file_problem(&e)),
-        Err(panic) => {
-            tracing::error!(%panic, "a file tool panicked");
-            Err(Problem::plain("internal", "the tool failed; the daemon's log says how"))
-        }
-    }
-}
-
-fn on_files(workspace: &Workspace, work: FileWork, stop: &dyn Fn() -> bool) -> Result<Value, FileError> {
-    if stop() {
-        return Err(FileError::Cancelled);
-    }
-    match work {
-        FileWork::Read { path, range } => {
-            workspace.read(&path, range).map(|content| text_or_base64(path.as_str(), content))
-        }
-        FileWork::List { path, options } => workspace.list(&path, options).map(|listing| json!(listing)),
-        FileWork::Search(query) => workspace.search(&query, stop).map(|found| json!(found)),
-        FileWork::Write { path, content, options } => workspace.write(&path, &content, &options).map(|written| {
-            let mut output = json!(written);
-            output["path"] = json!(path.as_str());
-            output
-        }),
-        FileWork::Patch(plan) => workspace.apply_patch(plan).map(|outcome| json!(outcome)),
-    }
-}
-
-fn text_or_base64(path: &str, content: FileContent) -> Value {
-    let (text, encoding) = printable(content.bytes);
-    json!({
-        "path": path, "content": text, "encoding": encoding, "total_bytes": content.total_bytes,
-        "truncated": content.truncated, "sha256": content.sha256_hex,
-    })
 }
 
 /// Bytes as text where they are text, as base64 where they are not.

@@ -20,6 +20,7 @@ mod engine;
 mod error;
 mod execute;
 mod fetch;
+mod files;
 mod live;
 mod output;
 mod permit;

@@ -53,7 +53,7 @@ impl Engine {
         let problem = Problem::new(
             "indeterminate",
             "the daemon stopped between the intent and the outcome; nobody knows how far the call got, and it is not run again",
-            "look at what it was about to change, then propose it anew if it is still wanted",
+            "look at what it was about to change (`.palyra-tmp-…` files beside it are what a write left), then propose it anew if it is still wanted",
         );
         Ok(self.journal().end_call(&call.call_id, CallState::Executing, CallState::Indeterminate, problem).await?)
     }

@@ -103,7 +103,7 @@ impl Engine {
         if let Some(earlier) = self.earlier(proposal).await? {
             return Ok(Ending::Earlier(earlier));
         }
-        let resolved = match self.resolver().resolve(id.clone(), proposal) {
+        let resolved = match self.resolve(id, proposal).await {
             Ok(resolved) => resolved,
             Err(refusal) => return self.record_refusal(id, proposal, refusal).await.map(Ending::own),
         };

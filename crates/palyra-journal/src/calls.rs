@@ -75,7 +75,7 @@ fn over_budget(run: &RunId, limit: u64) -> Problem {
     Problem::new(
         "budget_exhausted",
         format!("run `{run}` has had all of its {limit} calls"),
-        "start a new run (`--run NAME`), or raise `max_calls_per_run` in palyra.toml",
+        "a run is what its caller names; the operator can raise `max_calls_per_run` in palyra.toml",
     )
 }
 

@@ -4,6 +4,7 @@
 //! here, already resolved. Paths are relative to the workspace and free of symlinks, so that a rule about `infra/` also
 //! sees a write through a link that points there.
 
+use crate::display::deceives;
 use serde::{Deserialize, Serialize};
 
 /// What a call would touch, as far as its input tells.
@@ -79,14 +80,15 @@ fn quote_into(word: &str, line: &mut String) {
         line.push_str(word);
         return;
     }
-    // A person reads this line before saying yes: nothing in it may move the cursor or hide. Words with such characters
-    // take the `$'…'` form, in which the escapes, and only they, begin with a backslash: two words never look alike.
-    if word.chars().any(char::is_control) {
+    // A person reads this line before saying yes: nothing in it may move the cursor, hide, or pass for a space. Words with
+    // such characters take the `$'…'` form, in which the escapes, and only they, begin with a backslash: two words never
+    // look alike.
+    if word.chars().any(hides) {
         line.push_str("$'");
         for c in word.chars() {
             match c {
                 '\'' | '\\' => line.extend(['\\', c]),
-                c if c.is_control() => line.extend(c.escape_default()),
+                c if hides(c) => line.extend(c.escape_default()),
                 c => line.push(c),
             }
         }
@@ -95,6 +97,11 @@ fn quote_into(word: &str, line: &mut String) {
         line.push_str(&word.replace('\'', "'\\''"));
     }
     line.push('\'');
+}
+
+/// Whether a character is not seen for what it is.
+fn hides(c: char) -> bool {
+    deceives(c) || (c.is_whitespace() && c != ' ')
 }
 
 #[cfg(test)]
@@ -107,6 +114,8 @@ mod tests {
         assert_eq!(quote_words(&words), r"git commit -m 'it'\''s done' '&&' '' $'a\u{1b}[2Kb\n'");
         assert_ne!(quote_words(&["a\nb"]), quote_words(&["a\\nb"]));
         assert_ne!(quote_words(&["a\nb\\n"]), quote_words(&["a\nb\n"]));
+        assert_eq!(quote_words(&["\u{202e}a\\", "b\u{a0}c"]), r"$'\u{202e}a\\' $'b\u{a0}c'");
+        assert_ne!(quote_words(&["\u{202e}abc"]), quote_words(&["\\u{202e}abc"]));
     }
 
     #[test]

@@ -214,6 +214,11 @@ impl<'de> Visitor<'de> for Strict {
     }
 
     fn visit_f64<E: de::Error>(self, value: f64) -> Result<Value, E> {
+        // Written as `1e16` or `9007199254740993.0` it is the same integer: rounded already, and beyond the limit in its
+        // canonical form. From 1e21 on the canonical form is a power of ten, which stays what it is.
+        if value.fract() == 0.0 && value.abs() > MAX_SAFE_INTEGER as f64 && value.abs() < 1e21 {
+            return Err(E::custom("an integer beyond ±(2^53-1) is not exact everywhere; send it as a string"));
+        }
         Number::from_f64(value).map(Value::Number).ok_or_else(|| E::custom("a number out of range"))
     }
 
@@ -263,6 +268,17 @@ mod tests {
 
     fn refused(bytes: &[u8]) -> &'static str {
         CanonicalJson::parse(bytes).unwrap_err().code()
+    }
+
+    #[test]
+    fn an_integer_is_inexact_however_it_is_written() {
+        for text in ["9007199254740993", "9007199254740993.0", "1e16", "-1E+17", "123456789012345678901"] {
+            assert_eq!(refused(text.as_bytes()), "input_malformed", "{text}");
+        }
+        for text in ["9007199254740991.0", "1e15", "1e21", "-1e300", "0.1"] {
+            let once = CanonicalJson::parse(text.as_bytes()).unwrap();
+            assert_eq!(CanonicalJson::parse(once.as_str().as_bytes()).unwrap().as_str(), once.as_str(), "{text}");
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::read;
 use crate::args::{Approvals, Decide, Decision, Matcher, Scope};
 use crate::context::Context;
-use crate::exit::{FAILED, Failure};
+use crate::exit::{Failure, REFUSED};
 use crate::output::{self, BAD, BOLD, DIM, GOOD, WARN, note, remaining, say, styled, when};
 use crate::text::{pretty, safe};
 use palyra_api::Connection;
@@ -145,7 +145,7 @@ async fn decide(context: &Context, connection: &Connection, answer: Decide) -> R
             if words == 0 || words > argv.len() {
                 let message = format!("the command that was shown has {} words", argv.len());
                 return Err(Failure::new(
-                    FAILED,
+                    REFUSED,
                     "approval_scope",
                     message,
                     Some("choose `--words` between 1 and that"),
@@ -203,7 +203,7 @@ async fn watch(context: &Context, connection: &Connection) -> Result<(), Failure
             approval = stream.message() => approval?,
             _ = tokio::signal::ctrl_c() => return Ok(()),
         };
-        let Some(approval) = approval else { return Ok(()) };
+        let Some(approval) = approval else { return Err(Failure::daemon_ended()) };
         let record: ApprovalRecord = read(&approval.approval_json)?;
         if context.json() {
             output::json(&record)?;

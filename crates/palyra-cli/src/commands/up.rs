@@ -2,9 +2,10 @@
 
 use crate::args::Up;
 use crate::context::Context;
-use crate::exit::{FAILED, Failure};
+use crate::exit::{FAILED, Failure, UNREACHABLE};
 use crate::output::{self, DIM, GOOD, note, say, styled};
-use palyra_api::v1::StatusRequest;
+use palyra_api::command_line::STATE_HELD;
+use palyra_api::v1::{StatusReply, StatusRequest};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde_json::json;
@@ -14,23 +15,36 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
+/// The machine code when another daemon holds the state.
+const HELD_BY_ANOTHER: &str = "state_held";
+
+/// How long a daemon that holds the state is waited for: one that begins opens its door, one that ends lets go.
+const HELD: Duration = Duration::from_secs(20);
+/// How often its door is tried, and after how long a daemon of our own.
+const KNOCK: Duration = Duration::from_millis(50);
+const TRY_AGAIN: Duration = Duration::from_secs(1);
 /// How long the daemon gets to end.
 const END: Timespec = Timespec { tv_sec: 15, tv_nsec: 0 };
 
 pub async fn up(context: &Context, up: Up) -> Result<(), Failure> {
-    if let Ok(connection) = context.connect().await {
-        let status = connection.daemon().status(StatusRequest { probe_sandbox: false }).await?.into_inner();
-        if context.json() {
-            return output::json(&super::status::document(&status));
-        }
-        say!("{} palyrad {} is running already (pid {})", styled(GOOD, "●"), status.version, status.pid);
-        if up.workspace.is_some() || up.config.is_some() {
-            note!("{}", styled(DIM, "the options took no effect; `palyra down` first to change them"));
-        }
-        return Ok(());
+    if let Some(status) = running(context).await? {
+        return already(context, &up, &status);
     }
-    start(context, &up)?;
+    let patience = Instant::now() + HELD;
+    loop {
+        match start(context, &up) {
+            Ok(()) => break,
+            // Another daemon is about to open its door, or has not quite ended.
+            Err(failure) if failure.code == HELD_BY_ANOTHER && Instant::now() < patience => {
+                if let Some(status) = knock(context).await? {
+                    return already(context, &up, &status);
+                }
+            }
+            Err(failure) => return Err(failure),
+        }
+    }
     let connection = context.connect().await?;
     let status = connection.daemon().status(StatusRequest { probe_sandbox: false }).await?.into_inner();
     if context.json() {
@@ -43,6 +57,43 @@ pub async fn up(context: &Context, up: Up) -> Result<(), Failure> {
         say!("  http       {}", status.http_url);
     }
     note!("\n{}", styled(DIM, "try: palyra call palyra.echo --input '{\"text\":\"hello\"}'"));
+    Ok(())
+}
+
+/// The daemon that is running, if one answers.
+async fn running(context: &Context) -> Result<Option<StatusReply>, Failure> {
+    let Ok(connection) = context.connect().await else { return Ok(None) };
+    match connection.daemon().status(StatusRequest { probe_sandbox: false }).await {
+        Ok(status) => Ok(Some(status.into_inner())),
+        Err(status) => match Failure::from(status) {
+            // It ended between the two questions.
+            failure if failure.exit == UNREACHABLE => Ok(None),
+            failure => Err(failure),
+        },
+    }
+}
+
+/// Tries the door of a daemon that is beginning or ending.
+async fn knock(context: &Context) -> Result<Option<StatusReply>, Failure> {
+    let until = Instant::now() + TRY_AGAIN;
+    while Instant::now() < until {
+        tokio::time::sleep(KNOCK).await;
+        if let Some(status) = running(context).await? {
+            return Ok(Some(status));
+        }
+    }
+    Ok(None)
+}
+
+/// Tells about a daemon that somebody else started.
+fn already(context: &Context, up: &Up, status: &StatusReply) -> Result<(), Failure> {
+    if context.json() {
+        return output::json(&super::status::document(status));
+    }
+    say!("{} palyrad {} is running already (pid {})", styled(GOOD, "●"), status.version, status.pid);
+    if up.workspace.is_some() || up.config.is_some() {
+        note!("{}", styled(DIM, "the options took no effect; `palyra down` first to change them"));
+    }
     Ok(())
 }
 
@@ -86,9 +137,10 @@ pub fn start(context: &Context, up: &Up) -> Result<(), Failure> {
         return Ok(());
     }
     let code = daemon.wait().ok().and_then(|status| status.code());
+    let held = code == Some(i32::from(STATE_HELD));
     Err(Failure::new(
         FAILED,
-        "daemon_did_not_start",
+        if held { HELD_BY_ANOTHER } else { "daemon_did_not_start" },
         format!(
             "the daemon did not start{}: {}",
             code.map_or_else(String::new, |c| format!(" (exit {c})")),

@@ -102,7 +102,10 @@ impl Listening {
         let address = listener.local_addr()?;
         let door = Door::new(engine, address.port())?;
         let address_file = state_dir.join(ADDRESS_FILE);
-        std::fs::write(&address_file, format!("http://{address}\n"))?;
+        // A convenience: `palyra status` says the same, and a full disk must not keep anybody from asking it.
+        if let Err(error) = std::fs::write(&address_file, format!("http://{address}\n")) {
+            tracing::warn!(%error, file = %address_file.display(), "the HTTP door's address could not be written down");
+        }
         let connections = TaskTracker::new();
         tokio::spawn(accept(listener, door.clone(), connections.clone()));
         tracing::info!(%address, "the HTTP door is open");

@@ -28,4 +28,5 @@ mod process;
 mod reload;
 mod restart;
 mod sandbox;
+mod schemas;
 mod state;
