@@ -4,6 +4,7 @@ use crate::config::{Config, ConfigError, RawConfig};
 use crate::http::{HttpError, Listening, Port};
 use crate::state::{StateDir, StateError};
 use crate::{grpc, mcp, policy};
+use palyra_api::LastStart;
 use palyra_engine::workspace::Workspace;
 use palyra_engine::{AccessControl, AccessError, Engine, EngineParts};
 use palyra_journal::JournalStore;
@@ -78,6 +79,9 @@ pub enum DaemonError {
     /// The HTTP door does not open.
     #[error("{0}")]
     Http(#[from] HttpError),
+    /// What was given cannot be remembered, so the next start would not know it.
+    #[error("this start cannot be remembered")]
+    Remember(#[from] palyra_api::LastStartError),
     /// The door failed.
     #[error("the socket failed")]
     Serve(#[source] tonic::transport::Error),
@@ -147,6 +151,17 @@ impl Setup {
         Ok(raw.validate(self.workspace.clone(), state_dir)?)
     }
 
+    /// What the next start is to be like, should nobody say.
+    fn remembered(&self, config: &Config) -> LastStart {
+        LastStart {
+            // As it is named today, wherever the next start is made from.
+            config: self.config_path.canonicalize().ok(),
+            workspace: config.workspace_root.clone(),
+            workspace_given: self.workspace.is_some(),
+            http_port: self.http_port,
+        }
+    }
+
     /// How the rules are read when nothing is served: with the access registry as its file stands.
     pub(crate) fn policy_loader(&self, config: &Config) -> Result<PolicyLoader, DaemonError> {
         let registered = palyra_engine::peek_registry(&self.state_dir, &config.workspace_root)?;
@@ -210,6 +225,7 @@ async fn serve(setup: &Setup, state: &StateDir, config: Config, started: Instant
     let clock = Arc::new(SystemClock);
     let journal = JournalStore::open(&state.journal(), clock.clone())?;
     let access = AccessControl::open(state.path(), &config.workspace_root, &journal, clock.clone()).await?;
+    let remembered = setup.remembered(&config);
     let mut loader = config.policy_loader();
     loader.membership = loader.membership.with_registered(access.registered().map_err(AccessError::from)?);
     let engine = Engine::new(EngineParts {
@@ -247,6 +263,7 @@ async fn serve(setup: &Setup, state: &StateDir, config: Config, started: Instant
         http_url: http.as_ref().map(Listening::url),
     };
     let serving = grpc::serve(engine.clone(), about, listener);
+    remembered.write(state.path())?;
     announce(&socket);
     tracing::info!(socket = %socket.display(), start_ms = started.elapsed().as_millis() as u64, "serving");
     let served = tokio::select! {

@@ -4,7 +4,6 @@
 //! directions and reads none of them.
 
 use super::up;
-use crate::args::Up;
 use crate::args::connect::Serve;
 use crate::context::Context;
 use crate::exit::{FAILED, Failure, REFUSED, UNREACHABLE};
@@ -71,8 +70,7 @@ async fn connect(context: &Context, serve: &Serve) -> Result<UnixStream, Failure
     }
     // One that runs and does not speak MCP is not to be started a second time.
     if context.connect().await.is_err() {
-        let config = std::env::var_os("PALYRA_CONFIG").map(Into::into);
-        up::start(context, &Up { workspace: serve.workspace.clone(), config })?;
+        up::start_unasked(context, serve.workspace.clone())?;
         note!("palyrad was not running; it is now");
     }
     UnixStream::connect(&socket).await.map_err(|e| {
@@ -140,7 +138,9 @@ pub fn guard() -> Result<(), Failure> {
     let read = std::io::stdin().take(16 << 20).read_to_end(&mut question);
     let asked: Option<Value> = read.ok().and_then(|_| serde_json::from_slice(&question).ok());
     let tool = asked.as_ref().and_then(|asked| asked.get("tool_name")).and_then(Value::as_str).unwrap_or("");
-    if tool.starts_with("mcp__palyra__") || HARMLESS.contains(&tool) {
+    // No tool of ours has two underscores in its name; a server that is called `palyra__x` puts them there.
+    let ours = tool.strip_prefix("mcp__palyra__").is_some_and(|name| !name.is_empty() && !name.contains("__"));
+    if ours || HARMLESS.contains(&tool) {
         return Ok(());
     }
     let reason = "here you act only through Palyra: use its tools (mcp__palyra__…)";
