@@ -1,6 +1,7 @@
 //! Putting the daemon together, serving, and ending in good order.
 
 use crate::config::{Config, ConfigError, RawConfig};
+use crate::doors::Doors;
 use crate::http::{HttpError, Listening, Port};
 use crate::state::{StateDir, StateError};
 use crate::{grpc, mcp, policy};
@@ -19,7 +20,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio_util::sync::CancellationToken;
 
 /// How long executions may go on after the daemon was asked to end.
 const GRACE: Duration = Duration::from_secs(5);
@@ -244,17 +244,16 @@ async fn serve(setup: &Setup, state: &StateDir, config: Config, started: Instant
 
     // Held until the end: what it watches stops being watched with it.
     let _watching = engine.policy_directory().and_then(|directory| policy::watch::start(engine.clone(), directory));
-    let http = match (config.http, setup.http_port) {
-        (None, _) => None,
-        (Some(_), Some(port)) => Some(Listening::open(engine.clone(), Port::This(port), state.path())?),
-        (Some(port), None) => Some(Listening::open(engine.clone(), port, state.path())?),
-    };
+    let doors = Doors::new(engine.clone());
+    let speaking_mcp = mcp::Shared::new(doors.clone());
+    let port = config.http.map(|configured| setup.http_port.map_or(configured, Port::This));
+    let open = |port| Listening::open(doors.clone(), speaking_mcp.clone(), port, state.path());
+    let http = port.map(open).transpose()?;
     let mut terminate = signal(SignalKind::terminate()).map_err(io("signal handling"))?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(io("signal handling"))?;
     let (socket, listener) = listen(state, "palyra.sock")?;
     let (mcp_socket, mcp_listener) = listen(state, palyra_api::MCP_SOCKET)?;
-    let closing = CancellationToken::new();
-    tokio::spawn(mcp::socket::serve(engine.clone(), mcp_listener, closing.clone()));
+    tokio::spawn(mcp::socket::serve(speaking_mcp, mcp_listener));
 
     let about = grpc::About {
         state_dir: state.path().to_owned(),
@@ -272,11 +271,12 @@ async fn serve(setup: &Setup, state: &StateDir, config: Config, started: Instant
         _ = interrupt.recv() => Ok(()),
     };
     tracing::info!("ending");
-    closing.cancel();
+    doors.ending.close();
     if let Some(http) = &http {
         http.close();
     }
     engine.shut_down(GRACE).await;
+    doors.ending.settle().await;
     if let Some(http) = &http {
         http.drained().await;
     }
