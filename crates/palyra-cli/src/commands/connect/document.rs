@@ -323,7 +323,12 @@ mod tests {
             assert_eq!(again.get(&keys), Some(json!({ "command": "p", "args": ["x"] })), "{}", document.text());
             again.write_back(&keys, &written).unwrap();
             let back = Document::parse(Path::new("a.toml"), &again.text()).unwrap();
-            assert_eq!(back.get(&keys), Document::parse(Path::new("a.toml"), own).unwrap().get(&keys), "{}", back.text());
+            assert_eq!(
+                back.get(&keys),
+                Document::parse(Path::new("a.toml"), own).unwrap().get(&keys),
+                "{}",
+                back.text()
+            );
             assert_eq!(back.text().contains("# mine"), own.contains("# mine"));
         }
     }

@@ -276,7 +276,9 @@ impl FileChange {
 /// Whether what is there does already. What its owner added to an object of ours is theirs.
 fn satisfies(there: &Value, wanted: &Value) -> bool {
     match (there, wanted) {
-        (Value::Object(there), Value::Object(wanted)) => wanted.iter().all(|(key, value)| there.get(key) == Some(value)),
+        (Value::Object(there), Value::Object(wanted)) => {
+            wanted.iter().all(|(key, value)| there.get(key) == Some(value))
+        }
         _ => there == wanted,
     }
 }
