@@ -108,12 +108,16 @@ pub enum Command {
 
 #[derive(Debug, Args)]
 pub struct Up {
-    /// The directory that tools work in [default: `workspace_root` of the configuration, or this directory]
+    /// The directory that tools work in [default: the one last given, or `workspace_root` of the configuration, or this
+    /// directory]
     #[arg(long, value_name = "DIR")]
     pub workspace: Option<PathBuf>,
-    /// The configuration file [default: ~/.config/palyra/palyra.toml, if it exists]
+    /// The configuration file [default: that of the last start, or ~/.config/palyra/palyra.toml, if it exists]
     #[arg(long, env = "PALYRA_CONFIG", value_name = "FILE")]
     pub config: Option<PathBuf>,
+    /// Forget what the last start was given
+    #[arg(long)]
+    pub fresh: bool,
 }
 
 #[derive(Debug, Subcommand)]

@@ -99,7 +99,12 @@ impl From<ApiError> for Failure {
             "transport" | "internal" | "disk_full" | "journal_unavailable" | "journal_closed" | "journal_damaged" => {
                 FAILED
             }
-            "unknown_tool" | "schema_violation" | "input_malformed" | "input_too_large" | "input_too_deep"
+            "unknown_tool"
+            | "schema_violation"
+            | "input_malformed"
+            | "input_too_large"
+            | "input_too_deep"
+            | "input_too_many_values"
             | "input_not_utf8" => REJECTED,
             _ => REFUSED,
         };

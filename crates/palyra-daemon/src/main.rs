@@ -4,6 +4,8 @@
 
 mod access;
 mod config;
+mod doors;
+mod ending;
 mod grpc;
 mod http;
 mod mcp;

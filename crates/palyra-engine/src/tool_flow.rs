@@ -204,13 +204,16 @@ impl Engine {
                 Ok(live.follow().0)
             }
             Ok(Ending::Earlier(earlier)) => {
-                // Whoever waits learns at once which call to ask about.
+                // Whoever waits learns at once which call to ask about, and then how it goes.
                 live.update(|now| {
                     now.call_id = earlier.clone();
                     now.replayed = true;
                 });
                 self.live().leave(id);
-                return self.end_of(&earlier).await.map(|update| CallUpdate { replayed: true, ..update });
+                let tell = |update: &CallUpdate| {
+                    live.update(|now| *now = CallUpdate { replayed: true, ..update.clone() });
+                };
+                return self.end_of(&earlier, tell).await.map(|update| CallUpdate { replayed: true, ..update });
             }
             Err(error) => Err(error),
         };
@@ -218,8 +221,8 @@ impl Engine {
         update
     }
 
-    /// Waits for the end of a call, wherever it stands.
-    async fn end_of(&self, call_id: &CallId) -> Result<CallUpdate, EngineError> {
+    /// Waits for the end of a call, wherever it stands, and tells where it stands until then.
+    async fn end_of(&self, call_id: &CallId, tell: impl Fn(&CallUpdate)) -> Result<CallUpdate, EngineError> {
         // The one that is under way is asked first, so that an end between the two questions is not missed.
         let live = self.live().get(call_id);
         let stored = self.call_update(call_id).await?;
@@ -232,10 +235,12 @@ impl Engine {
             if now.state.is_terminal() && now.outcome.is_some() {
                 return Ok(now);
             }
+            tell(&now);
             while let Ok(update) = news.recv().await {
                 if update.outcome.is_some() {
                     return Ok(update);
                 }
+                tell(&update);
             }
         }
         self.call_update(call_id).await
@@ -256,7 +261,7 @@ impl Engine {
     /// There is none, or the peer may not see it.
     pub async fn follow(&self, peer: &VerifiedPeer, call_id: &CallId) -> Result<CallUpdate, EngineError> {
         self.authorize_call(peer, PolicyAction::CallRead, call_id).await?;
-        self.end_of(call_id).await
+        self.end_of(call_id, |_| {}).await
     }
 
     /// What a call's process writes, from the oldest part that is still buffered; nothing for a call that is not under way.
@@ -299,7 +304,7 @@ impl Engine {
         if let Some(live) = self.live().get(call_id) {
             live.cancel().cancel();
         }
-        self.end_of(call_id).await
+        self.end_of(call_id, |_| {}).await
     }
 
     async fn authorize_call(

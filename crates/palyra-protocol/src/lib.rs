@@ -10,6 +10,7 @@ pub mod approval;
 pub mod attestation;
 pub mod call;
 pub mod capability;
+pub mod card;
 pub mod chain;
 pub mod clock;
 pub mod decision;
@@ -37,6 +38,7 @@ pub use call::{
     ToolOutcome, ToolProposal,
 };
 pub use capability::{RiskLevel, SENSITIVE_CAPABILITY_POLICY_NAMES, ToolCapability};
+pub use card::Card;
 pub use chain::{ChainFault, ChainVerifier, Checkpoint, CheckpointFault};
 pub use clock::{Clock, SystemClock, Timestamp};
 pub use decision::{DecisionBasis, DecisionKind, ToolDecision};

@@ -5,10 +5,10 @@ use crate::args::{Approvals, Decide, Decision, Matcher, Scope};
 use crate::context::Context;
 use crate::exit::{Failure, REFUSED};
 use crate::output::{self, BAD, BOLD, DIM, GOOD, WARN, note, remaining, say, styled, when};
-use crate::text::{pretty, safe};
+use crate::text::safe;
 use palyra_api::Connection;
 use palyra_api::v1::{self, Approval, DecideRequest, GetApprovalRequest, ListApprovalsRequest, WatchApprovalsRequest};
-use palyra_protocol::{ApprovalRecord, ApprovalScope, ApprovalState, RiskLevel};
+use palyra_protocol::{ApprovalRecord, ApprovalScope, ApprovalState, Card, RiskLevel};
 
 pub async fn run(context: &Context, command: Approvals) -> Result<(), Failure> {
     let connection = context.connect().await?;
@@ -83,31 +83,21 @@ fn card(context: &Context, approval: &ApprovalRecord) -> Result<(), Failure> {
         RiskLevel::High | RiskLevel::Critical => styled(BAD, approval.risk),
     };
     say!("{}  {}  risk {risk}", styled(BOLD, &approval.approval_id), styled(BOLD, &approval.tool));
-    let facets = &approval.facets;
-    if let Some(command) = facets.command_line() {
-        say!("\n    {}\n", styled(BOLD, safe(&command)));
+    let card = Card::of(approval);
+    if let Some(command) = &card.command {
+        say!("\n    {}\n", styled(BOLD, command));
     }
-    let paths = |paths: &[String]| paths.iter().map(|p| safe(p)).collect::<Vec<_>>().join(", ");
-    for (name, value) in [
-        ("runs", facets.executable.as_ref().map(|_| runs(facets))),
-        ("in", facets.working_directory.as_deref().map(safe)),
-        ("reads", (!facets.paths_read.is_empty()).then(|| paths(&facets.paths_read))),
-        ("writes", (!facets.paths_written.is_empty()).then(|| paths(&facets.paths_written))),
-        ("contacts", (!facets.hosts.is_empty()).then(|| contacts(approval))),
-        ("for", Some(approval.principal.to_string())),
-        ("proposed by", (approval.proposed_by != approval.principal).then(|| approval.proposed_by.to_string())),
-        ("session", Some(approval.session.to_string())),
-        ("why", Some(safe(&approval.why))),
+    let more = [
         ("asked", Some(when(approval.requested_at))),
         ("needs", (approval.people > 1).then(|| people(approval))),
         ("state", Some(state(approval))),
         ("digest", Some(styled(DIM, approval.call_digest))),
-    ] {
-        if let Some(value) = value {
-            say!("  {}{}{value}", styled(BOLD, name), " ".repeat(13 - name.len()));
-        }
+    ];
+    let more = more.into_iter().filter_map(|(name, value)| Some((name, value?)));
+    for (name, value) in card.facts.into_iter().chain(more) {
+        say!("  {}{}{value}", styled(BOLD, name), " ".repeat(13 - name.len()));
     }
-    say!("\n{}\n{}", styled(BOLD, "input"), pretty(&approval.input));
+    say!("\n{}\n{}", styled(BOLD, "input"), card.input);
     if approval.state == ApprovalState::Pending {
         note!("\n{}", styled(DIM, format!("palyra approvals decide {} allow|deny", approval.approval_id)));
     }
@@ -213,19 +203,4 @@ async fn watch(context: &Context, connection: &Connection) -> Result<(), Failure
             say!("{}  {}", record.approval_id, state(&record));
         }
     }
-}
-
-/// Every file that would run, the one that the command names first.
-fn runs(facets: &palyra_protocol::Facets) -> String {
-    facets.all_executables().map(safe).collect::<Vec<_>>().join(", ")
-}
-
-/// The method and the hosts of a call that leaves this machine.
-fn contacts(approval: &ApprovalRecord) -> String {
-    let facets = &approval.facets;
-    let hosts = facets.hosts.iter().map(|host| safe(host)).collect::<Vec<_>>().join(", ");
-    let Some(method) = &facets.method else { return hosts };
-    let follows = approval.input.get("max_redirects").and_then(serde_json::Value::as_u64) != Some(0);
-    let further = if follows { "; redirects to allowed hosts are followed" } else { "" };
-    format!("{} {hosts}{further}", safe(method))
 }

@@ -4,11 +4,13 @@ use crate::args::Up;
 use crate::context::Context;
 use crate::exit::{FAILED, Failure, UNREACHABLE};
 use crate::output::{self, DIM, GOOD, note, say, styled};
+use palyra_api::LastStart;
 use palyra_api::command_line::STATE_HELD;
 use palyra_api::v1::{StatusReply, StatusRequest};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde_json::json;
+use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
@@ -32,9 +34,10 @@ pub async fn up(context: &Context, up: Up) -> Result<(), Failure> {
     if let Some(status) = running(context).await? {
         return already(context, &up, &status);
     }
+    let start = Start::asked_for(context, &up)?;
     let patience = Instant::now() + HELD;
     loop {
-        match start(context, &up) {
+        match start.run(context) {
             Ok(()) => break,
             // Another daemon is about to open its door, or has not quite ended.
             Err(failure) if failure.code == HELD_BY_ANOTHER && Instant::now() < patience => {
@@ -97,8 +100,67 @@ fn already(context: &Context, up: &Up, status: &StatusReply) -> Result<(), Failu
     Ok(())
 }
 
-/// Starts the daemon and waits for its word that the door is open.
-pub fn start(context: &Context, up: &Up) -> Result<(), Failure> {
+/// What a daemon is started with.
+#[derive(Debug, Default)]
+struct Start {
+    workspace: Option<PathBuf>,
+    config: Option<PathBuf>,
+    http_port: Option<u16>,
+}
+
+/// Starts the daemon for a command that needs one: like the last time, whatever the environment says. Before there was a
+/// last time, in this workspace.
+pub fn start_unasked(context: &Context, workspace: Option<PathBuf>) -> Result<(), Failure> {
+    let start = match remembered(context)? {
+        Some(LastStart { config, workspace, http_port, .. }) => Start { workspace: Some(workspace), config, http_port },
+        None => Start { workspace, config: std::env::var_os("PALYRA_CONFIG").map(Into::into), http_port: None },
+    };
+    start.run(context)
+}
+
+fn remembered(context: &Context) -> Result<Option<LastStart>, Failure> {
+    LastStart::read(&context.state_dir).map_err(|e| {
+        let why = std::error::Error::source(&e).map_or_else(String::new, |source| format!(": {source}"));
+        let hint = "`palyra up --fresh` starts without it; name your configuration with `--config FILE`";
+        Failure::new(FAILED, "last_start_unknown", format!("{e}{why}"), Some(hint))
+    })
+}
+
+impl Start {
+    /// What somebody asked for, and for the rest what they last did.
+    fn asked_for(context: &Context, up: &Up) -> Result<Self, Failure> {
+        let Up { workspace, config, fresh } = up;
+        let (workspace, config) = (workspace.clone(), config.clone());
+        let last = if *fresh { None } else { remembered(context)? };
+        let Some(last) = last else { return Ok(Self { workspace, config, http_port: None }) };
+        if let (None, Some(config)) = (&config, &last.config) {
+            note!("{}", styled(DIM, format!("with `{}`, as last time; `--fresh` forgets it", config.display())));
+        }
+        Ok(Self {
+            workspace: workspace.or_else(|| last.workspace_given.then_some(last.workspace)),
+            config: config.or(last.config),
+            // The daemon reads the environment itself.
+            http_port: last.http_port.filter(|_| std::env::var_os("PALYRA_HTTP_PORT").is_none()),
+        })
+    }
+
+    /// The daemon's options.
+    fn options(&self) -> Vec<OsString> {
+        let mut options: Vec<OsString> = Vec::new();
+        for (name, value) in [("--workspace", &self.workspace), ("--config", &self.config)] {
+            options.extend(value.iter().flat_map(|value| [name.into(), value.into()]));
+        }
+        options.extend(self.http_port.iter().flat_map(|port| ["--http-port".into(), port.to_string().into()]));
+        options
+    }
+
+    /// Starts the daemon and waits for its word that the door is open.
+    fn run(&self, context: &Context) -> Result<(), Failure> {
+        spawn(context, &self.options())
+    }
+}
+
+fn spawn(context: &Context, options: &[OsString]) -> Result<(), Failure> {
     let binary = daemon_binary()?;
     std::fs::DirBuilder::new()
         .recursive(true)
@@ -114,13 +176,7 @@ pub fn start(context: &Context, up: &Up) -> Result<(), Failure> {
         .map_err(|e| Failure::io("the log cannot be opened", &e))?;
     let before = logged.metadata().map_or(0, |m| m.len());
     let mut command = Command::new(&binary);
-    command.arg("--state-dir").arg(&context.state_dir);
-    if let Some(workspace) = &up.workspace {
-        command.arg("--workspace").arg(workspace);
-    }
-    if let Some(config) = &up.config {
-        command.arg("--config").arg(config);
-    }
+    command.arg("--state-dir").arg(&context.state_dir).args(options);
     let mut daemon = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

@@ -32,6 +32,7 @@ struct Approvals {
 #[utoipa::path(
     get,
     path = "/v1/approvals",
+    operation_id = "list_approvals",
     params(("all" = Option<bool>, Query, description = "Those that have ended as well")),
     responses((status = 200, description = "The questions", body = Approvals, content_type = "application/json"), Refusals)
 )]
@@ -109,6 +110,7 @@ enum Width {
 #[utoipa::path(
     post,
     path = "/v1/approvals/{approval_id}/decide",
+    operation_id = "decide_approval",
     params(("approval_id" = String, Path, description = "The question")),
     request_body(content = Decide, content_type = "application/json"),
     responses((status = 200, description = "The question, answered", body = Approval, content_type = "application/json"), Refusals)
@@ -122,5 +124,7 @@ pub(super) async fn decide(
     let Decide { decision, scope, matcher, reason } = decide;
     let answer = Answer { approval_id, decision, scope, matcher, reason };
     let record = door.engine.decide_approval(&caller.peer, answer).await?;
+    // In the span of its request, which is where its id is.
+    tracing::info!(by = %caller.peer.effective(), approval = %record.approval_id, state = record.state.as_str(), "answered");
     told(StatusCode::OK, &record)
 }

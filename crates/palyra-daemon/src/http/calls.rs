@@ -24,7 +24,7 @@ const MAX_WAIT_MS: u64 = 600_000;
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Invoke {
-    /// The tool's name.
+    /// The tool's name, or its alias.
     #[schema(examples("palyra.echo"), max_length = 128)]
     tool: String,
     /// Its input, as the tool's schema says.
@@ -56,6 +56,7 @@ fn default_wait() -> u64 {
 #[utoipa::path(
     post,
     path = "/v1/tools/invoke",
+    operation_id = "invoke_tool",
     request_body(content = Invoke, content_type = "application/json"),
     params((
         "Idempotency-Key" = Option<String>, Header,
@@ -80,7 +81,7 @@ pub(super) async fn invoke(
         return Err(Refused::new(StatusCode::UNPROCESSABLE_ENTITY, problem));
     }
     let proposal = Proposal {
-        tool: invoke.tool,
+        tool: door.doors.canonical(invoke.tool),
         input: invoke.input.get().as_bytes().to_vec(),
         session: invoke.session,
         run: invoke.run,
@@ -164,6 +165,7 @@ fn pending(update: CallUpdate) -> Result<Response, Refused> {
 #[utoipa::path(
     get,
     path = "/v1/calls/{call_id}",
+    operation_id = "get_call",
     params(("call_id" = String, Path, description = "The call")),
     responses((status = 200, description = "The call", body = Call, content_type = "application/json"), Refusals)
 )]
@@ -177,11 +179,13 @@ pub(super) async fn get(State(door): State<Door>, caller: Caller, Id(id): Id<Cal
 #[utoipa::path(
     delete,
     path = "/v1/calls/{call_id}",
+    operation_id = "cancel_call",
     params(("call_id" = String, Path, description = "The call")),
     responses((status = 200, description = "How it ended", body = Call, content_type = "application/json"), Refusals)
 )]
 pub(super) async fn cancel(State(door): State<Door>, caller: Caller, Id(id): Id<CallId>) -> Result<Response, Refused> {
     let update = door.engine.cancel(&caller.peer, &id).await;
     let update = update.map_err(|error| Refused::from(error).or_not_found("call", id.as_str()))?;
+    tracing::info!(by = %caller.peer.effective(), call = %id, state = update.state.as_str(), "cancelled");
     told(StatusCode::OK, &Call::from(update))
 }
