@@ -24,7 +24,7 @@ mod whoami;
 
 pub use control::{AccessControl, AccessError, REGISTRY_FILE, accept, peek, reset};
 pub use feature::Feature;
-pub use manage::NewToken;
+pub use manage::{IssuedTokens, NewToken};
 
 use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
@@ -145,7 +145,7 @@ impl Engine {
         resource: PolicyResource,
         context: Option<PolicyRequestContext>,
     ) -> Result<(), EngineError> {
-        self.authorize_as(peer.effective(), peer, action, resource, context)
+        self.authorize_as(peer.effective(), peer, action, resource, context).map(drop)
     }
 
     /// What a door asks before it looks at a request: may this peer do such a thing at all? With a thing to do it to,
@@ -162,22 +162,22 @@ impl Engine {
         match resource {
             // Whoever explains an agent's call, or looks at themselves, asks in their own name.
             Some(resource) if action == PolicyAction::PolicyExplain => {
-                self.authorize_as(&peer.principal, peer, action, resource, None)
+                self.authorize_as(&peer.principal, peer, action, resource, None).map(drop)
             }
             Some(resource) => self.authorize(peer, action, resource, None),
-            None => self.room(peer, peer.effective(), action, None),
+            None => self.room(peer, peer.effective(), action, None).map(drop),
         }
     }
 
     /// Whether the token's scopes and role leave room for an action, before policy is asked. A refusal is counted, and
-    /// told to the journal in sums: a caller that goes on trying does not fill it.
+    /// told to the journal in sums: a caller that goes on trying does not fill it. Returns the token as it stands.
     fn room(
         &self,
         peer: &VerifiedPeer,
         principal: &Principal,
         action: PolicyAction,
         resource: Option<&PolicyResource>,
-    ) -> Result<(), EngineError> {
+    ) -> Result<Option<Admitted>, EngineError> {
         self.is_room(peer, principal, action, resource).map_err(|(shortfall, error)| {
             if let (Some(shortfall), Some(token)) = (shortfall, &peer.token) {
                 let source = format!("token {}", token.token_id);
@@ -196,8 +196,8 @@ impl Engine {
         principal: &Principal,
         action: PolicyAction,
         resource: Option<&PolicyResource>,
-    ) -> Result<(), (Option<Shortfall>, EngineError)> {
-        let Some(token) = &peer.token else { return Ok(()) };
+    ) -> Result<Option<Admitted>, (Option<Shortfall>, EngineError)> {
+        let Some(token) = &peer.token else { return Ok(None) };
         let state = self.access().state();
         let (now, _) = state
             .admit(&token.token_id, token.hash, self.clock().now())
@@ -205,14 +205,15 @@ impl Engine {
         rights::room(principal.kind(), Some(now.role), Some(&now.scopes), action, resource).map_err(|shortfall| {
             let problem = shortfall_problem(shortfall, principal, &now, action, resource);
             (Some(shortfall), EngineError::new(ErrorKind::Forbidden, problem))
-        })
+        })?;
+        Ok(Some(now))
     }
 
     /// Whether the peer may call this tool at all, before policy is asked.
     pub(crate) fn room_for_call(&self, peer: &VerifiedPeer, tool: &str) -> Result<(), EngineError> {
         let tool = PolicyResource::Tool(tool.to_owned());
         let room = self.is_room(peer, peer.effective(), PolicyAction::ToolExecute, Some(&tool));
-        room.map_err(|(_, error)| error)
+        room.map(drop).map_err(|(_, error)| error)
     }
 
     /// Counts a refused token, and says as much as its holder may know.
@@ -336,7 +337,7 @@ impl Engine {
         matches!(self.policy().evaluate_with_context(&request, context).decision, PolicyDecision::Allow)
     }
 
-    /// Asks policy about the peer under one of its own names.
+    /// Asks policy about the peer under one of its own names. Returns the token as it stands, where it showed one.
     pub(crate) fn authorize_as(
         &self,
         principal: &Principal,
@@ -344,13 +345,13 @@ impl Engine {
         action: PolicyAction,
         resource: PolicyResource,
         context: Option<PolicyRequestContext>,
-    ) -> Result<(), EngineError> {
-        self.room(peer, principal, action, Some(&resource))?;
+    ) -> Result<Option<Admitted>, EngineError> {
+        let token = self.room(peer, principal, action, Some(&resource))?;
         let context = context.unwrap_or_else(|| PolicyRequestContext::new(peer.channel.clone()));
         let request = PolicyRequest { principal: principal.clone(), action, resource };
         let evaluation = self.policy().evaluate_with_context(&request, &context);
         match evaluation.decision {
-            PolicyDecision::Allow => Ok(()),
+            PolicyDecision::Allow => Ok(token),
             PolicyDecision::DenyByDefault => Err(EngineError::new(
                 ErrorKind::Forbidden,
                 Problem::new(

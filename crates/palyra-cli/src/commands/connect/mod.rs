@@ -244,7 +244,7 @@ pub async fn disconnect(context: &Context, request: Disconnect) -> Result<(), Fa
     };
     // The token first: what matters is that it opens nothing.
     let connection = context.connect().await?;
-    let revoke = RevokeTokenRequest { token_id: record.token_id.to_string() };
+    let revoke = RevokeTokenRequest { token_id: record.token_id.to_string(), keep_issued: false };
     if let Err(status) = connection.access().revoke_token(revoke).await {
         gone_already(status)?;
     }

@@ -2,7 +2,7 @@
 
 use super::super::control::{accept, reset};
 use super::{Place, come, issue, new_token, owner, told};
-use crate::access::AccessError;
+use crate::access::{AccessError, IssuedTokens};
 use crate::engine::Engine;
 use palyra_protocol::WorkspaceRole;
 use std::fs;
@@ -13,7 +13,7 @@ async fn with_history() -> (Place, String, Vec<u8>, Vec<u8>) {
     let engine = place.engine().await;
     let (view, text) = issue(&engine, new_token("user:local")).await;
     let before = fs::read(place.registry()).unwrap();
-    engine.revoke_token(&owner(), view.token_id).await.unwrap();
+    engine.revoke_token(&owner(), view.token_id, IssuedTokens::Withdrawn).await.unwrap();
     let after = fs::read(place.registry()).unwrap();
     drop(engine);
     (place, text, before, after)

@@ -3,6 +3,7 @@
 mod crashes;
 mod documents;
 mod issuing;
+mod reach;
 mod tokens;
 
 use super::{AccessControl, AccessError, NewToken, VerifiedPeer};
