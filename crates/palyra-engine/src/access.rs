@@ -26,12 +26,15 @@ pub use control::{AccessControl, AccessError, REGISTRY_FILE, accept, peek, reset
 pub use feature::Feature;
 pub use manage::{IssuedTokens, NewToken};
 
+use crate::decide::policy_role;
 use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
 use palyra_policy::{PolicyAction, PolicyDecision, PolicyRequest, PolicyRequestContext, PolicyResource};
+use palyra_protocol::access::ShownToken;
 use palyra_protocol::{ChannelId, Principal, Problem, TokenId};
 use rights::Shortfall;
-use state::{Admitted, TokenRefusal};
+pub(crate) use state::Admitted;
+use state::TokenRefusal;
 use std::time::Duration;
 
 /// How long what is only in memory may stay there.
@@ -93,6 +96,11 @@ impl VerifiedPeer {
     }
 
     /// In whose name the peer acts.
+    /// The token that the peer showed, as records keep it; none on the daemon's own socket.
+    pub(crate) fn shown_token(&self) -> Option<ShownToken> {
+        self.token.as_ref().map(Admitted::shown)
+    }
+
     #[must_use]
     pub fn effective(&self) -> &Principal {
         self.acting_as.as_ref().unwrap_or(&self.principal)
@@ -210,10 +218,11 @@ impl Engine {
     }
 
     /// Whether the peer may call this tool at all, before policy is asked.
-    pub(crate) fn room_for_call(&self, peer: &VerifiedPeer, tool: &str) -> Result<(), EngineError> {
+    /// Returns the token as it stands, where it showed one.
+    pub(crate) fn room_for_call(&self, peer: &VerifiedPeer, tool: &str) -> Result<Option<Admitted>, EngineError> {
         let tool = PolicyResource::Tool(tool.to_owned());
         let room = self.is_room(peer, peer.effective(), PolicyAction::ToolExecute, Some(&tool));
-        room.map(drop).map_err(|(_, error)| error)
+        room.map_err(|(_, error)| error)
     }
 
     /// Counts a refused token, and says as much as its holder may know.
@@ -330,11 +339,10 @@ impl Engine {
         context: &PolicyRequestContext,
     ) -> bool {
         let principal = peer.effective().clone();
-        if self.is_room(peer, &principal, action, Some(&resource)).is_err() {
-            return false;
-        }
+        let Ok(token) = self.is_room(peer, &principal, action, Some(&resource)) else { return false };
+        let context = as_shown(context.clone(), token.as_ref(), &principal);
         let request = PolicyRequest { principal, action, resource };
-        matches!(self.policy().evaluate_with_context(&request, context).decision, PolicyDecision::Allow)
+        matches!(self.policy().evaluate_with_context(&request, &context).decision, PolicyDecision::Allow)
     }
 
     /// Asks policy about the peer under one of its own names. Returns the token as it stands, where it showed one.
@@ -392,6 +400,7 @@ fn shortfall_problem(
             "ask somebody with a higher role to do it",
         ),
         Shortfall::Kind => Problem::new(
+        let context = as_shown(context, token.as_ref(), principal);
             shortfall.reason(),
             format!("`{principal}` is a program, and programs never do `{action}`"),
             "let a person do it",
@@ -413,3 +422,17 @@ mod peers {
         }
     }
 }
+/// What rules see of a token: the role that it leaves its own principal, and who had a hand in it.
+fn as_shown(
+    mut context: PolicyRequestContext,
+    token: Option<&Admitted>,
+    principal: &Principal,
+) -> PolicyRequestContext {
+    if let Some(token) = token {
+        // Whoever acts as an agent has the agent's place, not the token's.
+        context.role = (token.principal == *principal).then(|| policy_role(token.role));
+        context.issued_by = token.issuers.to_vec();
+    }
+    context
+}
+

@@ -167,6 +167,7 @@ impl Engine {
         peer: &VerifiedPeer,
         asked: &ApprovalRecord,
         answer: Answer,
+            proposal_issued_by: asked.token.as_ref().map_or_else(Vec::new, |token| token.issuers.clone()),
         now: Timestamp,
     ) -> Result<Resolve, EngineError> {
         if asked.policy_hash != self.policy_hash() {
@@ -205,6 +206,7 @@ impl Engine {
 
     /// The standing answer that a yes leaves: none for `once`.
     fn grant(
+                token: peer.shown_token(),
         &self,
         peer: &VerifiedPeer,
         asked: &ApprovalRecord,
@@ -296,6 +298,7 @@ fn no(peer: &VerifiedPeer, asked: &ApprovalRecord, answer: Answer, now: Timestam
 fn reason(text: Option<String>) -> Result<Option<String>, EngineError> {
     match text {
         Some(text) if text.chars().count() > MAX_REASON => Err(EngineError::invalid(
+            token: peer.shown_token(),
             "reason_too_long",
             format!("a reason has at most {MAX_REASON} characters"),
             "say it shorter",

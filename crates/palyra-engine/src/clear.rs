@@ -183,6 +183,7 @@ impl Engine {
             state,
             resolution: ApprovalResolution {
                 by: Principal::daemon(),
+                token: None,
                 at: self.clock().now(),
                 scope: ApprovalScope::Once,
                 matcher: GrantMatcher::ExactCall,
@@ -216,6 +217,7 @@ impl Engine {
             risk: self.metadata(call.tool()).risk,
             principal: origin.principal.clone(),
             proposed_by: origin.proposed_by.clone(),
+            token: origin.token.clone(),
             session: origin.session.clone(),
             input: call.input().clone(),
             facets: call.facets().clone(),

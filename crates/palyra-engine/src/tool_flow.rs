@@ -8,7 +8,7 @@
 //! The intent is durable before the effect and the outcome before the answer. A call runs in a task of its own: losing
 //! the connection that proposed it loses neither the call nor its outcome.
 
-use crate::access::VerifiedPeer;
+use crate::access::{Admitted, VerifiedPeer};
 use crate::clear::{Cleared, key_reused};
 use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
@@ -71,8 +71,11 @@ impl Engine {
     /// Proposes a call. It goes its way whether or not anybody keeps listening.
     #[must_use]
     pub fn propose(&self, peer: &VerifiedPeer, proposal: Proposal) -> CallInProgress {
-        let barred = self.room_for_call(peer, &proposal.tool).err();
-        let proposal = alleged(peer, proposal);
+        let (token, barred) = match self.room_for_call(peer, &proposal.tool) {
+            Ok(token) => (token, None),
+            Err(barred) => (peer.token().cloned(), Some(barred)),
+        };
+        let proposal = alleged(peer, token, proposal);
         let call_id = CallId::mint();
         let live = self.live().enter(&call_id, &proposal.tool, &proposal.origin, CallState::Proposed);
         let (_, updates) = live.follow();
@@ -293,6 +296,8 @@ impl Engine {
         action: PolicyAction,
         call_id: &CallId,
     ) -> Result<(), EngineError> {
+        // Whoever may not do this to any call does not learn whether there is this one.
+        self.admit(peer, action, None)?;
         let owner = self.journal().call(call_id).await?.principal;
         let context =
             PolicyRequestContext { owned_by: Some(owner), ..PolicyRequestContext::new(peer.channel().clone()) };
@@ -333,7 +338,7 @@ impl Ending {
 }
 
 /// The proposal with its origin: what the door has established, not what the caller says of itself.
-pub(crate) fn alleged(peer: &VerifiedPeer, proposal: Proposal) -> ToolProposal {
+pub(crate) fn alleged(peer: &VerifiedPeer, token: Option<Admitted>, proposal: Proposal) -> ToolProposal {
     let session = proposal.session.unwrap_or_else(SessionId::mint);
     let run = proposal.run.unwrap_or_else(|| session.default_run());
     ToolProposal {
@@ -351,3 +356,4 @@ pub(crate) fn alleged(peer: &VerifiedPeer, proposal: Proposal) -> ToolProposal {
         },
     }
 }
+            token: token.map(|token| token.shown()),

@@ -8,7 +8,8 @@ use crate::output::{self, BAD, BOLD, DIM, GOOD, WARN, note, remaining, say, styl
 use crate::text::{pretty, safe};
 use palyra_api::Connection;
 use palyra_api::v1::{self, Approval, DecideRequest, GetApprovalRequest, ListApprovalsRequest, WatchApprovalsRequest};
-use palyra_protocol::{ApprovalRecord, ApprovalScope, ApprovalState, RiskLevel};
+use palyra_protocol::access::ShownToken;
+use palyra_protocol::{ApprovalRecord, ApprovalScope, ApprovalState, Principal, RiskLevel};
 
 pub async fn run(context: &Context, command: Approvals) -> Result<(), Failure> {
     let connection = context.connect().await?;
@@ -95,7 +96,7 @@ fn card(context: &Context, approval: &ApprovalRecord) -> Result<(), Failure> {
         ("writes", (!facets.paths_written.is_empty()).then(|| paths(&facets.paths_written))),
         ("contacts", (!facets.hosts.is_empty()).then(|| contacts(facets))),
         ("for", Some(approval.principal.to_string())),
-        ("proposed by", (approval.proposed_by != approval.principal).then(|| approval.proposed_by.to_string())),
+        ("proposed by", proposer(approval)),
         ("session", Some(approval.session.to_string())),
         ("why", Some(safe(&approval.why))),
         ("asked", Some(when(approval.requested_at))),
@@ -114,9 +115,23 @@ fn card(context: &Context, approval: &ApprovalRecord) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Who made the proposal, where that says more than in whose name the call is made.
+fn proposer(approval: &ApprovalRecord) -> Option<String> {
+    let plain = approval.proposed_by == approval.principal && approval.token.is_none();
+    (!plain).then(|| speaker(&approval.proposed_by, approval.token.as_ref()))
+}
+
+/// Somebody, the token they spoke by, and who else may have.
+fn speaker(who: &Principal, token: Option<&ShownToken>) -> String {
+    let Some(token) = token else { return who.to_string() };
+    let issuers: Vec<_> = token.issuers.iter().map(ToString::to_string).collect();
+    let issued = if issuers.is_empty() { String::new() } else { format!(", issued by {}", issuers.join(" and ")) };
+    format!("{who} (by {}{issued})", token.token_id)
+}
+
 /// Who has said yes to a question that needs several people.
 fn people(approval: &ApprovalRecord) -> String {
-    let given: Vec<_> = approval.given.iter().map(|given| given.by.to_string()).collect();
+    let given: Vec<_> = approval.given.iter().map(|given| speaker(&given.by, given.token.as_ref())).collect();
     let given = if given.is_empty() { "nobody".to_owned() } else { given.join(", ") };
     format!("{} different people; approved so far by {given}", approval.people)
 }
