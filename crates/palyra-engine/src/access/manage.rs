@@ -6,7 +6,7 @@
 //! either the old registry or the new one.
 
 use super::VerifiedPeer;
-use super::control::{AccessControl, AccessError, commit};
+use super::control::{AccessControl, AccessError, Change, commit};
 use super::document::RegistryDocument;
 use super::edit::{Edit, Edited, conflict, forget_long_dead};
 use super::feature::Feature;
@@ -18,8 +18,7 @@ use palyra_policy::{PolicyAction, PolicyRequestContext, PolicyResource};
 use palyra_protocol::access::{
     AgentRecord, ChangedToken, FeatureView, GroupMember, GroupName, GroupRecord, MemberRecord, TokenScope, TokenView,
 };
-use palyra_protocol::{ApiTokenRecord, Digest, Principal, Problem, Secret, TokenId, WorkspaceRole};
-use serde_json::Value;
+use palyra_protocol::{ApiTokenRecord, Principal, Problem, Secret, TokenId, WorkspaceRole};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -104,9 +103,11 @@ impl Engine {
             let workspace = &access.workspace().workspace_id;
             let by = Standing::in_document(&document, workspace, by, token);
             let now = access.now();
-            let (told, change) = edit(Edit { document: &mut document, workspace, by: &by, now })?;
+            let (told, what) = edit(Edit { document: &mut document, workspace, by: &by, now })?;
             forget_long_dead(&mut document, now);
-            engine.put_in_force(access, document, &by.principal, change, state.digest).await?;
+            let (before, in_place) = (state.digest, state.digest);
+            let change = Change { by: by.principal, what, before, in_place, policy: None };
+            engine.put_in_force(access, document, change).await?;
             Ok(told)
         });
         let gone = |_| EngineError::new(ErrorKind::Internal, Problem::plain("internal", "the change was cut off"));
@@ -117,9 +118,7 @@ impl Engine {
         &self,
         access: &AccessControl,
         mut document: RegistryDocument,
-        by: &Principal,
-        change: Value,
-        before: Option<Digest>,
+        mut change: Change,
     ) -> Result<(), EngineError> {
         document
             .check()
@@ -134,7 +133,9 @@ impl Engine {
                 conflict("group_in_use", format!("a rule would be left without its group: {e}"), hint)
             })?),
         };
-        let digest = commit(access.file(), self.journal(), &mut document, by, change, before).await?;
+        // A decision under rules that the journal does not know of would be a riddle later.
+        change.policy = reseated.as_ref().map(|reseated| (policy.policy_hash(), reseated.policy_hash()));
+        let digest = commit(access.file(), self.journal(), &mut document, change).await?;
         access.install(document, digest);
         if let Some(policy) = reseated {
             self.running_policy().reseat(policy);
