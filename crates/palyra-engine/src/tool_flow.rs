@@ -301,7 +301,13 @@ impl Engine {
         let owner = self.journal().call(call_id).await?.principal;
         let context =
             PolicyRequestContext { owned_by: Some(owner), ..PolicyRequestContext::new(peer.channel().clone()) };
-        self.authorize(peer, action, PolicyResource::Call(call_id.to_string()), Some(context))
+        let call = PolicyResource::Call(call_id.to_string());
+        let asked = self.authorize(peer, action, call.clone(), Some(context.clone()));
+        asked.map_err(|error| {
+            let known = self.would_allow(peer, PolicyAction::CallRead, call, &context);
+            // A call that is not the caller's to know about looks like one that does not exist.
+            if known || error.kind != ErrorKind::Forbidden { error } else { unknown_call(call_id) }
+        })
     }
 
     async fn call_update(&self, call_id: &CallId) -> Result<CallUpdate, EngineError> {
@@ -323,6 +329,10 @@ impl Engine {
             replayed: false,
         })
     }
+}
+
+fn unknown_call(call_id: &CallId) -> EngineError {
+    palyra_journal::JournalError::NotFound { what: "call", id: call_id.to_string() }.into()
 }
 
 /// How a call's way ended: with an outcome of its own, or at an earlier call with the same key.
@@ -353,7 +363,7 @@ pub(crate) fn alleged(peer: &VerifiedPeer, token: Option<Admitted>, proposal: Pr
             session,
             run,
             request: proposal.request,
+            token: token.map(|token| token.shown()),
         },
     }
 }
-            token: token.map(|token| token.shown()),
