@@ -31,7 +31,7 @@ use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
 use palyra_policy::{PolicyAction, PolicyDecision, PolicyRequest, PolicyRequestContext, PolicyResource};
 use palyra_protocol::access::ShownToken;
-use palyra_protocol::{ChannelId, Principal, Problem, TokenId};
+use palyra_protocol::{ChannelId, Principal, Problem, Timestamp, TokenId};
 use rights::Shortfall;
 pub(crate) use state::Admitted;
 use state::TokenRefusal;
@@ -95,12 +95,12 @@ impl VerifiedPeer {
         self.token.as_ref().map(|token| &token.token_id)
     }
 
-    /// In whose name the peer acts.
     /// The token that the peer showed, as records keep it; none on the daemon's own socket.
     pub(crate) fn shown_token(&self) -> Option<ShownToken> {
         self.token.as_ref().map(Admitted::shown)
     }
 
+    /// In whose name the peer acts.
     #[must_use]
     pub fn effective(&self) -> &Principal {
         self.acting_as.as_ref().unwrap_or(&self.principal)
@@ -223,6 +223,49 @@ impl Engine {
         let tool = PolicyResource::Tool(tool.to_owned());
         let room = self.is_room(peer, peer.effective(), PolicyAction::ToolExecute, Some(&tool));
         room.map_err(|(_, error)| error)
+    }
+
+    /// Whether the peer would be let in now: asked before something is handed to one that has waited for it.
+    ///
+    /// # Errors
+    /// Its token opens nothing any more.
+    pub fn still_opens(&self, peer: &VerifiedPeer) -> Result<(), EngineError> {
+        let Some(token) = &peer.token else { return Ok(()) };
+        let state = self.access().state();
+        let opens = state.admit(&token.token_id, token.hash, self.clock().now());
+        opens.map(drop).map_err(|refusal| self.refuse_token(refusal, &format!("token {}", token.token_id)))
+    }
+
+    /// Comes when the peer's token opens nothing any more because somebody took that away; never otherwise.
+    pub async fn shut_out(&self, peer: &VerifiedPeer) -> EngineError {
+        let mut changes = self.watch_rights();
+        loop {
+            if let Err(error) = self.still_opens(peer) {
+                return error;
+            }
+            if changes.changed().await.is_err() {
+                return std::future::pending().await;
+            }
+        }
+    }
+
+    /// Why what was proposed with a token goes no further: it opens nothing any more.
+    pub(crate) fn token_gone(&self, token: Option<&ShownToken>) -> Option<Problem> {
+        let refusal = self.access().state().stands(&token?.token_id, self.clock().now()).err()?;
+        let (code, how) = match refusal {
+            TokenRefusal::Expired => ("token_expired", "has expired"),
+            TokenRefusal::TokensClosed => ("tokens_closed", "opens nothing now, like every token"),
+            TokenRefusal::OtherWorkspace => ("token_other_workspace", "opens another workspace"),
+            TokenRefusal::PrincipalGone => ("token_principal_gone", "speaks for somebody who is no longer here"),
+            _ => ("token_revoked", "was withdrawn"),
+        };
+        let message = format!("the token that the call was proposed with {how}");
+        Some(Problem::new(code, message, "propose the call again, with a token that opens"))
+    }
+
+    /// Until when a token opens, if nothing happens to it.
+    pub(crate) fn token_expiry(&self, token: &ShownToken) -> Option<Timestamp> {
+        self.access().state().stands(&token.token_id, self.clock().now()).ok()
     }
 
     /// Counts a refused token, and says as much as its holder may know.
@@ -356,6 +399,7 @@ impl Engine {
     ) -> Result<Option<Admitted>, EngineError> {
         let token = self.room(peer, principal, action, Some(&resource))?;
         let context = context.unwrap_or_else(|| PolicyRequestContext::new(peer.channel.clone()));
+        let context = as_shown(context, token.as_ref(), principal);
         let request = PolicyRequest { principal: principal.clone(), action, resource };
         let evaluation = self.policy().evaluate_with_context(&request, &context);
         match evaluation.decision {
@@ -375,6 +419,20 @@ impl Engine {
             )),
         }
     }
+}
+
+/// What rules see of a token: the role that it leaves its own principal, and who had a hand in it.
+fn as_shown(
+    mut context: PolicyRequestContext,
+    token: Option<&Admitted>,
+    principal: &Principal,
+) -> PolicyRequestContext {
+    if let Some(token) = token {
+        // Whoever acts as an agent has the agent's place, not the token's.
+        context.role = (token.principal == *principal).then(|| policy_role(token.role));
+        context.issued_by = token.issuers.to_vec();
+    }
+    context
 }
 
 fn shortfall_problem(
@@ -400,7 +458,6 @@ fn shortfall_problem(
             "ask somebody with a higher role to do it",
         ),
         Shortfall::Kind => Problem::new(
-        let context = as_shown(context, token.as_ref(), principal);
             shortfall.reason(),
             format!("`{principal}` is a program, and programs never do `{action}`"),
             "let a person do it",
@@ -422,17 +479,3 @@ mod peers {
         }
     }
 }
-/// What rules see of a token: the role that it leaves its own principal, and who had a hand in it.
-fn as_shown(
-    mut context: PolicyRequestContext,
-    token: Option<&Admitted>,
-    principal: &Principal,
-) -> PolicyRequestContext {
-    if let Some(token) = token {
-        // Whoever acts as an agent has the agent's place, not the token's.
-        context.role = (token.principal == *principal).then(|| policy_role(token.role));
-        context.issued_by = token.issuers.to_vec();
-    }
-    context
-}
-

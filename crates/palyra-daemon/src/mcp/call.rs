@@ -68,9 +68,11 @@ impl McpServer {
         let mut progress = Progress::new(&context);
         let mut question: Option<Question> = None;
         let mut news = true;
+        let mut shut_out = std::pin::pin!(self.engine().shut_out(&peer));
         let end = loop {
             tokio::select! {
                 biased;
+                error = &mut shut_out => break Ok(Err(error)),
                 end = &mut end => break end,
                 update = updates.recv(), if news => match update {
                     Ok(update) => {
@@ -85,7 +87,7 @@ impl McpServer {
                 () = elicit::answered(&mut question) => question = None,
                 () = context.ct.cancelled() => {
                     if self.disconnecting_cancels(&context) {
-                        self.withdraw(peer, call_id);
+                        self.withdraw(Arc::clone(&peer), call_id);
                     } else {
                         entered.stay();
                     }
@@ -94,6 +96,10 @@ impl McpServer {
                 }
             }
         };
+        // What a token lost meanwhile, it lost for what it waited for as well.
+        if let Err(error) = self.engine().still_opens(&peer) {
+            return Ok(answer::failed(&error));
+        }
         match end {
             Ok(Ok(update)) => answer::ended(&update),
             Ok(Err(error)) => Ok(answer::failed(&error)),

@@ -141,6 +141,10 @@ impl Engine {
             self.running_policy().reseat(policy);
         }
         self.announce_rights();
+        if let Err(error) = self.end_orphaned_questions().await {
+            // Nobody can answer them with a yes any more; they end at the latest when their time is over.
+            tracing::error!(error = &error as &dyn std::error::Error, "questions of withdrawn tokens were not ended");
+        }
         Ok(())
     }
 

@@ -178,19 +178,7 @@ impl State {
             self.was_replaced(token, hash, now)?;
         }
         // From here on the caller has shown a secret of this token and may know how it stands.
-        if token.revoked_at.is_some() {
-            return Err(TokenRefusal::Revoked);
-        }
-        if now >= token.expires_at {
-            return Err(TokenRefusal::Expired);
-        }
-        if token.workspace != self.workspace {
-            return Err(TokenRefusal::OtherWorkspace);
-        }
-        let standing = self.role(&token.principal).ok_or(TokenRefusal::PrincipalGone)?;
-        if !self.tokens_open {
-            return Err(TokenRefusal::TokensClosed);
-        }
+        let standing = self.standing(token, now)?;
         let admitted = Admitted {
             token_id: id.clone(),
             hash,
@@ -202,6 +190,28 @@ impl State {
             expires_at: token.expires_at,
         };
         Ok((admitted, &seat.live))
+    }
+
+    /// Whether a token opens as things stand, for whoever holds its secret; and until when.
+    pub(crate) fn stands(&self, id: &TokenId, now: Timestamp) -> Result<Timestamp, TokenRefusal> {
+        let seat = self.seats.get(id).ok_or(TokenRefusal::Unknown)?;
+        let token = &self.document.tokens[seat.record];
+        self.standing(token, now).map(|_| token.expires_at)
+    }
+
+    /// What a token's principal is here, if the token opens as things stand.
+    fn standing(&self, token: &ApiTokenRecord, now: Timestamp) -> Result<WorkspaceRole, TokenRefusal> {
+        if token.revoked_at.is_some() {
+            return Err(TokenRefusal::Revoked);
+        }
+        if now >= token.expires_at {
+            return Err(TokenRefusal::Expired);
+        }
+        if token.workspace != self.workspace {
+            return Err(TokenRefusal::OtherWorkspace);
+        }
+        let standing = self.role(&token.principal).ok_or(TokenRefusal::PrincipalGone)?;
+        if self.tokens_open { Ok(standing) } else { Err(TokenRefusal::TokensClosed) }
     }
 
     /// Whether it is the secret before the last rotation, within the time for both.

@@ -5,6 +5,7 @@ mod documents;
 mod issuing;
 mod reach;
 mod tokens;
+mod waiting;
 
 use super::{AccessControl, AccessError, NewToken, VerifiedPeer};
 use crate::config::{ToolCallConfig, WasmRuntime};
