@@ -64,7 +64,7 @@ impl Advisor {
             tool: proposal.tool,
             input: proposal.input,
             idempotency_key: proposal.idempotency_key,
-            origin: Origin { principal, proposed_by, channel, device: None, session, run, request: None },
+            origin: Origin { principal, proposed_by, channel, device: None, session, run, request: None, token: None },
         };
         let resolver = Resolver {
             catalog: &self.catalog,

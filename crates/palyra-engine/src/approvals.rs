@@ -97,12 +97,14 @@ impl Engine {
         if asked.state != ApprovalState::Pending {
             return Err(JournalError::AlreadyResolved { state: asked.state }.into());
         }
-        if self.access().feature(Feature::ApprovalReasons) && answer.reason.as_deref().is_none_or(str::is_empty) {
+        if self.access().feature(Feature::ApprovalReasons)
+            && answer.reason.as_deref().is_none_or(|text| text.trim().is_empty())
+        {
             let hint = "say why with `--reason TEXT`";
             return Err(EngineError::invalid("reason_required", "an answer needs a reason here", hint));
         }
         let now = self.clock().now();
-        if now >= asked.expires_at {
+        if now >= asked.expires_at || self.token_gone(asked.token.as_ref()).is_some() {
             let ended = self.end_question(&asked, ApprovalState::Expired).await?;
             return Err(JournalError::AlreadyResolved { state: ended.state }.into());
         }
@@ -118,6 +120,17 @@ impl Engine {
             self.announce_approval(&record);
         }
         Ok(record)
+    }
+
+    /// Ends every question that was proposed with a token that opens nothing any more. What was withdrawn leaves nothing
+    /// behind that goes on once somebody says yes.
+    pub(crate) async fn end_orphaned_questions(&self) -> Result<(), EngineError> {
+        for asked in self.journal().approvals(ApprovalFilter::Pending, u32::MAX).await? {
+            if self.token_gone(asked.token.as_ref()).is_some() {
+                self.end_question(&asked, ApprovalState::Cancelled).await?;
+            }
+        }
+        Ok(())
     }
 
     fn may_answer(&self, peer: &VerifiedPeer, asked: &ApprovalRecord) -> Result<(), EngineError> {
@@ -154,6 +167,7 @@ impl Engine {
             // The person who made the proposal, also when they made it in an agent's name.
             proposed_by: Some(asked.proposed_by.clone()),
             owned_by: Some(asked.principal.clone()),
+            proposal_issued_by: asked.token.as_ref().map_or_else(Vec::new, |token| token.issuers.clone()),
             approval_count: u32::try_from(asked.given.len()).unwrap_or(u32::MAX),
             tool: Some(asked.tool.to_string()),
             // Answering is not itself the sensitive act.
@@ -192,6 +206,7 @@ impl Engine {
             state: ApprovalState::Allowed,
             resolution: ApprovalResolution {
                 by: peer.effective().clone(),
+                token: peer.shown_token(),
                 at: now,
                 scope: answer.scope,
                 matcher: answer.matcher,
@@ -283,6 +298,7 @@ fn no(peer: &VerifiedPeer, asked: &ApprovalRecord, answer: Answer, now: Timestam
         )),
         resolution: ApprovalResolution {
             by: peer.effective().clone(),
+            token: peer.shown_token(),
             at: now,
             scope: ApprovalScope::Once,
             matcher: GrantMatcher::ExactCall,
@@ -300,6 +316,6 @@ fn reason(text: Option<String>) -> Result<Option<String>, EngineError> {
             format!("a reason has at most {MAX_REASON} characters"),
             "say it shorter",
         )),
-        other => Ok(other.filter(|text| !text.is_empty())),
+        other => Ok(other.filter(|text| !text.trim().is_empty())),
     }
 }

@@ -116,13 +116,15 @@ impl Engine {
     ) -> Result<(Arc<CallRecord>, ToolDecision), EngineError> {
         // The owner who asks about an agent's call asks in their own name.
         self.authorize_as(peer.principal(), peer, PolicyAction::PolicyExplain, PolicyResource::PolicySet, None)?;
+        let room = self.room_for_call(peer, &proposal.tool);
+        let token = room.as_ref().map_or_else(|_| peer.token().cloned(), Clone::clone);
         let resolved = self
-            .resolve(&CallId::mint(), &alleged(peer, proposal))
+            .resolve(&CallId::mint(), &alleged(peer, token, proposal))
             .await
             .map_err(|refusal| EngineError::new(ErrorKind::Invalid, refusal.problem))?;
         let mut decision = self.decide_in_full(&resolved.call);
         // What stops the call before policy is asked is the truth about it, whatever policy would say.
-        if let Err(barred) = self.room_for_call(peer, resolved.call.tool().as_str()) {
+        if let Err(barred) = room {
             decision.decision = DecisionKind::Deny;
             decision.rules.clear();
             decision.denial = None;

@@ -101,6 +101,10 @@ impl Engine {
             now.approval = Some(Arc::new(approval.clone()));
         });
         drop(self.approval_news().send(approval.clone()));
+        if self.token_gone(approval.token.as_ref()).is_some() {
+            // Withdrawn while the question was on its way to the journal, where whoever withdrew it did not see it.
+            self.end_question(&approval, ApprovalState::Cancelled).await?;
+        }
         self.after_answer(resolved, approval, answer, live).await
     }
 
@@ -120,13 +124,15 @@ impl Engine {
         self.start_approved(resolved, &answered).await
     }
 
-    /// Starts a call that a human has allowed, if it is still the call that was shown, under the same policy.
+    /// Starts a call that a human has allowed, if it is still the call that was shown, under the same policy, and the token
+    /// it was proposed with still opens.
     pub(crate) async fn start_approved(
         &self,
         resolved: ResolvedCall,
         approval: &ApprovalRecord,
     ) -> Result<Cleared, EngineError> {
-        if let Some(problem) = void(approval, &resolved.call, self.policy_hash()) {
+        let gone = self.token_gone(approval.token.as_ref());
+        if let Some(problem) = gone.or_else(|| void(approval, &resolved.call, self.policy_hash())) {
             self.journal().end_call(&approval.call_id, CallState::Approved, CallState::Cancelled, problem).await?;
             return self.recorded_end(&approval.call_id).await;
         }
@@ -164,25 +170,28 @@ impl Engine {
         }
     }
 
-    /// Ends a question that nobody answered; whoever was faster wins.
+    /// Ends a question that nobody answered; whoever was faster wins. One whose token is gone ends for that reason.
     pub(crate) async fn end_question(
         &self,
         approval: &ApprovalRecord,
         state: ApprovalState,
     ) -> Result<ApprovalRecord, EngineError> {
-        let problem = match state {
+        let gone = self.token_gone(approval.token.as_ref());
+        let state = if gone.is_some() { ApprovalState::Cancelled } else { state };
+        let problem = gone.unwrap_or_else(|| match state {
             ApprovalState::Expired => Problem::new(
                 "approval_expired",
                 "nobody answered the approval in time",
                 "propose the call again when somebody can answer",
             ),
             _ => Problem::plain("cancelled", "the call was withdrawn before anybody answered"),
-        };
+        });
         let resolve = Resolve {
             approval_id: approval.approval_id.clone(),
             state,
             resolution: ApprovalResolution {
                 by: Principal::daemon(),
+                token: None,
                 at: self.clock().now(),
                 scope: ApprovalScope::Once,
                 matcher: GrantMatcher::ExactCall,
@@ -205,6 +214,8 @@ impl Engine {
     fn question(&self, call: &ToolCall, decision: &ToolDecision) -> ApprovalRecord {
         let now = self.clock().now();
         let origin = call.origin();
+        let patience = now.plus(self.config().approval_timeout);
+        let token_expiry = origin.token.as_ref().and_then(|token| self.token_expiry(token));
         ApprovalRecord {
             approval_id: ApprovalId::mint(),
             call_id: call.id().clone(),
@@ -216,12 +227,14 @@ impl Engine {
             risk: self.metadata(call.tool()).risk,
             principal: origin.principal.clone(),
             proposed_by: origin.proposed_by.clone(),
+            token: origin.token.clone(),
             session: origin.session.clone(),
             input: call.input().clone(),
             facets: call.facets().clone(),
             why: decision.summary.clone(),
             requested_at: now,
-            expires_at: now.plus(self.config().approval_timeout),
+            // No question outlives the token that it was proposed with.
+            expires_at: token_expiry.map_or(patience, |expiry| expiry.min(patience)),
             people: decision.people.max(1),
             given: Vec::new(),
             state: ApprovalState::Pending,

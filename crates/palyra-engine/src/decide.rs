@@ -2,10 +2,12 @@
 
 use crate::config::ToolCallConfig;
 use crate::engine::Engine;
-use palyra_policy::{PolicyAction, PolicyEngine, PolicyRequest, PolicyRequestContext, PolicyResource, Verdict};
+use palyra_policy::{
+    PolicyAction, PolicyEngine, PolicyRequest, PolicyRequestContext, PolicyResource, PolicyRole, Verdict,
+};
 use palyra_protocol::{
     DecisionBasis, DecisionId, Facets, Origin, Problem, RiskLevel, ToolCall, ToolCapability, ToolDecision,
-    ToolMetadata, ToolName,
+    ToolMetadata, ToolName, WorkspaceRole,
 };
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -110,7 +112,13 @@ impl Asked<'_> {
             action: PolicyAction::ToolExecute,
             resource: PolicyResource::Tool(tool.as_str().to_owned()),
         };
+        let issuers = origin.token.as_ref().map_or_else(Vec::new, |token| token.issuers.clone());
+        // A token limits its own principal; whoever acts as an agent has the agent's place.
+        let limited = origin.token.as_ref().filter(|_| origin.principal == origin.proposed_by);
         let context = PolicyRequestContext {
+            role: limited.map(|token| policy_role(token.role)),
+            issued_by: issuers.clone(),
+            proposal_issued_by: issuers,
             device_id: origin.device.clone(),
             workspace: Some(workspace.to_owned()),
             session_id: Some(origin.session.clone()),
@@ -125,6 +133,15 @@ impl Asked<'_> {
             ..PolicyRequestContext::new(origin.channel.clone())
         };
         (request, context)
+    }
+}
+
+/// A role of the registry, as rules call it.
+pub(crate) fn policy_role(role: WorkspaceRole) -> PolicyRole {
+    match role {
+        WorkspaceRole::Owner => PolicyRole::Owner,
+        WorkspaceRole::Admin => PolicyRole::Admin,
+        WorkspaceRole::Operator => PolicyRole::Operator,
     }
 }
 

@@ -34,8 +34,8 @@ mod work;
 pub mod workspace;
 
 pub use access::{
-    AccessControl, AccessError, Feature, NewToken, REGISTRY_FILE, VerifiedPeer, accept as accept_registry,
-    peek as peek_registry, reset as reset_registry, rights,
+    AccessControl, AccessError, Feature, IssuedTokens, NewToken, REGISTRY_FILE, VerifiedPeer,
+    accept as accept_registry, peek as peek_registry, reset as reset_registry, rights,
 };
 pub use advise::Advisor;
 pub use approvals::Answer;

@@ -60,6 +60,9 @@ impl Engine {
 
     async fn resume(&self, view: CallView) -> Result<(), EngineError> {
         let approval = self.journal().approval_of_call(&view.call_id).await?;
+        if approval.state == ApprovalState::Pending && self.token_gone(approval.token.as_ref()).is_some() {
+            return self.end_question(&approval, ApprovalState::Cancelled).await.map(drop);
+        }
         let Some(record) = view.record else {
             return Err(EngineError::new(
                 ErrorKind::Internal,

@@ -13,7 +13,7 @@ use palyra_policy::{
 use palyra_protocol::{Digest, JournalEvent, Principal, Problem, Timestamp};
 use serde::Serialize;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 /// The most flaws that the journal and the status keep of a refused set.
 const MOST_FLAWS: usize = 20;
@@ -25,7 +25,7 @@ pub(crate) struct RunningPolicy {
     loader: PolicyLoader,
     state: Mutex<State>,
     /// One reading at a time.
-    reloading: tokio::sync::Mutex<()>,
+    reloading: Arc<tokio::sync::Mutex<()>>,
 }
 
 #[derive(Debug)]
@@ -101,7 +101,7 @@ impl RunningPolicy {
             engine: RwLock::new(engine),
             loader,
             state: Mutex::new(State { files, cases, notes, loaded_at: now, refused: None }),
-            reloading: tokio::sync::Mutex::default(),
+            reloading: Arc::default(),
         }
     }
 
@@ -110,8 +110,8 @@ impl RunningPolicy {
     }
 
     /// Keeps reloads out while the members change.
-    pub(crate) async fn hold(&self) -> tokio::sync::MutexGuard<'_, ()> {
-        self.reloading.lock().await
+    pub(crate) async fn hold(&self) -> tokio::sync::OwnedMutexGuard<()> {
+        Arc::clone(&self.reloading).lock_owned().await
     }
 
     /// The same rules for other members take their place.

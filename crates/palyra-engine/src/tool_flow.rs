@@ -8,7 +8,7 @@
 //! The intent is durable before the effect and the outcome before the answer. A call runs in a task of its own: losing
 //! the connection that proposed it loses neither the call nor its outcome.
 
-use crate::access::VerifiedPeer;
+use crate::access::{Admitted, VerifiedPeer};
 use crate::clear::{Cleared, key_reused};
 use crate::egress::Unrecorded;
 use crate::engine::Engine;
@@ -72,8 +72,11 @@ impl Engine {
     /// Proposes a call. It goes its way whether or not anybody keeps listening.
     #[must_use]
     pub fn propose(&self, peer: &VerifiedPeer, proposal: Proposal) -> CallInProgress {
-        let barred = self.room_for_call(peer, &proposal.tool).err();
-        let proposal = alleged(peer, proposal);
+        let (token, barred) = match self.room_for_call(peer, &proposal.tool) {
+            Ok(token) => (token, None),
+            Err(barred) => (peer.token().cloned(), Some(barred)),
+        };
+        let proposal = alleged(peer, token, proposal);
         let call_id = CallId::mint();
         let live = self.live().enter(&call_id, &proposal.tool, &proposal.origin, CallState::Proposed);
         let (_, updates) = live.follow();
@@ -313,10 +316,18 @@ impl Engine {
         action: PolicyAction,
         call_id: &CallId,
     ) -> Result<(), EngineError> {
+        // Whoever may not do this to any call does not learn whether there is this one.
+        self.admit(peer, action, None)?;
         let owner = self.journal().call(call_id).await?.principal;
         let context =
             PolicyRequestContext { owned_by: Some(owner), ..PolicyRequestContext::new(peer.channel().clone()) };
-        self.authorize(peer, action, PolicyResource::Call(call_id.to_string()), Some(context))
+        let call = PolicyResource::Call(call_id.to_string());
+        let asked = self.authorize(peer, action, call.clone(), Some(context.clone()));
+        asked.map_err(|error| {
+            let known = self.would_allow(peer, PolicyAction::CallRead, call, &context);
+            // A call that is not the caller's to know about looks like one that does not exist.
+            if known || error.kind != ErrorKind::Forbidden { error } else { unknown_call(call_id) }
+        })
     }
 
     async fn call_update(&self, call_id: &CallId) -> Result<CallUpdate, EngineError> {
@@ -340,6 +351,10 @@ impl Engine {
     }
 }
 
+fn unknown_call(call_id: &CallId) -> EngineError {
+    palyra_journal::JournalError::NotFound { what: "call", id: call_id.to_string() }.into()
+}
+
 /// How a call's way ended: with an outcome of its own, or at an earlier call with the same key.
 pub(crate) enum Ending {
     Own(Box<ToolOutcome>),
@@ -353,7 +368,7 @@ impl Ending {
 }
 
 /// The proposal with its origin: what the door has established, not what the caller says of itself.
-pub(crate) fn alleged(peer: &VerifiedPeer, proposal: Proposal) -> ToolProposal {
+pub(crate) fn alleged(peer: &VerifiedPeer, token: Option<Admitted>, proposal: Proposal) -> ToolProposal {
     let session = proposal.session.unwrap_or_else(SessionId::mint);
     let run = proposal.run.unwrap_or_else(|| session.default_run());
     ToolProposal {
@@ -368,6 +383,7 @@ pub(crate) fn alleged(peer: &VerifiedPeer, proposal: Proposal) -> ToolProposal {
             session,
             run,
             request: proposal.request,
+            token: token.map(|token| token.shown()),
         },
     }
 }

@@ -5,9 +5,10 @@ use crate::error::JournalError;
 use crate::grants;
 use crate::store::JournalStore;
 use crate::writer::{PreparedEvent, Transaction};
+use palyra_protocol::access::ShownToken;
 use palyra_protocol::{
     ApprovalId, ApprovalRecord, ApprovalResolution, ApprovalState, CallState, GivenApproval, GrantRecord, JournalEvent,
-    MatchKey, Problem,
+    MatchKey, Principal, Problem,
 };
 use rusqlite::{Connection, OptionalExtension};
 
@@ -172,7 +173,26 @@ fn is_last(record: &ApprovalRecord, yes: &ApprovalResolution) -> Result<bool, Jo
     if record.given.iter().any(|given| given.by == yes.by) {
         return Err(JournalError::AlreadyGiven { by: yes.by.clone(), missing });
     }
+    if record.people > 1
+        && let Some(other) = same_hand(record, yes)
+    {
+        return Err(JournalError::SameHand { by: yes.by.clone(), other: other.clone(), missing });
+    }
     Ok(missing <= 1)
+}
+
+/// Whoever issued a token can speak by it. So a yes by a token whose issuer has said yes, or made the proposal, need not be
+/// another person's; nor is one by somebody who issued the token that an earlier yes came by.
+fn same_hand<'r>(record: &'r ApprovalRecord, yes: &ApprovalResolution) -> Option<&'r Principal> {
+    let issued = |token: &Option<ShownToken>, speaker: &Principal, who: &Principal| {
+        who != speaker && token.as_ref().is_some_and(|token| token.issuers.contains(who))
+    };
+    if issued(&yes.token, &yes.by, &record.proposed_by) {
+        return Some(&record.proposed_by);
+    }
+    let mut given = record.given.iter();
+    let same = given.find(|given| issued(&yes.token, &yes.by, &given.by) || issued(&given.token, &given.by, &yes.by));
+    same.map(|given| &given.by)
 }
 
 /// Records one yes of several; the question stays open for the others.
@@ -181,7 +201,7 @@ fn give(
     mut record: ApprovalRecord,
     yes: ApprovalResolution,
 ) -> Result<ApprovalRecord, JournalError> {
-    let given = GivenApproval { by: yes.by, at: yes.at, reason: yes.reason };
+    let given = GivenApproval { by: yes.by, token: yes.token, at: yes.at, reason: yes.reason };
     record.given.push(given.clone());
     let updated = tx
         .connection

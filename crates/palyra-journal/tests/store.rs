@@ -5,12 +5,13 @@
 use palyra_journal::{
     Against, ApprovalFilter, JournalError, JournalStore, OpenCall, Opened, Opening, Resolve, Verdict, verify,
 };
+use palyra_protocol::access::ShownToken;
 use palyra_protocol::call::ToolCallParts;
 use palyra_protocol::{
     ApprovalId, ApprovalRecord, ApprovalResolution, ApprovalScope, ApprovalState, Authority, CallId, CallRecord,
     CallState, CanonicalJson, Clock, DaemonKey, DecisionId, DecisionKind, Digest, EgressProtocol, EgressRecord, Facets,
     GrantId, GrantMatcher, GrantRecord, JournalEvent, MatchKey, Origin, Principal, Problem, RiskLevel, Timestamp,
-    ToolCall, ToolDecision,
+    TokenId, ToolCall, ToolDecision, WorkspaceRole,
 };
 use rusqlite::Connection;
 use std::path::{Path, PathBuf};
@@ -75,6 +76,7 @@ fn call(text: &str, key: Option<&str>) -> CallRecord {
         session: "s".parse().unwrap(),
         run: "r".parse().unwrap(),
         request: None,
+        token: None,
     };
     let input = CanonicalJson::from_value(serde_json::json!({ "text": text })).unwrap();
     let parts = ToolCallParts {
@@ -123,6 +125,7 @@ fn question(call: &CallRecord) -> ApprovalRecord {
         risk: RiskLevel::High,
         principal: call.origin.principal.clone(),
         proposed_by: call.origin.proposed_by.clone(),
+        token: call.origin.token.clone(),
         session: call.origin.session.clone(),
         input: call.input.clone(),
         facets: Facets::default(),
@@ -142,6 +145,7 @@ fn answer(approval: &ApprovalRecord, state: ApprovalState) -> Resolve {
         state,
         resolution: ApprovalResolution {
             by: Principal::local_owner(),
+            token: None,
             at: Timestamp::from_unix_ms(2_000),
             scope: ApprovalScope::Once,
             matcher: GrantMatcher::ExactCall,
@@ -317,6 +321,37 @@ async fn people_are_counted_once() {
     assert_eq!(fixture.store.call(&record.call_id).await.unwrap().state, CallState::Approved);
     let kinds: Vec<_> = fixture.store.events(1, 10).await.unwrap().into_iter().map(|event| event.kind).collect();
     assert!(kinds.ends_with(&["approval.given".to_owned(), "approval.resolved".to_owned()]), "{kinds:?}");
+}
+
+/// Whoever issued a token may be the one who speaks by it.
+#[tokio::test]
+async fn two_tokens_of_one_hand_are_not_two_people() {
+    let fixture = Fixture::new();
+    let mut record = call("a", None);
+    record.origin.proposed_by = "user:otto".parse().unwrap();
+    let approval = ApprovalRecord { people: 3, ..question(&record) };
+    fixture.store.open_call(open(&record, 10, Opening::<()>::Ask(Box::new(approval.clone())))).await.unwrap();
+    let yes = |who: &str, issuers: &[&str]| {
+        let mut resolve = answer(&approval, ApprovalState::Allowed);
+        resolve.resolution.by = who.parse().unwrap();
+        resolve.resolution.token = (!issuers.is_empty()).then(|| ShownToken {
+            token_id: TokenId::mint(),
+            role: WorkspaceRole::Admin,
+            issuers: issuers.iter().map(|i| i.parse().unwrap()).collect(),
+        });
+        fixture.store.resolve_approval(resolve)
+    };
+    let by_proposer = yes("user:ada", &["user:otto"]).await;
+    assert!(matches!(by_proposer, Err(JournalError::SameHand { missing: 3, .. })), "{by_proposer:?}");
+    let given = yes("user:ada", &["user:ada", "user:local"]).await.unwrap().given;
+    assert_eq!(given[0].token.as_ref().unwrap().issuers.len(), 2, "kept with the answer");
+    let issuer = yes("user:local", &[]).await;
+    assert!(matches!(issuer, Err(JournalError::SameHand { .. })), "who issued the token of an earlier yes: {issuer:?}");
+    let issued = yes("user:grace", &["user:ada"]).await;
+    assert!(matches!(issued, Err(JournalError::SameHand { .. })), "whose token an earlier yes issued: {issued:?}");
+    // The same owner let both in; that alone makes them nobody else.
+    assert_eq!(yes("user:grace", &["user:local"]).await.unwrap().given.len(), 2);
+    assert_eq!(yes("user:linus", &["user:local"]).await.unwrap().state, ApprovalState::Allowed);
 }
 
 #[tokio::test]

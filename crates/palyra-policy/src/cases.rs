@@ -186,7 +186,8 @@ impl Case {
             expected_rules,
             got,
             got_rules: got_rules.clone(),
-            explanation: verdict.summary(),
+            // Whoever tries rules wrote them, and is told what fails.
+            explanation: [vec![verdict.summary()], verdict.explanation().errors().to_vec()].concat().join(" "),
         });
         (failure, got_rules)
     }

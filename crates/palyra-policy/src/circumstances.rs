@@ -10,8 +10,8 @@ use crate::place;
 use crate::request::{PolicyRequest, PolicyRequestContext};
 use crate::resource::PolicyResource;
 use cedar_policy::{Context, EntityUid, RestrictedExpression as Value};
-use palyra_protocol::PrincipalKind;
 use palyra_protocol::facets::quote_words;
+use palyra_protocol::{Principal, PrincipalKind};
 
 /// Whether a person's approval is assumed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,6 +68,8 @@ impl Circumstances<'_> {
             Attribute::Session => context.session_id.as_ref().map(|id| text(id.as_str())),
             Attribute::Run => context.run_id.as_ref().map(|id| text(id.as_str())),
             Attribute::ProposedBy => self.proposed_by(),
+            Attribute::IssuedBy => Some(self.people(&context.issued_by)),
+            Attribute::ProposalIssuedBy => Some(self.people(&context.proposal_issued_by)),
             Attribute::IsSensitiveAction => Some(Value::new_bool(self.is_sensitive())),
             Attribute::AllowSensitiveTools => {
                 Some(Value::new_bool(context.allow_sensitive_tools || self.approval != Approval::AsItStands))
@@ -119,6 +121,11 @@ impl Circumstances<'_> {
     fn proposed_by(&self) -> Option<Value> {
         let proposer = self.context.proposed_by.as_ref()?;
         (proposer.kind() == PrincipalKind::User).then(|| Value::new_entity_uid(self.names.principal(proposer)))
+    }
+
+    fn people(&self, all: &[Principal]) -> Value {
+        let people = all.iter().filter(|one| one.kind() == PrincipalKind::User);
+        Value::new_set(people.map(|person| Value::new_entity_uid(self.names.principal(person))))
     }
 
     /// Running something that can do harm is sensitive even if whoever asks forgot to say so.

@@ -205,8 +205,12 @@ impl PolicyExplanation {
     /// One sentence for people.
     #[must_use]
     pub fn summary(&self) -> String {
-        if let Some(error) = self.errors.first() {
-            return format!("Denied because policy could not be evaluated: {error}");
+        match (&self.question, self.errors.first()) {
+            (_, None) => {}
+            // A rule failed, and the error speaks of it; those who may see explanations find that in `errors`.
+            (Question::Asked(_), Some(_)) => return "Denied because policy could not be evaluated.".to_owned(),
+            // The call itself cannot be put as a question: its caller can do something about that.
+            (_, Some(error)) => return format!("Denied because policy could not be evaluated: {error}"),
         }
         let reasons: Vec<_> = self.rules.iter().map(|rule| format!("{} ({})", rule.reason(), rule.id())).collect();
         match (self.decision, reasons.is_empty()) {

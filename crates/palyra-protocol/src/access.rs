@@ -294,6 +294,12 @@ pub struct ReplacedSecret {
     pub token_hash_sha256: Digest,
     /// Until when it holds.
     pub valid_until: Timestamp,
+    /// The token it was issued with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub issued_with: Option<TokenId>,
+    /// Everybody who had a hand in it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub issuers: Vec<Principal>,
 }
 
 /// A token as the registry keeps it: nothing in it lets anybody in.
@@ -323,6 +329,14 @@ pub struct ApiTokenRecord {
     pub created_at: Timestamp,
     /// Who issued it.
     pub by: Principal,
+    /// The token that its secret was issued with; none on the daemon's own socket. When that one is withdrawn, so is
+    /// this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub issued_with: Option<TokenId>,
+    /// Everybody who had a hand in its secret: whoever issued it, and whoever issued the token it was issued with. Any
+    /// of them may know it. Records of earlier versions name `by` alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub issuers: Vec<Principal>,
     /// Until when.
     pub expires_at: Timestamp,
     /// When its secret was last replaced.
@@ -338,6 +352,28 @@ impl ApiTokenRecord {
     #[must_use]
     pub fn prefix(&self) -> String {
         format!("palyra_{}", self.token_id.body())
+    }
+
+    /// Everybody who had a hand in the secret that holds.
+    #[must_use]
+    pub fn issuers(&self) -> &[Principal] {
+        if self.issuers.is_empty() { std::slice::from_ref(&self.by) } else { &self.issuers }
+    }
+
+    /// Everybody who had a hand in the secret before the last rotation.
+    #[must_use]
+    pub fn replaced_issuers(&self) -> &[Principal] {
+        match &self.replaced {
+            Some(replaced) if !replaced.issuers.is_empty() => &replaced.issuers,
+            Some(_) => std::slice::from_ref(&self.by),
+            None => &[],
+        }
+    }
+
+    /// The tokens that brought its secrets about: that of the one that holds, and of the one before while it does.
+    pub fn issued_with(&self, now: Timestamp) -> impl Iterator<Item = &TokenId> {
+        let replaced = self.replaced.as_ref().filter(|replaced| now < replaced.valid_until);
+        self.issued_with.iter().chain(replaced.and_then(|replaced| replaced.issued_with.as_ref()))
     }
 
     /// Where it stands.
@@ -368,6 +404,8 @@ impl ApiTokenRecord {
             rate_per_minute: self.rate_per_minute,
             created_at: self.created_at,
             by: self.by.clone(),
+            issued_with: self.issued_with.clone(),
+            issuers: self.issuers().to_vec(),
             expires_at: self.expires_at,
             rotated_at: self.rotated_at,
             replaced_secret_valid_until: overlap,
@@ -426,6 +464,12 @@ pub struct TokenView {
     pub created_at: Timestamp,
     /// Who issued it.
     pub by: Principal,
+    /// The token that its secret was issued with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub issued_with: Option<TokenId>,
+    /// Everybody who had a hand in its secret, and may know it.
+    #[serde(default)]
+    pub issuers: Vec<Principal>,
     /// Until when.
     pub expires_at: Timestamp,
     /// When its secret was last replaced.
@@ -436,6 +480,29 @@ pub struct TokenView {
     pub revoked_at: Option<Timestamp>,
     /// When it was last shown with success, as far as is known.
     pub last_used_at: Option<Timestamp>,
+}
+
+/// The token by which somebody spoke, as it stood when they did.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShownToken {
+    /// The token.
+    pub token_id: TokenId,
+    /// The role that it left its principal: rules see this one, whatever the principal is without it.
+    pub role: WorkspaceRole,
+    /// Everybody who had a hand in its secret. Any of them could have spoken.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub issuers: Vec<Principal>,
+}
+
+/// A token that was withdrawn or whose secret was replaced, and those that went with it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChangedToken {
+    /// The token.
+    #[serde(flatten)]
+    pub token: TokenView,
+    /// The tokens that were issued with it and are withdrawn as well.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub issued_revoked: Vec<TokenId>,
 }
 
 /// A feature flag as it is shown.

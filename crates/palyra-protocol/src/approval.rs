@@ -4,6 +4,7 @@
 //! the answer holds, its matcher how wide. The subject's name (`tool:name|skill:id`) groups approvals for people; it is
 //! never a licence for other arguments.
 
+use crate::access::ShownToken;
 use crate::capability::RiskLevel;
 use crate::clock::Timestamp;
 use crate::digest::{Digest, DigestBuilder};
@@ -209,6 +210,9 @@ pub struct ApprovalRecord {
     pub principal: Principal,
     /// Who made the proposal.
     pub proposed_by: Principal,
+    /// The token they showed. When it is withdrawn, the question ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<ShownToken>,
     /// The session it was asked in.
     pub session: SessionId,
     /// What will run, exactly and unredacted: the canonical input.
@@ -248,6 +252,9 @@ fn is_one(number: &u32) -> bool {
 pub struct GivenApproval {
     /// Who.
     pub by: Principal,
+    /// The token they showed; none on the daemon's own socket.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<ShownToken>,
     /// When.
     pub at: Timestamp,
     /// Why.
@@ -258,8 +265,11 @@ pub struct GivenApproval {
 /// How an approval ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApprovalResolution {
-    /// Who ended it: a person, or the daemon for expiry.
+    /// Who ended it: a person, or the daemon for expiry and withdrawal.
     pub by: Principal,
+    /// The token they showed; none on the daemon's own socket.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<ShownToken>,
     /// When.
     pub at: Timestamp,
     /// How long a yes holds.

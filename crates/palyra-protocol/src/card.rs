@@ -3,9 +3,11 @@
 //! An approval covers what its screen described, so there is one description: whole, resolved, and with everything that
 //! could deceive made visible. Screens add colour and what they know besides; none leaves anything out.
 
+use crate::access::ShownToken;
 use crate::approval::ApprovalRecord;
 use crate::display::{safe, safe_lines};
 use crate::facets::Facets;
+use crate::principal::Principal;
 
 /// What a question is about, ready to be shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,7 +35,7 @@ impl Card {
             ("writes", paths(&facets.paths_written)),
             ("contacts", (!facets.hosts.is_empty()).then(|| contacts(asked))),
             ("for", Some(asked.principal.to_string())),
-            ("proposed by", (asked.proposed_by != asked.principal).then(|| asked.proposed_by.to_string())),
+            ("proposed by", proposer(asked)),
             ("session", Some(asked.session.to_string())),
             ("why", Some(safe(&asked.why))),
         ];
@@ -52,6 +54,21 @@ impl Card {
         let facts = self.facts.iter().map(|(name, value)| format!("{name}: {value}\n"));
         command.chain(facts).chain([format!("input:\n{}\n", self.input)]).collect()
     }
+}
+
+/// Who made the proposal, where that says more than in whose name the call is made.
+fn proposer(asked: &ApprovalRecord) -> Option<String> {
+    let plain = asked.proposed_by == asked.principal && asked.token.is_none();
+    (!plain).then(|| speaker(&asked.proposed_by, asked.token.as_ref()))
+}
+
+/// Somebody, the token they spoke by, and who else may have.
+#[must_use]
+pub fn speaker(who: &Principal, token: Option<&ShownToken>) -> String {
+    let Some(token) = token else { return who.to_string() };
+    let issuers: Vec<_> = token.issuers.iter().map(ToString::to_string).collect();
+    let issued = if issuers.is_empty() { String::new() } else { format!(", issued by {}", issuers.join(" and ")) };
+    format!("{who} (by {}{issued})", token.token_id)
 }
 
 /// Every file that would run, the one that the command names first.

@@ -153,8 +153,14 @@ pub enum JournalEvent {
         before: Option<Digest>,
         /// SHA-256 of the file after.
         after: Digest,
+        /// The rules that decided until now, where other members make them others.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        policy_before: Option<Digest>,
+        /// The rules that decide from now on.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        policy_after: Option<Digest>,
     },
-    /// The access registry's file was refused at a start.
+    /// The access registry's file was refused: at a start, or because it was not the one that a change was to replace.
     #[serde(rename = "access.registry_refused")]
     AccessRegistryRefused {
         /// SHA-256 of what was found; none when there was nothing.

@@ -38,7 +38,7 @@ pub use call::{
     ToolOutcome, ToolProposal,
 };
 pub use capability::{RiskLevel, SENSITIVE_CAPABILITY_POLICY_NAMES, ToolCapability};
-pub use card::Card;
+pub use card::{Card, speaker};
 pub use chain::{ChainFault, ChainVerifier, Checkpoint, CheckpointFault};
 pub use clock::{Clock, SystemClock, Timestamp};
 pub use decision::{DecisionBasis, DecisionKind, ToolDecision};

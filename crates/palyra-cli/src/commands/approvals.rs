@@ -8,7 +8,7 @@ use crate::output::{self, BAD, BOLD, DIM, GOOD, WARN, note, remaining, say, styl
 use crate::text::safe;
 use palyra_api::Connection;
 use palyra_api::v1::{self, Approval, DecideRequest, GetApprovalRequest, ListApprovalsRequest, WatchApprovalsRequest};
-use palyra_protocol::{ApprovalRecord, ApprovalScope, ApprovalState, Card, RiskLevel};
+use palyra_protocol::{ApprovalRecord, ApprovalScope, ApprovalState, Card, RiskLevel, speaker};
 
 pub async fn run(context: &Context, command: Approvals) -> Result<(), Failure> {
     let connection = context.connect().await?;
@@ -106,7 +106,7 @@ fn card(context: &Context, approval: &ApprovalRecord) -> Result<(), Failure> {
 
 /// Who has said yes to a question that needs several people.
 fn people(approval: &ApprovalRecord) -> String {
-    let given: Vec<_> = approval.given.iter().map(|given| given.by.to_string()).collect();
+    let given: Vec<_> = approval.given.iter().map(|given| speaker(&given.by, given.token.as_ref())).collect();
     let given = if given.is_empty() { "nobody".to_owned() } else { given.join(", ") };
     format!("{} different people; approved so far by {given}", approval.people)
 }

@@ -86,6 +86,10 @@ fn gist(body: &Value) -> String {
             text("/problem/message")
         ),
         "access.refused" => format!("{} by {}: {}", text("/action"), text("/by"), text("/problem/message")),
+        "access.changed" if body["policy_after"].is_string() => {
+            let (before, after) = (text("/policy_before"), text("/policy_after"));
+            format!("{} by {}, rules {before:.12} → {after:.12}", text("/change/change"), text("/by"))
+        }
         "access.changed" => format!("{} by {}", text("/change/change"), text("/by")),
         "access.registry_refused" => text("/problem/message"),
         "access.attempts" => format!("refused from {}: {}", text("/source"), safe(&body["refused"].to_string())),

@@ -102,6 +102,7 @@ async fn wait(
 ) -> Result<CallUpdate, Refused> {
     let CallInProgress { mut updates, mut end, .. } = call;
     let mut deadline = std::pin::pin!(tokio::time::sleep(patience));
+    let mut shut_out = std::pin::pin!(door.engine.shut_out(peer));
     let mut recorded: Option<CallUpdate> = None;
     let mut listening = true;
     loop {
@@ -109,11 +110,14 @@ async fn wait(
         let waits = recorded.as_ref().is_some_and(|now| now.state != CallState::Executing);
         tokio::select! {
             biased;
+            // Before the end: an outcome is not for whoever was shut out meanwhile.
+            error = &mut shut_out => return Err(error.into()),
             ended = &mut end => {
                 if waits && door.closing.is_cancelled() && !matches!(ended, Ok(Ok(_))) {
                     break;
                 }
                 let gone = || Problem::plain("internal", "the call ended without a word");
+                door.engine.still_opens(peer)?;
                 return match ended {
                     Ok(update) => Ok(update?),
                     Err(_) => Err(Refused::new(StatusCode::INTERNAL_SERVER_ERROR, gone())),

@@ -69,9 +69,11 @@ impl McpServer {
         // Put once: whoever closed it without an answer is not asked again.
         let (mut question, mut put): (Option<Question>, bool) = (None, false);
         let mut news = true;
+        let mut shut_out = std::pin::pin!(self.engine().shut_out(&peer));
         let end = loop {
             tokio::select! {
                 biased;
+                error = &mut shut_out => break Ok(Err(error)),
                 end = &mut end => break end,
                 update = updates.recv(), if news => match update {
                     Ok(update) => {
@@ -88,7 +90,7 @@ impl McpServer {
                 () = elicit::answered(&mut question) => question = None,
                 () = context.ct.cancelled() => {
                     if self.disconnecting_cancels(&context) {
-                        self.withdraw(peer, entered.call().clone());
+                        self.withdraw(Arc::clone(&peer), entered.call().clone());
                     } else {
                         entered.stay();
                     }
@@ -97,6 +99,10 @@ impl McpServer {
                 }
             }
         };
+        // What a token lost meanwhile, it lost for what it waited for as well.
+        if let Err(error) = self.engine().still_opens(&peer) {
+            return Ok(answer::failed(&error, Some(entered.call())));
+        }
         match end {
             Ok(Ok(update)) => answer::ended(&update),
             Ok(Err(error)) => Ok(answer::failed(&error, Some(entered.call()))),

@@ -1,7 +1,7 @@
 //! Who the daemon takes a caller for, and what that allows: asked of the same functions that calls ask.
 
-use super::VerifiedPeer;
 use super::rights::Shortfall;
+use super::{VerifiedPeer, as_shown};
 use crate::engine::Engine;
 use crate::error::EngineError;
 use palyra_policy::{PolicyAction, PolicyRequest, PolicyRequestContext, PolicyResource, Verdict};
@@ -96,7 +96,8 @@ impl Engine {
         context: PolicyRequestContext,
     ) -> RightView {
         let shown = if resource.name() == ANY { ANY.to_owned() } else { resource.to_string() };
-        if let Err((shortfall, error)) = self.is_room(peer, peer.effective(), action, Some(&resource)) {
+        let token = self.is_room(peer, peer.effective(), action, Some(&resource));
+        if let Err((shortfall, error)) = token {
             let (by, reason) = match shortfall {
                 Some(Shortfall::Scope) => ("scope", "this token is not for it".to_owned()),
                 Some(Shortfall::Kind) => ("role", "programs never do this".to_owned()),
@@ -111,6 +112,7 @@ impl Engine {
                 reason,
             };
         }
+        let context = as_shown(context, token.ok().flatten().as_ref(), peer.effective());
         let request = PolicyRequest { principal: peer.effective().clone(), action, resource };
         let verdict = self.policy().decide(&request, &context);
         // Only calls wait for a person; for anything else an approval is no way out.
@@ -130,7 +132,7 @@ impl Engine {
 }
 
 /// Something that an action can be done to.
-fn something(action: PolicyAction) -> PolicyResource {
+pub(super) fn something(action: PolicyAction) -> PolicyResource {
     use PolicyAction as A;
     let any = || ANY.to_owned();
     match action {

@@ -107,15 +107,20 @@ prop_compose! {
     fn context()(
         (channel, device, session, run) in (select(vec!["cli", "web"]), option::of(Just("d")), option::of(select(vec!["s", "t"])), option::of(Just("r"))),
         (proposed_by, owned_by) in (option::of(principal()), option::of(principal())),
+        (issued_by, proposal_issued_by) in (
+            proptest::collection::vec(principal(), 0..3),
+            proptest::collection::vec(principal(), 0..3),
+        ),
         (tool, skill_id, publisher) in (option::of(any::<String>()), option::of(any::<String>()), option::of(any::<String>())),
         capabilities in subsequence(ToolCapability::ALL.to_vec(), 0..=4),
         risk in option::of(select(vec![RiskLevel::Low, RiskLevel::High])),
         (is_sensitive_action, is_allowlisted_tool, allow_sensitive_tools) in any::<(bool, bool, bool)>(),
         facets in facets(),
-        (workspace, trust, roles, approval_count) in (
+        (workspace, trust, roles, role, approval_count) in (
             option::of(select(vec!["/srv/a", "b"]).prop_map(str::to_owned)),
             option::of(select(vec![SkillTrust::Unknown, SkillTrust::Verified])),
             subsequence(PolicyRole::ALL.to_vec(), 0..=3),
+            option::of(select(PolicyRole::ALL.to_vec())),
             0..3u32,
         ),
     ) -> PolicyRequestContext {
@@ -126,7 +131,7 @@ prop_compose! {
             run_id: run.map(|r| r.parse().unwrap()),
             proposed_by, owned_by, tool, skill_id, publisher, capabilities, risk,
             is_sensitive_action, is_allowlisted_tool, allow_sensitive_tools, facets,
-            workspace, trust, roles, approval_count,
+            workspace, trust, roles, role, issued_by, proposal_issued_by, approval_count,
         }
     }
 }

@@ -217,8 +217,8 @@ fn denials() -> Vec<Denial> {
         "palyra.v1.Access/Rights": access.rights(w, RightsRequest {});
         "palyra.v1.Access/ListTokens": access.list_tokens(w, ListTokensRequest {});
         "palyra.v1.Access/CreateToken": access.create_token(w, CreateTokenRequest { principal: "agent:bot".into(), ..Default::default() });
-        "palyra.v1.Access/RotateToken": access.rotate_token(w, RotateTokenRequest { token_id: w.token, overlap_ms: 0 });
-        "palyra.v1.Access/RevokeToken": access.revoke_token(w, RevokeTokenRequest { token_id: w.token });
+        "palyra.v1.Access/RotateToken": access.rotate_token(w, RotateTokenRequest { token_id: w.token, overlap_ms: 0, keep_issued: false });
+        "palyra.v1.Access/RevokeToken": access.revoke_token(w, RevokeTokenRequest { token_id: w.token, keep_issued: false });
         "palyra.v1.Access/ListMembers": access.list_members(w, ListMembersRequest {});
         "palyra.v1.Access/SetMember": access.set_member(w, SetMemberRequest { principal: "user:new".into(), role: "operator".into() });
         "palyra.v1.Access/RemoveMember": access.remove_member(w, RemoveMemberRequest { principal: "user:stranger".into() });

@@ -14,6 +14,7 @@ mod display;
 mod fetch;
 mod files;
 mod grants;
+mod hands;
 mod http;
 mod http_faults;
 mod idempotency;

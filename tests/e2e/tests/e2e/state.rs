@@ -49,6 +49,7 @@ fn another_user_of_the_machine_gets_nothing() {
     };
     let error = stranger(&["status"]).fails(7, "daemon_unreachable");
     assert!(text(&error, "/message").contains("Permission denied"), "{error}");
+    assert!(text(&error, "/hint").contains("another user's"), "{error}");
     // Even if the file modes were wrong, the daemon asks the kernel who is there.
     fs::set_permissions(host.state(), Permissions::from_mode(0o755)).unwrap();
     fs::set_permissions(host.socket(), Permissions::from_mode(0o666)).unwrap();

@@ -303,7 +303,7 @@ fn half_done(context: &Context, record: Record) -> Result<Failure, Failure> {
 
 /// Makes a token open nothing.
 async fn withdraw(connection: &Connection, token: &TokenId) -> Result<(), Failure> {
-    let revoke = RevokeTokenRequest { token_id: token.to_string() };
+    let revoke = RevokeTokenRequest { token_id: token.to_string(), keep_issued: false };
     connection.access().revoke_token(revoke).await.map_or_else(gone_already, |_| Ok(()))
 }
 

@@ -3,7 +3,9 @@
 mod crashes;
 mod documents;
 mod issuing;
+mod reach;
 mod tokens;
+mod waiting;
 
 use super::{AccessControl, AccessError, NewToken, VerifiedPeer};
 use crate::config::{ToolCallConfig, WasmRuntime};
