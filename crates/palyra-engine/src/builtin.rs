@@ -166,7 +166,7 @@ fn fs_list() -> Defined {
             json!({ "entries": { "type": "array", "items": { "type": "object" } }, "truncated": { "type": "boolean" } }),
             &["entries", "truncated"],
         ),
-        vec![FacetRule::PathRead("/path")],
+        vec![FacetRule::Listed { path: "/path", depth: "/depth" }],
         json!({ "path": "." }),
     ))
 }
@@ -194,7 +194,7 @@ fn fs_search() -> Defined {
             json!({ "matches": { "type": "array", "items": { "type": "object" } }, "truncated": { "type": "boolean" } }),
             &["matches", "truncated"],
         ),
-        vec![FacetRule::PathRead("/path")],
+        vec![FacetRule::TreeRead("/path")],
         json!({ "pattern": "TODO", "glob": "*.rs" }),
     ))
 }
@@ -314,6 +314,8 @@ fn process_run() -> Defined {
             vec![
                 FacetRule::Argv("/argv"),
                 FacetRule::WorkingDirectory("/cwd"),
+                FacetRule::Environment("/env"),
+                FacetRule::StandardInput("/stdin"),
                 FacetRule::RequestedHosts("/requested_egress_hosts"),
             ],
             json!({ "argv": ["ls", "-l"] }),

@@ -45,7 +45,10 @@ attributes! {
     ArgvPrefixes = "argv_prefixes",
     CommandLine = "command_line",
     WorkingDirectory = "working_directory",
+    EnvNames = "env_names",
+    HasStdin = "has_stdin",
     PathsRead = "paths_read",
+    TreesRead = "trees_read",
     PathsWritten = "paths_written",
     ReadUnder = "read_under",
     WrittenUnder = "written_under",
@@ -64,14 +67,14 @@ impl Attribute {
 
 /// A set of attributes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Attributes(u32);
+pub(crate) struct Attributes(u64);
 
 impl Attributes {
     pub(crate) const NONE: Self = Self(0);
     /// All that a `Door` has.
-    pub(crate) const DOOR: Self = Self((1 << Attribute::Tool as u32) - 1);
+    pub(crate) const DOOR: Self = Self((1 << Attribute::Tool as u64) - 1);
     /// All that a `ToolUse` has.
-    pub(crate) const TOOL_USE: Self = Self((1 << (Attribute::Method as u32 + 1)) - 1);
+    pub(crate) const TOOL_USE: Self = Self((1 << Attribute::ALL.len()) - 1);
 
     /// What a scene fixes, and three flags beside it: rules that look at nothing else have few answers to give.
     pub(crate) const FLAGS: Self = Self::NONE
@@ -81,7 +84,7 @@ impl Attributes {
         .with(Attribute::IsAllowlistedTool);
 
     pub(crate) const fn with(self, attribute: Attribute) -> Self {
-        Self(self.0 | 1 << attribute as u32)
+        Self(self.0 | 1 << attribute as u64)
     }
 
     pub(crate) fn union(self, other: Self) -> Self {
@@ -93,7 +96,7 @@ impl Attributes {
     }
 
     pub(crate) fn contains(self, attribute: Attribute) -> bool {
-        self.0 & (1 << attribute as u32) != 0
+        self.0 & (1 << attribute as u64) != 0
     }
 
     pub(crate) fn len(self) -> usize {
