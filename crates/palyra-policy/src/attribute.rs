@@ -55,6 +55,7 @@ attributes! {
     ReadRoot = "read_root",
     WrittenRoot = "written_root",
     Hosts = "hosts",
+    Endpoints = "endpoints",
     HostDomains = "host_domains",
     Method = "method",
 }

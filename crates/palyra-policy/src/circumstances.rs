@@ -106,7 +106,10 @@ impl Circumstances<'_> {
             }
             Attribute::ReadRoot => place::root(&facets.paths_read)?.map(Value::new_string),
             Attribute::WrittenRoot => place::root(&facets.paths_written)?.map(Value::new_string),
-            Attribute::Hosts => Some(texts(facets.hosts.iter().map(String::as_str))),
+            Attribute::Hosts => Some(Value::new_set(place::hosts(&facets.hosts).into_iter().map(Value::new_string))),
+            Attribute::Endpoints => {
+                Some(Value::new_set(place::endpoints(&facets.hosts).into_iter().map(Value::new_string)))
+            }
             Attribute::HostDomains => {
                 Some(Value::new_set(place::domains(&facets.hosts).into_iter().map(Value::new_string)))
             }
