@@ -28,6 +28,7 @@ pub use manage::NewToken;
 
 use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
+use crate::seen::forbidden;
 use palyra_policy::{PolicyAction, PolicyDecision, PolicyRequest, PolicyRequestContext, PolicyResource};
 use palyra_protocol::{ChannelId, Principal, Problem, TokenId};
 use rights::Shortfall;
@@ -317,7 +318,7 @@ impl Engine {
 
     /// Whether the peer may do this, for those who would only tell less: no attempt, and counted as none.
     pub(crate) fn may(&self, peer: &VerifiedPeer, action: PolicyAction, resource: PolicyResource) -> bool {
-        self.would_allow(peer, action, resource, &PolicyRequestContext::new(peer.channel.clone()))
+        self.would_allow(peer, action, resource, &self.at_door(peer))
     }
 
     /// Whether the peer could do this under these circumstances: no attempt, and counted as none.
@@ -346,24 +347,12 @@ impl Engine {
         context: Option<PolicyRequestContext>,
     ) -> Result<(), EngineError> {
         self.room(peer, principal, action, Some(&resource))?;
-        let context = context.unwrap_or_else(|| PolicyRequestContext::new(peer.channel.clone()));
+        let context = self.placed(context.unwrap_or_else(|| self.at_door(peer)));
         let request = PolicyRequest { principal: principal.clone(), action, resource };
         let evaluation = self.policy().evaluate_with_context(&request, &context);
         match evaluation.decision {
             PolicyDecision::Allow => Ok(()),
-            PolicyDecision::DenyByDefault => Err(EngineError::new(
-                ErrorKind::Forbidden,
-                Problem::new(
-                    "forbidden",
-                    format!(
-                        "`{}` may not do `{}`: {}",
-                        request.principal,
-                        action.as_str(),
-                        evaluation.explanation.summary()
-                    ),
-                    "see which rule decided: `palyra policy explain`",
-                ),
-            )),
+            PolicyDecision::DenyByDefault => Err(forbidden(&request, &evaluation.explanation)),
         }
     }
 }

@@ -84,6 +84,9 @@ impl Attributes {
         .with(Attribute::AllowSensitiveTools)
         .with(Attribute::IsAllowlistedTool);
 
+    /// What a call's arguments say.
+    pub(crate) const ARGUMENTS: Self = Self(Self::TOOL_USE.0 & !((1 << Attribute::Executable as u64) - 1));
+
     pub(crate) const fn with(self, attribute: Attribute) -> Self {
         Self(self.0 | 1 << attribute as u64)
     }

@@ -75,6 +75,9 @@ fn misfit(compared: &Compared) -> Option<(String, String)> {
         Attribute::Hosts | Attribute::HostDomains if whole => {
             host(text).map(|help| (format!("`context.{name}` never has \"{text}\""), help))
         }
+        Attribute::Endpoints if whole => {
+            endpoint(text).map(|help| (format!("`context.{name}` never has \"{text}\""), help))
+        }
         Attribute::ArgvPrefixes | Attribute::CommandLine if whole => {
             let most = if compared.attribute == Attribute::ArgvPrefixes { MAX_PREFIX_WORDS } else { usize::MAX };
             words(text, most).map(|help| (format!("`context.{name}` is never \"{text}\""), help))
@@ -131,6 +134,14 @@ fn host(text: &str) -> Option<String> {
     let bare = bare.trim_end_matches('.').trim_start_matches("*.");
     (bare != text || text.is_empty())
         .then(|| format!("hosts are bare names in lower case, without scheme, port or path; write \"{bare}\""))
+}
+
+/// How a host and port is written instead, if there is never one called so.
+fn endpoint(text: &str) -> Option<String> {
+    let (host_name, port) = text.rsplit_once(':').unwrap_or((text, ""));
+    let fits =
+        host(host_name).is_none() && (port == "*" || !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()));
+    (!fits).then(|| "endpoints are `host:443`, or `host:*` where a call does not say which port".to_owned())
 }
 
 /// How a command is written instead, if none is ever spelt so.
@@ -224,6 +235,12 @@ mod tests {
                 ("*.a.example", "\"a.example\""),
                 ("a.example.", "\"a.example\""),
             ],
+        );
+        check(
+            A::Endpoints,
+            How::Whole,
+            &["a.example:443", "a.example:*", "[::1]:80"],
+            &[("a.example", "443"), ("A.example:1", "443")],
         );
         check(A::Risk, How::Whole, &["low", "critical"], &[("hihg", "\"high\"")]);
         check(A::Capabilities, How::Whole, &["network"], &[("proces_exec", "\"process_exec\"")]);

@@ -152,9 +152,22 @@ fn with_groups(membership: Membership, source: &PolicySource) -> Result<Membersh
     let file: GroupsFile = toml::from_str(&source.text)
         .map_err(|error| refused(error.span().map_or(0, |span| span.start), error.message().trim().to_owned()))?;
     membership.with_groups(&file.groups).map_err(|error| {
-        let offset = error.names().find_map(|name| source.text.find(name)).unwrap_or(0);
+        let offset = error.names().find_map(|name| place_of(name, &source.text)).unwrap_or(0);
         refused(offset, error.to_string())
     })
+}
+
+/// Where a file of groups speaks of a name: where it says who belongs to it, else where it stands first.
+fn place_of(name: &str, text: &str) -> Option<usize> {
+    let mut start = 0;
+    for line in text.split_inclusive('\n') {
+        let key = line.split_once('=').map(|(key, _)| key.trim().trim_matches('"'));
+        if key == Some(name) {
+            return Some(start);
+        }
+        start += line.len();
+    }
+    text.find(&format!("{name}\"")).or_else(|| text.find(name))
 }
 
 fn try_cases(

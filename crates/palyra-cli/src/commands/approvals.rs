@@ -91,6 +91,8 @@ fn card(context: &Context, approval: &ApprovalRecord) -> Result<(), Failure> {
     for (name, value) in [
         ("runs", facets.executable.as_deref().map(safe)),
         ("in", facets.working_directory.as_deref().map(safe)),
+        ("sets", (!facets.env_names().is_empty()).then(|| paths(facets.env_names()))),
+        ("feeds", facets.stdin_sha256.map(|_| "standard input".to_owned())),
         ("reads", (!facets.paths_read.is_empty()).then(|| paths(&facets.paths_read))),
         ("writes", (!facets.paths_written.is_empty()).then(|| paths(&facets.paths_written))),
         ("contacts", (!facets.hosts.is_empty()).then(|| contacts(facets))),

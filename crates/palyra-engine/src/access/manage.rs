@@ -104,12 +104,18 @@ impl Engine {
                 conflict("group_in_use", format!("a rule would be left without its group: {e}"), hint)
             })?),
         };
+        let turn = match &reseated {
+            Some(_) => Some(self.running_policy().turn().await),
+            None => None,
+        };
         let digest = commit(access.file(), self.journal(), &mut document, by, change, before).await?;
         access.install(document, digest);
         if let Some(policy) = reseated {
             self.running_policy().reseat(policy);
         }
+        drop(turn);
         self.announce_rights();
+        self.reconsider().await;
         Ok(())
     }
 
@@ -134,6 +140,7 @@ impl Engine {
     /// The peer may not, or the token would go beyond what the peer holds.
     pub async fn create_token(&self, peer: &VerifiedPeer, new: NewToken) -> Result<(TokenView, Secret), EngineError> {
         self.may_manage(peer, PolicyAction::TokenCreate)?;
+        self.check_scopes(&new.scopes)?;
         self.change(peer, move |edit| edit.create_token(new)).await
     }
 

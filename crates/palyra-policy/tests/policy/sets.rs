@@ -89,7 +89,7 @@ fn what_could_be_mistaken_for_rules_is_refused() {
 #[test]
 fn groups_that_cannot_be_are_refused_where_they_stand() {
     for (text, line, words) in [
-        ("[groups]\na = [\"group:b\"]\nb = [\"group:a\"]\n", 1, "circle"),
+        ("[groups]\nx = []\na = [\"group:b\"]\nb = [\"group:a\"]\n", 3, "circle"),
         ("[groups]\n\na = [\"group:gone\"]\n", 3, "does not exist"),
         ("[groups]\na = [\"everybody\"]\n", 2, "not a pattern"),
         ("[groups]\ntool_callers = [\"agent:x\"]\n", 2, "choose another name"),

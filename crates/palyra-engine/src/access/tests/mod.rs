@@ -3,6 +3,7 @@
 mod crashes;
 mod documents;
 mod issuing;
+mod seeing;
 mod tokens;
 
 use super::{AccessControl, AccessError, NewToken, VerifiedPeer};

@@ -153,7 +153,7 @@ async fn whoami_and_explain_tell_the_same_truth_as_the_call() {
     };
     for (tool, input) in [("palyra.echo", "{\"text\":\"x\"}"), ("palyra.fs.list", "{}")] {
         let proposal = || Proposal { tool: tool.to_owned(), input: input.into(), ..Proposal::default() };
-        let (_, explained) = engine.explain(&peer, proposal()).unwrap();
+        let (_, explained) = engine.explain(&peer, proposal()).await.unwrap();
         let call = engine.propose(&peer, proposal()).end.await.unwrap().unwrap();
         let allowed = call.state == CallState::Succeeded;
         assert_eq!(explained.decision.as_str() == "allow", allowed, "{tool}");
