@@ -77,8 +77,12 @@ pub(crate) fn no_such_approval(id: &ApprovalId) -> EngineError {
 /// What somebody is told whom policy refuses something else than a call.
 pub(crate) fn forbidden(request: &PolicyRequest, explanation: &PolicyExplanation) -> EngineError {
     let denial = explanation.denial();
-    let message =
-        format!("`{}` may not do `{}`: {}", request.principal, request.action.as_str(), explanation.summary());
+    // What fails inside a rule is for those who may read the rules.
+    let why = match explanation.errors() {
+        [] => explanation.summary(),
+        _ => "the rules could not be evaluated".to_owned(),
+    };
+    let message = format!("`{}` may not do `{}`: {why}", request.principal, request.action.as_str());
     let hint = Some(format!("{}; `palyra access whoami` shows what you may do", denial.ask_for));
     let problem = Problem { hint, denial: Some(Box::new(denial)), ..Problem::plain("forbidden", message) };
     EngineError::new(ErrorKind::Forbidden, problem)

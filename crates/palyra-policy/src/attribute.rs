@@ -40,6 +40,7 @@ attributes! {
     IsAllowlistedTool = "is_allowlisted_tool",
     Capabilities = "capabilities",
     Risk = "risk",
+    // From here on, what a call's arguments say: `ARGUMENTS`.
     Executable = "executable",
     Argv = "argv",
     ArgvPrefixes = "argv_prefixes",

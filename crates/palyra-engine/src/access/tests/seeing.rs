@@ -6,7 +6,7 @@ use crate::approvals::Answer;
 use crate::engine::Engine;
 use crate::tool_flow::{CallInProgress, Proposal};
 use palyra_journal::ApprovalFilter;
-use palyra_policy::PolicyAction;
+use palyra_policy::{PolicyAction, PolicySource};
 use palyra_protocol::access::RightView;
 use palyra_protocol::{
     ApprovalDecision, ApprovalRecord, ApprovalScope, ApprovalState, CallState, DecisionKind, GrantMatcher,
@@ -177,6 +177,28 @@ async fn a_question_stays_where_the_answer_stays_and_ends_where_it_does_not() {
     assert_eq!(end.outcome.unwrap().problem.clone().unwrap().code, "policy_changed", "its caller is told at once");
     assert_eq!(engine.approval(&owner(), &gone.approval_id).await.unwrap().state, ApprovalState::Cancelled);
     assert!(engine.approvals(&owner(), ApprovalFilter::Pending).await.unwrap().is_empty());
+}
+
+/// A call that was decided before other rules took over, and is recorded after, is decided by the others.
+#[tokio::test]
+async fn decided_by_rules_in_force() {
+    let place = Place::new();
+    let engine = place.engine().await;
+    let turn = engine.running_policy().turn().await;
+    let mut call = engine.propose(&owner(), echo());
+    let decision = loop {
+        if let Some(decision) = call.updates.recv().await.unwrap().decision {
+            break decision.decision;
+        }
+    };
+    assert_eq!(decision, DecisionKind::Allow);
+    let no_echo = r#"@id("no_echo") @reason("r") forbid (principal, action == Action::"tool.execute", resource == Tool::"palyra.echo");"#;
+    let other = engine.policy().with_rules(PolicySource::new("other.cedar", no_echo)).unwrap();
+    engine.running_policy().reseat(other);
+    drop(turn);
+    let end = call.end.await.unwrap().unwrap();
+    assert_eq!(end.state, CallState::Denied);
+    assert!(!told(&engine).await.contains("tool.started"));
 }
 
 #[tokio::test]
