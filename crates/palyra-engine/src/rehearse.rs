@@ -114,7 +114,7 @@ fn open_handed(root: &Path) -> ToolCallConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use palyra_policy::{Membership, PolicyLoader};
+    use palyra_policy::{Membership, PolicyFile, PolicyFiles, PolicyLoader};
     use serde_json::json;
 
     #[test]
@@ -149,6 +149,24 @@ mod tests {
             let refused = tools.rehearse(tool, &input).unwrap_err();
             assert!(refused.contains(words), "{refused}");
         }
+    }
+
+    #[test]
+    fn rules_name_tools_that_there_are() {
+        let check = |tool: &str| {
+            let rule = format!(
+                "@id(\"x\") @reason(\"r\")\nforbid (principal, action == Action::\"tool.execute\",\n  resource == Tool::\"{tool}\");\n"
+            );
+            let file = PolicyFile { name: "a.cedar".to_owned(), bytes: rule.into_bytes() };
+            PolicyFiles::new(vec![file]).unwrap().check(&Membership::single_user(), Some(&Rehearsal::default()))
+        };
+        let about =
+            |tool: &str| check(tool).unwrap().notes.iter().filter(|note| note.message.contains("no tool")).count();
+        assert_eq!((about("palyra.process.run"), about("acme.deploy")), (0, 1));
+        let refused = check("palyra.proces.run").unwrap_err();
+        let flaw = &refused.flaws()[0];
+        assert_eq!(flaw.at.to_string(), "a.cedar:3:15");
+        assert!(flaw.help.as_deref().unwrap().contains("`palyra.process.run`"), "{flaw:?}");
     }
 
     /// The ready sets in `policies/examples`: each passes every check, and each rule of theirs decides some case.
