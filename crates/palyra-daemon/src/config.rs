@@ -5,7 +5,7 @@
 
 use crate::http::Port;
 use palyra_engine::builtin::names;
-use palyra_engine::{ToolCallConfig, WasmRuntime};
+use palyra_engine::{Rehearsal, ToolCallConfig, WasmRuntime};
 use palyra_policy::{Membership, PolicyLoader};
 use palyra_protocol::ToolName;
 use palyra_sandbox::egress::{EgressRule, EgressRules};
@@ -176,7 +176,11 @@ impl Config {
     /// Where the rules come from.
     #[must_use]
     pub fn policy_loader(&self) -> PolicyLoader {
-        PolicyLoader { directory: self.policy_dir.clone(), membership: self.membership.clone() }
+        PolicyLoader {
+            directory: self.policy_dir.clone(),
+            membership: self.membership.clone(),
+            tools: Some(Arc::new(Rehearsal::default())),
+        }
     }
 }
 

@@ -49,7 +49,7 @@ pub enum DaemonError {
     #[error("{0}; run `palyrad verify` for the whole picture, and restore a backup if it is damaged")]
     Journal(#[from] palyra_journal::JournalError),
     /// The access registry is not usable.
-    #[error("{0}")]
+    #[error(transparent)]
     Access(#[from] AccessError),
     /// The workspace is not usable.
     #[error("{0}")]

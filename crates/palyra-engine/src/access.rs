@@ -29,6 +29,7 @@ pub use manage::{IssuedTokens, NewToken};
 use crate::decide::policy_role;
 use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
+use crate::seen::forbidden;
 use palyra_policy::{PolicyAction, PolicyDecision, PolicyRequest, PolicyRequestContext, PolicyResource};
 use palyra_protocol::access::ShownToken;
 use palyra_protocol::{ChannelId, Principal, Problem, Timestamp, TokenId};
@@ -370,7 +371,7 @@ impl Engine {
 
     /// Whether the peer may do this, for those who would only tell less: no attempt, and counted as none.
     pub(crate) fn may(&self, peer: &VerifiedPeer, action: PolicyAction, resource: PolicyResource) -> bool {
-        self.would_allow(peer, action, resource, &PolicyRequestContext::new(peer.channel.clone()))
+        self.would_allow(peer, action, resource, &self.at_door(peer))
     }
 
     /// Whether the peer could do this under these circumstances: no attempt, and counted as none.
@@ -398,25 +399,13 @@ impl Engine {
         context: Option<PolicyRequestContext>,
     ) -> Result<Option<Admitted>, EngineError> {
         let token = self.room(peer, principal, action, Some(&resource))?;
-        let context = context.unwrap_or_else(|| PolicyRequestContext::new(peer.channel.clone()));
+        let context = self.placed(context.unwrap_or_else(|| self.at_door(peer)));
         let context = as_shown(context, token.as_ref(), principal);
         let request = PolicyRequest { principal: principal.clone(), action, resource };
         let evaluation = self.policy().evaluate_with_context(&request, &context);
         match evaluation.decision {
             PolicyDecision::Allow => Ok(token),
-            PolicyDecision::DenyByDefault => Err(EngineError::new(
-                ErrorKind::Forbidden,
-                Problem::new(
-                    "forbidden",
-                    format!(
-                        "`{}` may not do `{}`: {}",
-                        request.principal,
-                        action.as_str(),
-                        evaluation.explanation.summary()
-                    ),
-                    "see which rule decided: `palyra policy explain`",
-                ),
-            )),
+            PolicyDecision::DenyByDefault => Err(forbidden(&request, &evaluation.explanation)),
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::catalog::ToolCatalog;
 use crate::config::ToolCallConfig;
 use crate::decide::{Detail, ToolFacts, decide};
 use crate::engine::StartError;
-use crate::resolve::Resolver;
+use crate::resolve::{Programs, Resolver};
 use crate::tool_flow::Proposal;
 use crate::workspace::Workspace;
 use palyra_policy::PolicyEngine;
@@ -71,6 +71,7 @@ impl Advisor {
             workspace: &self.workspace,
             config: &self.config,
             fetcher: &self.fetcher,
+            programs: Programs::OfHost,
         };
         let resolved = resolver.resolve(CallId::mint(), &proposal).map_err(|refusal| refusal.problem)?;
         let facts = ToolFacts { metadata: &self.metadata, config: &self.config };

@@ -3,6 +3,8 @@
 use crate::access::{Feature, VerifiedPeer};
 use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
+use crate::reconsider::policy_changed;
+use crate::seen::no_such_approval;
 use palyra_journal::{ApprovalFilter, JournalError, Resolve};
 use palyra_policy::{PolicyAction, PolicyRequestContext, PolicyResource};
 use palyra_protocol::approval::MAX_WINDOW_MS;
@@ -44,7 +46,9 @@ impl Engine {
         filter: ApprovalFilter,
     ) -> Result<Vec<ApprovalRecord>, EngineError> {
         self.authorize(peer, PolicyAction::ApprovalList, PolicyResource::Daemon, None)?;
-        Ok(self.journal().approvals(filter, MAX_LISTED).await?)
+        let mut approvals = self.journal().approvals(filter, MAX_LISTED).await?;
+        approvals.retain(|asked| self.sees_approval(peer, asked));
+        Ok(approvals)
     }
 
     /// One question.
@@ -53,7 +57,8 @@ impl Engine {
     /// There is none, or the peer may not see it.
     pub async fn approval(&self, peer: &VerifiedPeer, id: &ApprovalId) -> Result<ApprovalRecord, EngineError> {
         self.authorize(peer, PolicyAction::ApprovalList, PolicyResource::Daemon, None)?;
-        Ok(self.journal().approval(id).await?)
+        let asked = self.journal().approval(id).await?;
+        if self.sees_approval(peer, &asked) { Ok(asked) } else { Err(no_such_approval(id)) }
     }
 
     /// What is pending now, and every change from now on.
@@ -107,6 +112,11 @@ impl Engine {
         if now >= asked.expires_at || self.token_gone(asked.token.as_ref()).is_some() {
             let ended = self.end_question(&asked, ApprovalState::Expired).await?;
             return Err(JournalError::AlreadyResolved { state: ended.state }.into());
+        }
+        // Asked under other rules, and not decided again yet: it is now.
+        let asked = self.reconsider_one(asked).await?;
+        if asked.state != ApprovalState::Pending {
+            return Err(EngineError::new(ErrorKind::Conflict, policy_changed()));
         }
         let resolve = match answer.decision {
             ApprovalDecision::Allow => self.yes(peer, &asked, answer, now)?,
@@ -163,7 +173,6 @@ impl Engine {
         let metadata = self.metadata(&asked.tool);
         PolicyRequestContext {
             session_id: Some(asked.session.clone()),
-            workspace: Some(self.workspace().root().to_string_lossy().into_owned()),
             // The person who made the proposal, also when they made it in an agent's name.
             proposed_by: Some(asked.proposed_by.clone()),
             owned_by: Some(asked.principal.clone()),
@@ -172,7 +181,7 @@ impl Engine {
             tool: Some(asked.tool.to_string()),
             // Answering is not itself the sensitive act.
             is_sensitive_action: false,
-            ..PolicyRequestContext::for_tool(peer.channel().clone(), metadata, asked.facets.clone())
+            ..self.placed(PolicyRequestContext::for_tool(peer.channel().clone(), metadata, asked.facets.clone()))
         }
     }
 
@@ -183,16 +192,6 @@ impl Engine {
         answer: Answer,
         now: Timestamp,
     ) -> Result<Resolve, EngineError> {
-        if asked.policy_hash != self.policy_hash() {
-            return Err(EngineError::new(
-                ErrorKind::Conflict,
-                Problem::new(
-                    "policy_changed",
-                    "the policy changed after this question was asked; it can only be denied",
-                    "deny it, and have the call proposed again",
-                ),
-            ));
-        }
         if asked.people > 1 && answer.scope != ApprovalScope::Once {
             return Err(EngineError::invalid(
                 "approval_scope",
@@ -272,7 +271,9 @@ impl Engine {
     /// The peer may not see them.
     pub async fn grants(&self, peer: &VerifiedPeer) -> Result<Vec<GrantRecord>, EngineError> {
         self.authorize(peer, PolicyAction::GrantList, PolicyResource::Daemon, None)?;
-        Ok(self.journal().grants(MAX_LISTED).await?)
+        let mut grants = self.journal().grants(MAX_LISTED).await?;
+        grants.retain(|grant| self.sees_grant(peer, grant));
+        Ok(grants)
     }
 
     /// Withdraws a standing answer; the next call asks again.
@@ -280,7 +281,11 @@ impl Engine {
     /// # Errors
     /// There is none, or the peer may not.
     pub async fn revoke_grant(&self, peer: &VerifiedPeer, id: &GrantId) -> Result<GrantRecord, EngineError> {
-        self.authorize(peer, PolicyAction::GrantRevoke, PolicyResource::Grant(id.to_string()), None)?;
+        // Whether there is such a grant learns only who may withdraw it.
+        let found = self.journal().grant(id).await;
+        let context = self.withdrawing(peer, found.as_ref().ok());
+        self.authorize(peer, PolicyAction::GrantRevoke, PolicyResource::Grant(id.to_string()), Some(context))?;
+        found?;
         Ok(self.journal().revoke_grant(id, peer.effective()).await?)
     }
 }

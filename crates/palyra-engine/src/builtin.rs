@@ -194,7 +194,7 @@ fn fs_list() -> Defined {
             }),
             &["entries", "truncated", "unreadable"],
         ),
-        vec![FacetRule::PathRead("/path")],
+        vec![FacetRule::Listed { path: "/path", depth: "/depth" }],
         json!({ "path": "." }),
     ))
 }
@@ -248,7 +248,7 @@ fn fs_search() -> Defined {
                 "unreadable",
             ],
         ),
-        vec![FacetRule::PathRead("/path")],
+        vec![FacetRule::TreeRead("/path")],
         json!({ "pattern": "TODO", "glob": "*.rs" }),
     ))
 }
@@ -394,6 +394,8 @@ fn process_run() -> Defined {
             vec![
                 FacetRule::Argv("/argv"),
                 FacetRule::WorkingDirectory("/cwd"),
+                FacetRule::Environment("/env"),
+                FacetRule::StandardInput("/stdin"),
                 FacetRule::RequestedHosts("/requested_egress_hosts"),
             ],
             json!({ "argv": ["ls", "-l"] }),

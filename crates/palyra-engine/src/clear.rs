@@ -5,11 +5,13 @@ use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
 use crate::live::LiveCall;
 use crate::permit::Permit;
+use crate::reconsider::policy_changed;
 use crate::resolve::ResolvedCall;
 use palyra_journal::{JournalError, OpenCall, Opened, Opening, Recorded, Resolve};
 use palyra_protocol::{
     ApprovalId, ApprovalRecord, ApprovalResolution, ApprovalScope, ApprovalState, Authority, CallId, CallRecord,
-    CallState, DecisionKind, Digest, GrantMatcher, MatchKey, Principal, Problem, ToolCall, ToolDecision, ToolOutcome,
+    CallState, DecisionKind, Digest, GrantId, GrantMatcher, MatchKey, Principal, Problem, ToolCall, ToolDecision,
+    ToolOutcome,
 };
 use std::sync::Arc;
 use tokio::sync::oneshot;
@@ -67,18 +69,20 @@ impl Engine {
     }
 
     async fn by_grant(&self, resolved: ResolvedCall, decision: &Arc<ToolDecision>) -> Result<Attempt, EngineError> {
-        let call = &resolved.call;
-        let keys = MatchKey::candidates(call.tool(), &call.digest(), call.facets());
-        let origin = call.origin();
-        let now = self.clock().now();
-        let grant =
-            self.journal().live_grant(&origin.principal, &origin.session, decision.policy_hash, keys, now).await?;
+        let grant = self.live_grant(&resolved.call, decision.policy_hash).await?;
         let Some(grant) = grant else { return Ok(Attempt::NotCovered(resolved)) };
         let basis = (decision.decision, decision.decision_id.clone());
         match Permit::by_human(resolved, basis, Authority::Grant(grant)) {
             Ok(permit) => self.start(permit, Arc::clone(decision)).await,
             Err(resolved) => Ok(Attempt::NotCovered(*resolved)),
         }
+    }
+
+    /// The standing answer that covers a call, if there is one.
+    pub(crate) async fn live_grant(&self, call: &ToolCall, policy: Digest) -> Result<Option<GrantId>, EngineError> {
+        let keys = MatchKey::candidates(call.tool(), &call.digest(), call.facets());
+        let (origin, now) = (call.origin(), self.clock().now());
+        Ok(self.journal().live_grant(&origin.principal, &origin.session, policy, keys, now).await?)
     }
 
     /// Asks a human and waits for the answer.
@@ -131,6 +135,8 @@ impl Engine {
         resolved: ResolvedCall,
         approval: &ApprovalRecord,
     ) -> Result<Cleared, EngineError> {
+        // Until the start is recorded, no other rules take over.
+        let _rules_stay = self.running_policy().stay().await;
         let gone = self.token_gone(approval.token.as_ref());
         if let Some(problem) = gone.or_else(|| void(approval, &resolved.call, self.policy_hash())) {
             self.journal().end_call(&approval.call_id, CallState::Approved, CallState::Cancelled, problem).await?;
@@ -249,6 +255,11 @@ impl Engine {
         opening: Opening<P>,
     ) -> Result<Outcome<P>, EngineError> {
         let (call_id, digest) = (call.call_id.clone(), call.digest);
+        // INVARIANT (decided_by_rules_in_force): nothing is opened by rules that others have replaced in the journal.
+        let _rules_stay = self.running_policy().stay().await;
+        if decision.policy_hash != self.policy_hash() {
+            return Err(EngineError::new(ErrorKind::Conflict, policy_changed()));
+        }
         let open = OpenCall { call, decision, run_limit: self.config().max_calls_per_run, opening };
         let inner = self.journal().open_call(open).await?;
         Ok(Outcome { inner, call_id, digest })

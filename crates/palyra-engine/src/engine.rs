@@ -7,7 +7,7 @@ use crate::decide::{ToolFacts, known_or_worst};
 use crate::files::FileThreads;
 use crate::live::LiveCalls;
 use crate::reload::RunningPolicy;
-use crate::resolve::Resolver;
+use crate::resolve::{Programs, Resolver};
 use crate::workspace::Workspace;
 use palyra_journal::JournalStore;
 use palyra_policy::{CheckedSet, PolicyEngine, PolicyLoader};
@@ -268,6 +268,7 @@ impl Engine {
             workspace: self.workspace(),
             config: self.config(),
             fetcher: self.fetcher(),
+            programs: Programs::OfHost,
         }
     }
 

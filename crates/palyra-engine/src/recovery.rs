@@ -46,6 +46,7 @@ impl Engine {
                 _ => {}
             }
         }
+        self.reconsider().await;
         Ok(found)
     }
 

@@ -26,6 +26,8 @@ pub(crate) struct RunningPolicy {
     state: Mutex<State>,
     /// One reading at a time.
     reloading: Arc<tokio::sync::Mutex<()>>,
+    /// Held by whoever opens a call until that is recorded, and by whoever replaces the rules until they are in force.
+    turn: tokio::sync::RwLock<()>,
 }
 
 #[derive(Debug)]
@@ -102,11 +104,22 @@ impl RunningPolicy {
             loader,
             state: Mutex::new(State { files, cases, notes, loaded_at: now, refused: None }),
             reloading: Arc::default(),
+            turn: tokio::sync::RwLock::default(),
         }
     }
 
     pub(crate) fn engine(&self) -> PolicyEngine {
         self.engine.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Keeps the rules in force.
+    pub(crate) async fn stay(&self) -> tokio::sync::RwLockReadGuard<'_, ()> {
+        self.turn.read().await
+    }
+
+    /// Waits until nobody relies on the rules in force, and keeps it so: from before their successors are recorded until they decide.
+    pub(crate) async fn turn(&self) -> tokio::sync::RwLockWriteGuard<'_, ()> {
+        self.turn.write().await
     }
 
     /// Keeps reloads out while the members change.
@@ -258,9 +271,12 @@ impl Engine {
             by,
         };
         // Durable first: a decision under rules that the journal does not know of would be a riddle later.
+        let turn = running.turn().await;
         self.journal().note(&event).await?;
         running.install(set, now);
+        drop(turn);
         self.announce_rights();
+        self.reconsider().await;
         Ok(Reloaded::Replaced { from })
     }
 

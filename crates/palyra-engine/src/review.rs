@@ -189,7 +189,7 @@ impl Engine {
         let channel = peer.channel().clone();
         let answers: Vec<PastAnswer> = records
             .into_iter()
-            .filter(|record| record.requested_at >= since)
+            .filter(|record| record.requested_at >= since && self.sees_approval(peer, record))
             .filter_map(|record| {
                 let metadata = self.metadata(&record.tool);
                 let (allowed, record) = answered_by_a_person(record)?;

@@ -16,6 +16,7 @@ use crate::error::{EngineError, ErrorKind};
 use crate::live::{CallUpdate, LiveCall};
 use crate::output::OutputWatcher;
 use crate::permit::Permit;
+use crate::reconsider::POLICY_CHANGED;
 use crate::resolve::Refusal;
 use palyra_journal::{Recorded, RefusedCall};
 use palyra_policy::{PolicyAction, PolicyRequestContext, PolicyResource};
@@ -106,16 +107,22 @@ impl Engine {
         if let Some(earlier) = self.earlier(proposal).await? {
             return Ok(Ending::Earlier(earlier));
         }
-        let resolved = match self.resolve(id, proposal).await {
-            Ok(resolved) => resolved,
-            Err(refusal) => return self.record_refusal(id, proposal, refusal).await.map(Ending::own),
-        };
-        let decision = Arc::new(self.decide(&resolved.call));
-        live.update(|now| now.decision = Some(Arc::clone(&decision)));
-        match self.clear(resolved, decision, live).await? {
-            Cleared::Permitted(permit) => self.carry_out(permit, live).await.map(Ending::own),
-            Cleared::Ended(outcome) => Ok(Ending::Own(outcome)),
-            Cleared::Earlier(call_id) => Ok(Ending::Earlier(call_id)),
+        loop {
+            let resolved = match self.resolve(id, proposal).await {
+                Ok(resolved) => resolved,
+                Err(refusal) => return self.record_refusal(id, proposal, refusal).await.map(Ending::own),
+            };
+            let decision = Arc::new(self.decide(&resolved.call));
+            let decided_by = decision.policy_hash;
+            live.update(|now| now.decision = Some(Arc::clone(&decision)));
+            return match self.clear(resolved, decision, live).await {
+                Ok(Cleared::Permitted(permit)) => self.carry_out(permit, live).await.map(Ending::own),
+                Ok(Cleared::Ended(outcome)) => Ok(Ending::Own(outcome)),
+                Ok(Cleared::Earlier(call_id)) => Ok(Ending::Earlier(call_id)),
+                // Other rules took over before anything was recorded: they decide.
+                Err(error) if error.problem.code == POLICY_CHANGED && decided_by != self.policy_hash() => continue,
+                Err(error) => Err(error),
+            };
         }
     }
 
@@ -319,8 +326,7 @@ impl Engine {
         // Whoever may not do this to any call does not learn whether there is this one.
         self.admit(peer, action, None)?;
         let owner = self.journal().call(call_id).await?.principal;
-        let context =
-            PolicyRequestContext { owned_by: Some(owner), ..PolicyRequestContext::new(peer.channel().clone()) };
+        let context = PolicyRequestContext { owned_by: Some(owner), ..self.at_door(peer) };
         let call = PolicyResource::Call(call_id.to_string());
         let asked = self.authorize(peer, action, call.clone(), Some(context.clone()));
         asked.map_err(|error| {

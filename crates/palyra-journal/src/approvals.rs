@@ -7,8 +7,8 @@ use crate::store::JournalStore;
 use crate::writer::{PreparedEvent, Transaction};
 use palyra_protocol::access::ShownToken;
 use palyra_protocol::{
-    ApprovalId, ApprovalRecord, ApprovalResolution, ApprovalState, CallState, GivenApproval, GrantRecord, JournalEvent,
-    MatchKey, Principal, Problem,
+    ApprovalId, ApprovalRecord, ApprovalResolution, ApprovalState, CallState, Digest, GivenApproval, GrantRecord,
+    JournalEvent, MatchKey, Principal, Problem,
 };
 use rusqlite::{Connection, OptionalExtension};
 
@@ -36,7 +36,24 @@ pub struct Resolve {
     pub problem: Option<Problem>,
 }
 
+/// A question that other rules ask in the same way.
+#[derive(Debug)]
+pub struct Rebind {
+    /// The approval.
+    pub approval_id: ApprovalId,
+    /// The rules that ask now.
+    pub policy_hash: Digest,
+}
+
 impl JournalStore {
+    /// Binds a question that waits to other rules.
+    ///
+    /// # Errors
+    /// There is none, it has ended, or nothing could be recorded.
+    pub async fn rebind_approval(&self, rebind: Rebind) -> Result<ApprovalRecord, JournalError> {
+        self.write(move |tx| apply_rebind(tx, &rebind)).await
+    }
+
     /// Ends an approval: once, whoever comes first. A yes to a question that needs several people is recorded, and the
     /// question stays pending until the last of them.
     ///
@@ -165,6 +182,31 @@ fn apply(tx: &mut Transaction<'_>, resolve: &Resolve) -> Result<ApprovalRecord, 
     Ok(record)
 }
 
+fn apply_rebind(tx: &mut Transaction<'_>, rebind: &Rebind) -> Result<ApprovalRecord, JournalError> {
+    let mut record = find(tx.connection, &rebind.approval_id)?;
+    if record.state != ApprovalState::Pending {
+        return Err(JournalError::AlreadyResolved { state: record.state });
+    }
+    let from = std::mem::replace(&mut record.policy_hash, rebind.policy_hash);
+    store_pending(tx, &record)?;
+    tx.append(&PreparedEvent::new(&JournalEvent::ApprovalRebound {
+        approval_id: record.approval_id.clone(),
+        call_id: record.call_id.clone(),
+        from,
+        to: rebind.policy_hash,
+    })?)?;
+    Ok(record)
+}
+
+/// Writes a question that goes on waiting.
+fn store_pending(tx: &Transaction<'_>, record: &ApprovalRecord) -> Result<(), JournalError> {
+    let updated = tx
+        .connection
+        .prepare_cached("UPDATE approvals SET record = ?2 WHERE approval_id = ?1 AND state = 'pending'")?
+        .execute((record.approval_id.as_str(), serde_json::to_string(record)?))?;
+    if updated == 1 { Ok(()) } else { Err(unreadable("an approval's state")) }
+}
+
 /// Whether this yes is the last that was needed.
 ///
 /// INVARIANT (people_are_counted_once): each yes comes from another person, and all are in the journal before the call starts.
@@ -203,13 +245,7 @@ fn give(
 ) -> Result<ApprovalRecord, JournalError> {
     let given = GivenApproval { by: yes.by, token: yes.token, at: yes.at, reason: yes.reason };
     record.given.push(given.clone());
-    let updated = tx
-        .connection
-        .prepare_cached("UPDATE approvals SET record = ?2 WHERE approval_id = ?1 AND state = 'pending'")?
-        .execute((record.approval_id.as_str(), serde_json::to_string(&record)?))?;
-    if updated != 1 {
-        return Err(unreadable("an approval's state"));
-    }
+    store_pending(tx, &record)?;
     tx.append(&PreparedEvent::new(&JournalEvent::ApprovalGiven {
         approval_id: record.approval_id.clone(),
         call_id: record.call_id.clone(),

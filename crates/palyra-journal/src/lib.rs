@@ -21,7 +21,7 @@ mod store;
 mod verify;
 mod writer;
 
-pub use approvals::{ApprovalFilter, Resolve};
+pub use approvals::{ApprovalFilter, Rebind, Resolve};
 pub use call_rows::CallView;
 pub use calls::{OpenCall, Opened, Opening, RefusedCall};
 pub use decisions::{DecisionEvent, scan_decisions};

@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use palyra_journal::{
-    Against, ApprovalFilter, JournalError, JournalStore, OpenCall, Opened, Opening, Resolve, Verdict, verify,
+    Against, ApprovalFilter, JournalError, JournalStore, OpenCall, Opened, Opening, Rebind, Resolve, Verdict, verify,
 };
 use palyra_protocol::access::ShownToken;
 use palyra_protocol::call::ToolCallParts;
@@ -352,6 +352,24 @@ async fn two_tokens_of_one_hand_are_not_two_people() {
     // The same owner let both in; that alone makes them nobody else.
     assert_eq!(yes("user:grace", &["user:local"]).await.unwrap().given.len(), 2);
     assert_eq!(yes("user:linus", &["user:local"]).await.unwrap().state, ApprovalState::Allowed);
+}
+
+#[tokio::test]
+async fn a_question_is_bound_to_other_rules_only_while_it_waits() {
+    let fixture = Fixture::new();
+    let record = call("a", None);
+    let approval = question(&record);
+    fixture.store.open_call(open(&record, 10, Opening::<()>::Ask(Box::new(approval.clone())))).await.unwrap();
+    let rebind = || Rebind { approval_id: approval.approval_id.clone(), policy_hash: Digest::of(b"other rules") };
+    let bound = fixture.store.rebind_approval(rebind()).await.unwrap();
+    assert_eq!((bound.state, bound.policy_hash), (ApprovalState::Pending, Digest::of(b"other rules")));
+    let fixture = fixture.reopen();
+    assert_eq!(fixture.store.approval(&approval.approval_id).await.unwrap().policy_hash, Digest::of(b"other rules"));
+    fixture.store.resolve_approval(answer(&approval, ApprovalState::Allowed)).await.unwrap();
+    let late = fixture.store.rebind_approval(rebind()).await;
+    assert!(matches!(late, Err(JournalError::AlreadyResolved { .. })), "{late:?}");
+    let kinds: Vec<_> = fixture.store.events(1, 10).await.unwrap().into_iter().map(|event| event.kind).collect();
+    assert!(kinds.ends_with(&["approval.rebound".to_owned(), "approval.resolved".to_owned()]), "{kinds:?}");
 }
 
 #[tokio::test]

@@ -42,13 +42,17 @@ attributes! {
     IsAllowlistedTool = "is_allowlisted_tool",
     Capabilities = "capabilities",
     Risk = "risk",
+    // From here on, what a call's arguments say: `ARGUMENTS`.
     Executable = "executable",
     Executables = "executables",
     Argv = "argv",
     ArgvPrefixes = "argv_prefixes",
     CommandLine = "command_line",
     WorkingDirectory = "working_directory",
+    EnvNames = "env_names",
+    HasStdin = "has_stdin",
     PathsRead = "paths_read",
+    TreesRead = "trees_read",
     PathsWritten = "paths_written",
     ReadUnder = "read_under",
     WrittenUnder = "written_under",
@@ -75,7 +79,7 @@ impl Attributes {
     /// All that a `Door` has.
     pub(crate) const DOOR: Self = Self((1 << Attribute::Tool as u64) - 1);
     /// All that a `ToolUse` has.
-    pub(crate) const TOOL_USE: Self = Self((1 << (Attribute::Method as u64 + 1)) - 1);
+    pub(crate) const TOOL_USE: Self = Self((1 << Attribute::ALL.len()) - 1);
 
     /// What a scene fixes, and three flags beside it: rules that look at nothing else have few answers to give.
     pub(crate) const FLAGS: Self = Self::NONE
@@ -83,6 +87,9 @@ impl Attributes {
         .with(Attribute::IsSensitiveAction)
         .with(Attribute::AllowSensitiveTools)
         .with(Attribute::IsAllowlistedTool);
+
+    /// What a call's arguments say.
+    pub(crate) const ARGUMENTS: Self = Self(Self::TOOL_USE.0 & !((1 << Attribute::Executable as u64) - 1));
 
     pub(crate) const fn with(self, attribute: Attribute) -> Self {
         Self(self.0 | 1 << attribute as u64)

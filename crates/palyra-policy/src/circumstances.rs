@@ -30,6 +30,8 @@ pub(crate) struct Circumstances<'a> {
     pub(crate) context: &'a PolicyRequestContext,
     pub(crate) channel: &'a EntityUid,
     pub(crate) approval: Approval,
+    /// The places that rules name: see [`crate::literal::places`].
+    pub(crate) places: &'a [String],
 }
 
 /// All attributes that the schema knows for an action.
@@ -92,10 +94,15 @@ impl Circumstances<'_> {
             }
             Attribute::CommandLine => facets.command_line().map(Value::new_string),
             Attribute::WorkingDirectory => facets.working_directory.as_deref().map(text),
+            Attribute::EnvNames => Some(texts(facets.env_names().iter().map(String::as_str))),
+            Attribute::HasStdin => Some(Value::new_bool(facets.stdin_sha256.is_some())),
+            Attribute::TreesRead => Some(texts(facets.trees_read.iter().map(String::as_str))),
             Attribute::PathsRead => Some(texts(facets.paths_read.iter().map(String::as_str))),
             Attribute::PathsWritten => Some(texts(facets.paths_written.iter().map(String::as_str))),
             Attribute::ReadUnder => {
-                Some(Value::new_set(place::under(&facets.paths_read)?.into_iter().map(Value::new_string)))
+                let mut under = place::under(&facets.paths_read)?;
+                under.extend(place::within(&facets.trees_read, self.places)?.map(str::to_owned));
+                Some(Value::new_set(under.into_iter().map(Value::new_string)))
             }
             Attribute::WrittenUnder => {
                 Some(Value::new_set(place::under(&facets.paths_written)?.into_iter().map(Value::new_string)))

@@ -56,6 +56,25 @@ pub(crate) fn under(paths: &[String]) -> Result<BTreeSet<String>, TooDeep> {
     Ok(all)
 }
 
+/// Those of the given places that lie beneath one of these directories.
+pub(crate) fn within<'p>(
+    trees: &[String],
+    places: &'p [String],
+) -> Result<impl Iterator<Item = &'p str> + use<'p>, TooDeep> {
+    let mut found = Vec::new();
+    for tree in trees {
+        let tree = components(tree)?;
+        for place in places {
+            // What is too deep to be a path, or leaves the tree again, names nothing in it.
+            let below = components(place).is_ok_and(|parts| parts.starts_with(&tree) && !parts.contains(&".."));
+            if below {
+                found.push(place.as_str());
+            }
+        }
+    }
+    Ok(found.into_iter())
+}
+
 /// The deepest directory, or the one path, that holds all of them. Nothing holds both relative and absolute paths.
 pub(crate) fn root(paths: &[String]) -> Result<Option<String>, TooDeep> {
     let mut common: Option<Vec<&str>> = None;
@@ -122,6 +141,16 @@ pub(crate) fn domains(named: &[String]) -> BTreeSet<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_tree_holds_the_places_below_it_and_no_others() {
+        let places: Vec<String> = [".ssh", "src/keys", "srcs", "/etc", "..", "."].map(str::to_owned).to_vec();
+        let within = |tree: &str| within(&[tree.to_owned()], &places).unwrap().collect::<Vec<_>>();
+        assert_eq!(within("."), [".ssh", "src/keys", "srcs", "."]);
+        assert_eq!(within("src"), ["src/keys"]);
+        assert_eq!(within("src/keys"), ["src/keys"]);
+        assert!(within("docs").is_empty());
+    }
 
     fn set(paths: &[&str]) -> Vec<String> {
         let paths: Vec<_> = paths.iter().map(|p| (*p).to_owned()).collect();

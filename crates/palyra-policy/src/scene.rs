@@ -12,7 +12,9 @@
 
 use crate::action::PolicyAction;
 use crate::attribute::Attributes;
+use crate::circumstances::{Approval, Circumstances};
 use crate::error::PolicyError;
+use crate::literal;
 use crate::membership::Membership;
 use crate::names::{EntityKind, Names};
 use crate::request::{PolicyRequest, PolicyRequestContext, PolicyRole, SkillTrust};
@@ -132,6 +134,8 @@ pub(crate) struct Stage {
     by_action: Vec<Vec<u32>>,
     /// The types that an action applies to, by `PolicyAction as usize`.
     applies_to: Vec<AppliesTo>,
+    /// The places that rules about reading name.
+    places: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -160,7 +164,20 @@ impl Stage {
             by_action.push(speaking.map(|(n, _)| n).collect());
             applies_to.push(AppliesTo::new(*action, &names, schema)?);
         }
-        Ok(Self { names, membership, rules, by_action, applies_to })
+        let places = literal::places(&rules);
+        Ok(Self { names, membership, rules, by_action, applies_to, places })
+    }
+
+    /// What a context is built from, in one of these scenes.
+    pub(crate) fn circumstances<'a>(
+        &'a self,
+        request: &'a PolicyRequest,
+        context: &'a PolicyRequestContext,
+        scene: &'a Scene,
+        approval: Approval,
+    ) -> Circumstances<'a> {
+        let (names, places) = (&self.names, self.places.as_slice());
+        Circumstances { names, request, context, channel: &scene.channel, approval, places }
     }
 
     /// The rules that can speak of an action.

@@ -525,13 +525,18 @@ pub struct RightView {
     pub action: String,
     /// On what it was asked.
     pub resource: String,
-    /// `allow`, `needs_approval` or `deny`.
+    /// `allow`, `needs_approval` or `deny`; `depends` where a call's arguments decide.
     pub decision: String,
     /// What decides when it is not allowed: `scope`, `role`, `policy`, or the `token` itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decided_by: Option<String>,
     /// Why.
     pub reason: String,
+}
+
+impl RightView {
+    /// The decision where a call's arguments decide.
+    pub const DEPENDS: &str = "depends";
 }
 
 /// Who the daemon takes a caller for, and what that allows.

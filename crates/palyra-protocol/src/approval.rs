@@ -87,7 +87,8 @@ pub const MAX_WINDOW_MS: u64 = 24 * 60 * 60 * 1000;
 pub enum GrantMatcher {
     /// Exactly this call again.
     ExactCall,
-    /// Any call of this tool, in the same directory, whose executable is the same and whose argv begins with these words.
+    /// Any call of this tool, in the same directory, whose executable is the same and whose argv begins with these words;
+    /// with the environment variables and the standard input of the call that was shown, which mostly are none.
     ArgvPrefix {
         /// The words, as many as the operator chose on screen.
         words: Vec<String>,
@@ -130,6 +131,14 @@ impl MatchKey {
         let builder = match facets.executables.as_slice() {
             [] => Self::builder("argv", tool),
             files => Self::builder("argv-of-several", tool).field(quote_words(files).as_bytes()),
+        };
+        // `HOME=… git status` and `git status` are two commands. One without either keeps the key it always had.
+        let builder = match (&facets.environment, &facets.stdin_sha256) {
+            (None, None) => builder,
+            (environment, stdin) => builder
+                .field(b"with surroundings")
+                .optional(environment.as_ref().map(|environment| environment.digest.as_bytes().as_slice()))
+                .optional(stdin.as_ref().map(|stdin| stdin.as_bytes().as_slice())),
         };
         let builder = builder
             .optional(facets.executable.as_deref().map(str::as_bytes))
@@ -321,6 +330,7 @@ pub struct GrantRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::facets::Environment;
 
     fn facets(words: &[&str]) -> Facets {
         Facets {
@@ -358,6 +368,28 @@ mod tests {
         assert!(!covered(&wrapped("/usr/bin/a"), &prefix, &wrapped("/srv/a")));
         let elsewhere = Facets { working_directory: Some("sub".to_owned()), ..facets(&["git", "status"]) };
         assert!(!covered(&shown, &prefix, &elsewhere));
+    }
+
+    #[test]
+    fn a_prefix_covers_only_the_surroundings_that_were_shown() {
+        let prefix = GrantMatcher::ArgvPrefix { words: vec!["git".into(), "status".into()] };
+        let plain = facets(&["git", "status"]);
+        let env = |value: &str| Facets { environment: Environment::new([("HOME", value)]), ..plain.clone() };
+        let fed = |text: &str| Facets { stdin_sha256: Some(Digest::of(text.as_bytes())), ..plain.clone() };
+        let all = [
+            plain.clone(),
+            env("a"),
+            env("b"),
+            fed("a"),
+            fed("b"),
+            Facets { stdin_sha256: fed("a").stdin_sha256, ..env("a") },
+        ];
+        for (n, shown) in all.iter().enumerate() {
+            for (m, call) in all.iter().enumerate() {
+                let longer = Facets { argv: [&call.argv[..], &["-s".to_owned()]].concat(), ..call.clone() };
+                assert_eq!(covered(shown, &prefix, &longer), n == m, "{shown:?} {call:?}");
+            }
+        }
     }
 
     #[test]

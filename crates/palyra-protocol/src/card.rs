@@ -31,6 +31,8 @@ impl Card {
         let facts = [
             ("runs", facets.executable.as_ref().map(|_| runs(facets))),
             ("in", facets.working_directory.as_deref().map(safe)),
+            ("sets", paths(facets.env_names())),
+            ("feeds", facets.stdin_sha256.map(|_| "standard input".to_owned())),
             ("reads", paths(&facets.paths_read)),
             ("writes", paths(&facets.paths_written)),
             ("contacts", (!facets.hosts.is_empty()).then(|| contacts(asked))),

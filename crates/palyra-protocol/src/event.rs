@@ -83,6 +83,18 @@ pub enum JournalEvent {
         /// How many are needed.
         people: u32,
     },
+    /// A question stays: rules that took over ask the same people, for the same reasons.
+    #[serde(rename = "approval.rebound")]
+    ApprovalRebound {
+        /// The question.
+        approval_id: ApprovalId,
+        /// The call that waits.
+        call_id: CallId,
+        /// The rules that asked until now.
+        from: Digest,
+        /// The rules that ask from now on.
+        to: Digest,
+    },
     /// Another set of rules took over.
     #[serde(rename = "policy.reloaded")]
     PolicyReloaded {
@@ -251,6 +263,7 @@ impl JournalEvent {
             Self::ToolDecided { .. } => "tool.decided",
             Self::ApprovalRequested { .. } => "approval.requested",
             Self::ApprovalGiven { .. } => "approval.given",
+            Self::ApprovalRebound { .. } => "approval.rebound",
             Self::PolicyReloaded { .. } => "policy.reloaded",
             Self::PolicyRejected { .. } => "policy.rejected",
             Self::ApprovalResolved { .. } => "approval.resolved",
@@ -286,6 +299,7 @@ impl JournalEvent {
             Self::ToolRejected { call_id, .. }
             | Self::ToolDecided { call_id, .. }
             | Self::ApprovalGiven { call_id, .. }
+            | Self::ApprovalRebound { call_id, .. }
             | Self::ApprovalResolved { call_id, .. }
             | Self::ToolStarted { call_id, .. }
             | Self::ToolFinished { call_id, .. }

@@ -4,6 +4,7 @@
 //! here, already resolved. Paths are relative to the workspace and free of symlinks, so that a rule about `infra/` also
 //! sees a write through a link that points there.
 
+use crate::digest::{Digest, DigestBuilder};
 use crate::display::deceives;
 use serde::{Deserialize, Serialize};
 
@@ -23,9 +24,18 @@ pub struct Facets {
     /// The directory the program would run in, relative to the workspace (`.` is its root).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub working_directory: Option<String>,
+    /// What the caller sets in the program's environment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub environment: Option<Environment>,
+    /// What the caller writes to the program's standard input, by its digest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stdin_sha256: Option<Digest>,
     /// Paths that would be read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub paths_read: Vec<String>,
+    /// Those of them that are read with everything below them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub trees_read: Vec<String>,
     /// Paths that would be written.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub paths_written: Vec<String>,
@@ -35,6 +45,31 @@ pub struct Facets {
     /// The HTTP method.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method: Option<String>,
+}
+
+/// Variables that a caller sets for a program. Rules see the names; a grant that covers more than one call holds for the same
+/// names with the same values.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Environment {
+    /// Their names, sorted.
+    pub names: Vec<String>,
+    /// The digest of names and values.
+    pub digest: Digest,
+}
+
+impl Environment {
+    /// The variables as facets hold them; none where nothing is set.
+    pub fn new<'v>(variables: impl IntoIterator<Item = (&'v str, &'v str)>) -> Option<Self> {
+        let mut variables: Vec<_> = variables.into_iter().collect();
+        variables.sort_unstable();
+        let digest = DigestBuilder::new("palyra.environment.v1").number(variables.len() as u64);
+        let digest = variables.iter().fold(digest, |d, (name, value)| d.field(name.as_bytes()).field(value.as_bytes()));
+        (!variables.is_empty()).then(|| Self {
+            names: variables.iter().map(|(name, _)| (*name).to_owned()).collect(),
+            digest: digest.finish(),
+        })
+    }
 }
 
 /// The most words of an argv prefix that policies and grants can match on.
@@ -52,6 +87,12 @@ impl Facets {
     /// Matching whole words of the parsed argv is what keeps `git status` from admitting `git status && git push`.
     pub fn argv_prefixes(&self) -> impl Iterator<Item = &[String]> {
         (1..=self.argv.len().min(MAX_PREFIX_WORDS)).map(|n| &self.argv[..n])
+    }
+
+    /// The names of the environment variables that the caller sets.
+    #[must_use]
+    pub fn env_names(&self) -> &[String] {
+        self.environment.as_ref().map_or(&[], |environment| &environment.names)
     }
 
     /// The whole command on one line, each word quoted where it needs to be: for people, never for execution.
@@ -125,6 +166,16 @@ mod tests {
         assert_eq!(facets.all_executables().collect::<Vec<_>>(), ["/usr/bin/nice"]);
         facets.executables = ["/usr/bin/nice", "/usr/bin/git"].map(str::to_owned).to_vec();
         assert_eq!(facets.all_executables().collect::<Vec<_>>(), ["/usr/bin/nice", "/usr/bin/git"]);
+    }
+
+    #[test]
+    fn an_environment_is_its_names_and_values_in_any_order() {
+        let one = Environment::new([("B", "2"), ("A", "1")]).unwrap();
+        assert_eq!(Some(&one), Environment::new([("A", "1"), ("B", "2")]).as_ref());
+        assert_eq!(one.names, ["A", "B"]);
+        assert_ne!(one.digest, Environment::new([("A", "1"), ("B", "3")]).unwrap().digest);
+        assert_ne!(one.digest, Environment::new([("A", "1B"), ("", "2")]).unwrap().digest);
+        assert_eq!(Environment::new([]), None);
     }
 
     #[test]

@@ -45,7 +45,7 @@ pub use decision::{DecisionBasis, DecisionKind, ToolDecision};
 pub use digest::{Digest, DigestBuilder};
 pub use egress::{EgressEnd, EgressProtocol, EgressRecord, EgressVerdict, TlsName};
 pub use event::{ChainedEvent, JournalEvent};
-pub use facets::Facets;
+pub use facets::{Environment, Facets};
 pub use id::{
     ApprovalId, AttestationId, CallId, ChannelId, DecisionId, DeviceId, GrantId, IdempotencyKey, JournalId, RequestId,
     RunId, SessionId, TokenId, WorkspaceId,

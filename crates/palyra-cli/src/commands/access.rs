@@ -89,6 +89,7 @@ fn right_row(right: &RightView) -> Vec<String> {
     let (mark, why) = match right.decision.as_str() {
         "allow" => ("yes", String::new()),
         "needs_approval" => ("ask", "a person must approve it".to_owned()),
+        RightView::DEPENDS => ("depends", safe(&right.reason)),
         _ => ("no", format!("{}: {}", right.decided_by.as_deref().unwrap_or("policy"), safe(&right.reason))),
     };
     vec![mark.to_owned(), right.action.clone(), safe(&right.resource), why]

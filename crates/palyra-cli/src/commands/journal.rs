@@ -101,6 +101,7 @@ fn gist(body: &Value) -> String {
         "approval.given" => {
             format!("{} by {}, {} of {}", text("/approval_id"), text("/given/by"), number("/count"), number("/people"))
         }
+        "approval.rebound" => format!("{} stays: {:.12} → {:.12}", text("/approval_id"), text("/from"), text("/to")),
         "policy.reloaded" => format!("{:.12} → {:.12} by {}", text("/from"), text("/to"), text("/by")),
         "policy.rejected" => {
             format!("{:.12} goes on; {} flaws, the first: {}", text("/running"), number("/count"), text("/flaws/0"))

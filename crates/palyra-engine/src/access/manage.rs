@@ -135,16 +135,22 @@ impl Engine {
         };
         // A decision under rules that the journal does not know of would be a riddle later.
         change.policy = reseated.as_ref().map(|reseated| (policy.policy_hash(), reseated.policy_hash()));
+        let turn = match &reseated {
+            Some(_) => Some(self.running_policy().turn().await),
+            None => None,
+        };
         let digest = commit(access.file(), self.journal(), &mut document, change).await?;
         access.install(document, digest);
         if let Some(policy) = reseated {
             self.running_policy().reseat(policy);
         }
+        drop(turn);
         self.announce_rights();
         if let Err(error) = self.end_orphaned_questions().await {
             // Nobody can answer them with a yes any more; they end at the latest when their time is over.
             tracing::error!(error = &error as &dyn std::error::Error, "questions of withdrawn tokens were not ended");
         }
+        self.reconsider().await;
         Ok(())
     }
 
@@ -175,6 +181,7 @@ impl Engine {
     /// # Errors
     /// The peer may not, or the token would go beyond what the peer holds.
     pub async fn create_token(&self, peer: &VerifiedPeer, new: NewToken) -> Result<(TokenView, Secret), EngineError> {
+        self.check_scopes(&new.scopes)?;
         self.change(peer, Needed::on_daemon(PolicyAction::TokenCreate), move |edit| edit.create_token(new)).await
     }
 

@@ -6,7 +6,7 @@ use palyra_policy::{
     PolicyAction, PolicyDecision, PolicyEngine, PolicyRequest, PolicyRequestContext, PolicyResource, PolicyRole,
     PolicySource, SCHEMA_SRC, SkillTrust, Verdict,
 };
-use palyra_protocol::{Facets, Principal, PrincipalKind, RiskLevel, ToolCapability};
+use palyra_protocol::{Digest, Environment, Facets, Principal, PrincipalKind, RiskLevel, ToolCapability};
 use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
@@ -94,12 +94,15 @@ prop_compose! {
         executables in texts(),
         argv in texts(),
         working_directory in option::of(any::<String>()),
+        (names, fed, trees_read) in (texts(), any::<bool>(), texts()),
         paths_read in texts(),
         paths_written in texts(),
         hosts in texts(),
         method in option::of(any::<String>()),
     ) -> Facets {
-        Facets { executable, executables, argv, working_directory, paths_read, paths_written, hosts, method }
+        let environment = Environment::new(names.iter().map(|name| (name.as_str(), "1")));
+        let stdin_sha256 = fed.then_some(Digest::ZERO);
+        Facets { executable, executables, argv, working_directory, environment, stdin_sha256, paths_read, trees_read, paths_written, hosts, method }
     }
 }
 

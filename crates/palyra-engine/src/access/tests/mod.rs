@@ -4,6 +4,7 @@ mod crashes;
 mod documents;
 mod issuing;
 mod reach;
+mod seeing;
 mod tokens;
 mod waiting;
 
@@ -78,7 +79,7 @@ impl Place {
         std::fs::create_dir_all(&rules_dir).unwrap();
         std::fs::write(rules_dir.join("test.cedar"), rules).unwrap();
         let membership = Membership::single_user().with_registered(access.registered().unwrap());
-        let loader = PolicyLoader { directory: Some(rules_dir), membership };
+        let loader = PolicyLoader { directory: Some(rules_dir), membership, tools: None };
         let root = self.dir.path().join(work);
         let config = ToolCallConfig {
             allowed_tools: ["palyra.echo".parse().unwrap(), "palyra.fs.list".parse().unwrap()].into(),
