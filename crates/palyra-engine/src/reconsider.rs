@@ -76,6 +76,7 @@ impl Engine {
             state: ApprovalState::Cancelled,
             resolution: ApprovalResolution {
                 by: Principal::daemon(),
+                token: None,
                 at: self.clock().now(),
                 scope: ApprovalScope::Once,
                 matcher: GrantMatcher::ExactCall,
