@@ -68,7 +68,7 @@ fn nobody_is_two_people_by_tokens_that_they_issue() {
     let (ada, grace) = (approver(&host, "user:ada"), approver(&host, "user:grace"));
     // Ada issues the agent's token herself, proposes with it, and is the proposer.
     let issue = |by: &Http, who: &str| {
-        let create = ["access", "token", "create", who, "--scope", "tool.execute", "--expires", "1d"];
+        let create = ["access", "token", "create", who, "--scope", "tool.execute,call.read", "--expires", "1d"];
         let args = [&["--token", by.token()][..], &create].concat();
         host.http().with(text(&host.palyra(&args).good(), "/token"))
     };
