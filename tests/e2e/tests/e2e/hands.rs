@@ -68,7 +68,8 @@ fn nobody_is_two_people_by_tokens_that_they_issue() {
     let (ada, grace) = (approver(&host, "user:ada"), approver(&host, "user:grace"));
     // Ada issues the agent's token herself, proposes with it, and is the proposer.
     let issue = |by: &Http, who: &str| {
-        let args = ["--token", by.token(), "access", "token", "create", who, "--scope", "tool.execute"];
+        let create = ["access", "token", "create", who, "--scope", "tool.execute,call.read", "--expires", "1d"];
+        let args = [&["--token", by.token()][..], &create].concat();
         host.http().with(text(&host.palyra(&args).good(), "/token"))
     };
     let her_agent = issue(&ada, "agent:deployer");
@@ -87,10 +88,7 @@ fn what_a_withdrawn_token_proposed_ends_with_it() {
     let agent = host.http_agent("agent:web");
     let token = format!("tok_{}", &agent.token()["palyra_".len()..][..26]);
     let questions = host.palyra_started(&["approvals", "watch"]);
-    let waiting = std::thread::spawn({
-        let agent = agent.clone();
-        move || agent.invoke("palyra.process.run", &append("no"))
-    });
+    let waiting = std::thread::spawn(move || agent.invoke("palyra.process.run", &append("no")));
     let asked = questions.json();
     let card = host.palyra_text(&["approvals", "show", text(&asked, "/approval_id")]).exits(0).stdout;
     assert!(card.contains(&format!("agent:web (by {token}, issued by user:local)")), "{card}");
@@ -115,10 +113,7 @@ fn an_outcome_is_not_handed_to_a_withdrawn_token() {
     let mut events = agent.events(&call);
     events.until("executing");
     // The same key is the same call: this one waits for its end.
-    let waiting = std::thread::spawn({
-        let agent = agent.clone();
-        move || agent.invoke_once("palyra.sleep", &minute, "k", 60_000)
-    });
+    let waiting = std::thread::spawn(move || agent.invoke_once("palyra.sleep", &minute, "k", 60_000));
     host.palyra(&["access", "agent", "remove", "agent:web"]).exits(0).done();
     waiting.join().unwrap().refuses(401, "token_revoked");
     // What runs goes on until it ends or somebody ends it; whoever followed is told nothing more.

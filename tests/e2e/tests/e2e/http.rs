@@ -257,7 +257,7 @@ fn a_withdrawn_token_sees_nothing_more() {
     let tokens = tokens.as_array().unwrap().iter();
     let theirs = tokens.clone().find(|token| text(token, "/principal") == "agent:web").unwrap();
     host.palyra(&["access", "token", "revoke", text(theirs, "/token_id")]).exits(0).done();
-    person.decide(&question, "allow").is(200).json();
+    person.decide(&question, "allow").refuses(409, "approval_already_resolved");
     assert_eq!(events.next(), None, "the stream ends at the next thing there is to tell");
     agent.get(&format!("/v1/calls/{call}")).refuses(401, "token_revoked");
 }
