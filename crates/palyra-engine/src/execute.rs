@@ -14,7 +14,6 @@ use base64::Engine as _;
 use palyra_journal::Recorded;
 use palyra_protocol::{Authority, CallId, CallState, DecisionId, ExecutorKind, Problem, Timestamp, ToolCall};
 use serde_json::{Value, json};
-use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 

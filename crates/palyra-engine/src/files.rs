@@ -100,11 +100,17 @@ impl Engine {
 fn on_disk(rule: FacetRule) -> bool {
     match rule {
         FacetRule::PathRead(_)
+        | FacetRule::TreeRead(_)
+        | FacetRule::Listed { .. }
         | FacetRule::PathWritten(_)
         | FacetRule::PatchTargets(_)
         | FacetRule::WorkingDirectory(_)
         | FacetRule::Argv(_) => true,
-        FacetRule::RequestedHosts(_) | FacetRule::Url(_) | FacetRule::Method(_) => false,
+        FacetRule::Environment(_)
+        | FacetRule::StandardInput(_)
+        | FacetRule::RequestedHosts(_)
+        | FacetRule::Url(_)
+        | FacetRule::Method(_) => false,
     }
 }
 

@@ -105,6 +105,7 @@ fn open_handed(root: &Path) -> ToolCallConfig {
             max_file_size_bytes: 0,
             env_allowlist: vec![],
             protected_paths: vec![],
+            required_layers: vec![],
         },
         egress_rules: Arc::default(),
         wasm_runtime: WasmRuntime::Disabled,

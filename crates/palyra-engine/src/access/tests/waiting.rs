@@ -183,7 +183,7 @@ async fn rules_see_the_role_that_a_token_leaves() {
         let rights = engine.whoami(&otto).unwrap().rights;
         let echoes = rights.iter().find(|right| right.resource == "tool:palyra.echo").unwrap();
         assert_eq!(echoes.decision == "allow", state == CallState::Succeeded, "whoami says the same: {echoes:?}");
-        let (record, decision) = engine.explain(&otto, echo()).unwrap();
+        let (record, decision) = engine.explain(&otto, echo()).await.unwrap();
         assert_eq!(decision.decision.as_str() == "allow", state == CallState::Succeeded, "and so does explain");
         assert_eq!(record.origin.token.as_ref().unwrap().role.as_str(), role);
     }
