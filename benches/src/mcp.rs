@@ -170,7 +170,8 @@ const SESSION: &str = "mcp-session-id";
 
 async fn begin_session(door: &Door, sender: &mut SendRequest<Full<Bytes>>, caller: usize) -> Result<String> {
     sender.ready().await?;
-    let answer = sender.send_request(post(door, caller, INITIALIZE)?).await?;
+    let request = post(door, caller, INITIALIZE)?;
+    let answer = sender.send_request(request).await?;
     let id = answer.headers().get(SESSION).ok_or("a session has an id")?.to_str()?.to_owned();
     answer.into_body().collect().await?;
     let mut told = post(door, caller, r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#)?;
