@@ -10,8 +10,8 @@ use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CancelledNotificationParam, CompleteRequestMethod, CompleteRequestParams,
     CompleteResult, CustomRequest, CustomResult, ErrorCode, Extensions, Implementation, ListPromptsRequestMethod,
     ListPromptsResult, ListResourceTemplatesRequestMethod, ListResourceTemplatesResult, ListResourcesRequestMethod,
-    ListResourcesResult, ListToolsResult, PaginatedRequestParams, RequestId, ServerCapabilities, ServerConfig,
-    SubscriptionFilter, Tool,
+    ListResourcesResult, ListToolsResult, PaginatedRequestParams, ProtocolVersion, RequestId, ServerCapabilities,
+    ServerConfig, SubscriptionFilter, Tool,
 };
 use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
 use rmcp::{ErrorData, RoleServer};
@@ -248,9 +248,15 @@ impl ServerHandler for McpServer {
     async fn on_custom_request(
         &self,
         request: CustomRequest,
-        _context: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<CustomResult, ErrorData> {
-        Err(not_understood(&request.method))
+        let current = context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2026_07_28);
+        let method = request.method.as_str();
+        // The current revision has these no more, whatever they bring.
+        if current && GONE.contains(&method) {
+            return Err(no_such_method(method));
+        }
+        Err(not_understood(method))
     }
 
     // What was not declared is not there; the SDK would answer with empty lists.
@@ -340,10 +346,17 @@ impl ServerHandler for McpServer {
 /// Requests that are served. One that the SDK did not recognise has parameters of another shape.
 const SERVED: [&str; 6] = ["initialize", "ping", "server/discover", "subscriptions/listen", "tools/call", "tools/list"];
 
+/// Those that the current revision has no more.
+const GONE: [&str; 2] = ["initialize", "ping"];
+
+fn no_such_method(method: &str) -> ErrorData {
+    ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method.chars().take(80).collect::<String>(), None)
+}
+
 /// Why a request that the SDK did not recognise is not served.
 pub(super) fn not_understood(method: &str) -> ErrorData {
     if !SERVED.contains(&method) {
-        return ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method.chars().take(80).collect::<String>(), None);
+        return no_such_method(method);
     }
     let message = format!("the parameters of `{method}` are not of the shape that the protocol gives them");
     let data = json!({ "code": "malformed_request", "message": message });

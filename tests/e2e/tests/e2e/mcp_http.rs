@@ -317,4 +317,9 @@ fn whatever_goes_wrong_is_told_in_the_way_of_whoever_asked() {
         assert_eq!(answer["error"]["code"], -32602, "{answer}");
         assert_eq!(ask(&door, session, "prompts/list", json!({}))["error"]["code"], -32601);
     }
+    assert_eq!(
+        ask(&door, None, "initialize", json!({}))["error"]["code"],
+        -32601,
+        "the current revision has it no more"
+    );
 }
