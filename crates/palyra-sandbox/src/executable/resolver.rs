@@ -99,7 +99,8 @@ impl<'a> Resolver<'a> {
         }
         let opened = self.open(&path, &name)?;
         let content = content::inspect(&opened, &path)?;
-        let original = self.original(&opened, &path);
+        // A script is known by its interpreter, whatever it speaks of.
+        let original = (content == Content::Program).then(|| self.original(&opened, &path)).flatten();
         found.files.push(ProgramFile {
             called,
             identity: opened.identity(),

@@ -176,6 +176,9 @@ fn a_shebang_hides_no_arguments() {
     check(&policy, "./s1 -name x", "find");
     check(&policy, "./s2 --to-command=sh", "sandbox_wrapper_refused");
     check(&policy, "./s3", "sandbox_interpreter_denied");
+    // A script that speaks of an interpreter is not one.
+    executable(dir.path(), "s5", b"#!/bin/true\n# Fatal Python error: none\n");
+    check(&policy, "./s5", "true");
     policy.allow_interpreters = vec!["python3".into()];
     executable(dir.path(), "s4", b"#!/usr/bin/env -S python3 -u\n");
     let resolved = resolve_executable(&policy, &words("nice ./s4 a"), dir.path()).unwrap();

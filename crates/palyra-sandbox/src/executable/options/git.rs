@@ -159,7 +159,7 @@ const HARMLESS: &[&str] = &["ex", "t", "tool", "o", "c", "r", "re", "u", "up"];
 pub(super) fn starts(words: &[String]) -> Option<String> {
     let mut at = 0;
     let subcommand = loop {
-        let Some(word) = words.get(at).map(String::as_str) else { return None };
+        let word = words.get(at).map(String::as_str)?;
         let following = words.get(at + 1).map(String::as_str);
         match word {
             "-c" => {
