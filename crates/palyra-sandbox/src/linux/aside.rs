@@ -20,6 +20,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::SystemTime;
 
 /// What was at a path when the run began.
@@ -98,8 +99,8 @@ impl Aside {
             work.judge(&watched.path, &watched.before);
         }
         // Repositories that are new, as submodules and worktrees, have paths of their own.
-        let is_new = |path: &&Sensitive| path.relative.starts_with(".git") && !self.known.contains(&path.path());
-        for path in sensitive::all(&self.roots).iter().filter(is_new) {
+        let is_new = |path: &&Sensitive| !self.known.contains(&path.path());
+        for path in sensitive::of_inner_repositories(&self.roots).iter().filter(is_new) {
             work.judge(path, &Before::Nothing);
         }
         for (root, parts) in &self.tops {
@@ -156,7 +157,7 @@ fn shared_hooks(top: &OwnedFd, hooks: &Sensitive) -> Vec<Watched> {
 struct Work {
     put: Put,
     /// Directories that were entered.
-    entered: BTreeMap<PathBuf, OwnedFd>,
+    entered: BTreeMap<PathBuf, Rc<OwnedFd>>,
     /// Those that had to be opened first, and how they were.
     reopened: Vec<(OwnedFd, Mode)>,
 }
@@ -208,10 +209,10 @@ impl Work {
     }
 
     /// A directory of a root, without any link on the way. One of our own that the run has closed is opened until all is done.
-    fn enter(&mut self, root: &Path, relative: &Path) -> Option<OwnedFd> {
+    fn enter(&mut self, root: &Path, relative: &Path) -> Option<Rc<OwnedFd>> {
         let path = root.join(relative);
         if let Some(known) = self.entered.get(&path) {
-            return known.try_clone().ok();
+            return Some(Rc::clone(known));
         }
         let opened = match (relative.parent(), relative.file_name()) {
             (Some(parent), Some(name)) => {
@@ -222,9 +223,9 @@ impl Work {
             _ => sensitive::open_directory(root)?,
         };
         self.reopen(&opened);
-        let answer = opened.try_clone().ok();
-        self.entered.insert(path, opened);
-        answer
+        let opened = Rc::new(opened);
+        self.entered.insert(path, Rc::clone(&opened));
+        Some(opened)
     }
 
     fn reopen(&mut self, directory: &OwnedFd) {

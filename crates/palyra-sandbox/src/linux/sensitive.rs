@@ -87,18 +87,23 @@ pub(super) fn all(roots: &Roots) -> Vec<Sensitive> {
             search.add(root, Path::new(name), Kind::Forbidden);
         }
         search.repository(root, Path::new(".git"), IN_A_REPOSITORY);
-        for (directory, names) in [("modules", IN_A_REPOSITORY), ("worktrees", IN_A_WORKTREE)] {
-            let directory = Path::new(".git").join(directory);
-            match repositories(&top, &directory) {
-                Some(inner) => inner.iter().for_each(|path| search.repository(root, path, names)),
-                None => search.add(root, &directory, Kind::Forbidden),
-            }
-        }
+        search.inner_repositories(root, &top);
         if is_repository(&top) {
             search.repository(root, Path::new(""), IN_A_REPOSITORY);
         }
         for named in named_by_settings(root, &top) {
             search.add(root, &named, Kind::Forbidden);
+        }
+    }
+    search.found
+}
+
+/// Those of submodules and worktrees alone: what a run may add to a repository without being stopped.
+pub(super) fn of_inner_repositories(roots: &Roots) -> Vec<Sensitive> {
+    let mut search = Search { roots, tops: Tops::default(), seen: HashSet::new(), found: Vec::new() };
+    for root in roots.writable() {
+        if let Some(top) = open_directory(root) {
+            search.inner_repositories(root, &top);
         }
     }
     search.found
@@ -125,6 +130,16 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
+    fn inner_repositories(&mut self, root: &Path, top: &OwnedFd) {
+        for (directory, names) in [("modules", IN_A_REPOSITORY), ("worktrees", IN_A_WORKTREE)] {
+            let directory = Path::new(".git").join(directory);
+            match repositories(top, &directory) {
+                Some(inner) => inner.iter().for_each(|path| self.repository(root, path, names)),
+                None => self.add(root, &directory, Kind::Forbidden),
+            }
+        }
+    }
+
     fn repository(&mut self, root: &Path, directory: &Path, names: &[(&str, Kind)]) {
         for (name, kind) in names {
             self.add(root, &directory.join(name), *kind);
