@@ -3,10 +3,9 @@
 use crate::config::{Config, ConfigError, RawConfig};
 use crate::http::{HttpError, Listening, Port};
 use crate::state::{StateDir, StateError};
-use crate::{grpc, mcp, policy};
+use crate::{grpc, keys, mcp, policy};
 use palyra_engine::workspace::Workspace;
 use palyra_engine::{AccessControl, AccessError, Engine, EngineParts};
-use palyra_journal::JournalStore;
 use palyra_policy::{CheckedSet, PolicyLoader, RefusedSet};
 use palyra_protocol::SystemClock;
 use palyra_sandbox::{SandboxProcessRunnerPolicy, SandboxTier};
@@ -208,7 +207,8 @@ fn allow_many_files() {
 
 async fn serve(setup: &Setup, state: &StateDir, config: Config, started: Instant) -> Result<(), DaemonError> {
     let clock = Arc::new(SystemClock);
-    let journal = JournalStore::open(&state.journal(), clock.clone())?;
+    let journal = keys::open_journal(state)?;
+    let key = keys::signing_key(state, &journal).await?;
     let access = AccessControl::open(state.path(), &config.workspace_root, &journal, clock.clone()).await?;
     let mut loader = config.policy_loader();
     loader.membership = loader.membership.with_registered(access.registered().map_err(AccessError::from)?);
@@ -219,10 +219,11 @@ async fn serve(setup: &Setup, state: &StateDir, config: Config, started: Instant
         journal,
         workspace: Workspace::open(&config.workspace_root)?,
         config: config.tool_call,
-        key: state.signing_key()?,
+        key,
         clock,
     })?;
     engine.note_start(env!("CARGO_PKG_VERSION")).await?;
+    state.put_key_in_place()?;
     let recovered = engine.recover().await?;
     tracing::info!(?recovered, "open calls taken care of");
 
@@ -251,6 +252,8 @@ async fn serve(setup: &Setup, state: &StateDir, config: Config, started: Instant
     tracing::info!(socket = %socket.display(), start_ms = started.elapsed().as_millis() as u64, "serving");
     let served = tokio::select! {
         served = serving => served.map_err(DaemonError::Serve),
+        // Without its journal a daemon can only refuse; whoever supervises it had better know.
+        () = engine.journal_gone() => Err(palyra_journal::JournalError::Closed.into()),
         _ = terminate.recv() => Ok(()),
         _ = interrupt.recv() => Ok(()),
     };

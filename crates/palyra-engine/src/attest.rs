@@ -15,7 +15,8 @@ fn problem_sha256(problem: &Problem) -> Result<Digest, JsonRejection> {
 impl Engine {
     /// States and signs what an execution was.
     pub(crate) fn attest(&self, execution: &Execution) -> Result<ToolAttestation, JsonRejection> {
-        let Execution { call, decision_id, authority, executor, started_at, finished_at, result } = execution;
+        let Execution { call, decision_id, authority, executor, started_at, finished_at, result, connections: _ } =
+            execution;
         ExecutionStatement {
             attestation_id: AttestationId::mint(),
             call_id: call.id().clone(),

@@ -19,7 +19,7 @@ const BATCH: usize = 256;
 pub(crate) struct EgressLog {
     // What is on its way is bounded by the connections that one run may make.
     sender: mpsc::UnboundedSender<EgressRecord>,
-    writer: JoinHandle<()>,
+    writer: JoinHandle<Vec<EgressRecord>>,
 }
 
 impl EgressLog {
@@ -29,11 +29,15 @@ impl EgressLog {
         let writer = tokio::spawn(async move {
             let mut batch = Vec::new();
             while records.recv_many(&mut batch, BATCH).await > 0 {
-                if let Err(error) = engine.journal().record_egress(&call_id, std::mem::take(&mut batch)).await {
-                    // The outcome cannot be recorded either then, and the call becomes `indeterminate`.
-                    tracing::error!(error = &error as &dyn std::error::Error, %call_id, "connections were not recorded");
+                match engine.journal().record_egress(&call_id, &batch).await {
+                    Ok(()) => batch.clear(),
+                    // They wait for the next ones, and at last for the outcome.
+                    Err(error) => {
+                        tracing::warn!(error = &error as &dyn std::error::Error, %call_id, "connections wait to be recorded");
+                    }
                 }
             }
+            batch
         });
         Self { sender, writer }
     }
@@ -47,11 +51,13 @@ impl EgressLog {
         })
     }
 
-    /// Waits until everything is written. Every observer has to be gone by now.
-    pub(crate) async fn close(self) {
+    /// Waits until everything is written, and returns what could not be: it goes with the outcome. Every observer has to be
+    /// gone by now.
+    pub(crate) async fn close(self) -> Vec<EgressRecord> {
         drop(self.sender);
-        if let Err(error) = self.writer.await {
+        self.writer.await.unwrap_or_else(|error| {
             tracing::error!(%error, "the writer of connections broke");
-        }
+            Vec::new()
+        })
     }
 }

@@ -6,7 +6,7 @@
 use crate::egress::EgressLog;
 use crate::engine::Engine;
 use crate::fetch;
-use crate::live::LiveCall;
+use crate::live::{LiveCall, Withdrawal};
 use crate::permit::Permit;
 use crate::process;
 use crate::resolve::file_problem;
@@ -14,7 +14,7 @@ use crate::work::{FileWork, Work};
 use crate::workspace::{FileContent, FileError, Workspace};
 use base64::Engine as _;
 use palyra_journal::Recorded;
-use palyra_protocol::{Authority, CallState, DecisionId, ExecutorKind, Problem, Timestamp, ToolCall};
+use palyra_protocol::{Authority, CallState, DecisionId, EgressRecord, ExecutorKind, Problem, Timestamp, ToolCall};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,6 +30,8 @@ pub(crate) struct Execution {
     pub(crate) started_at: Timestamp,
     pub(crate) finished_at: Timestamp,
     pub(crate) result: Executed,
+    /// Its connections that are not on record yet.
+    pub(crate) connections: Vec<EgressRecord>,
 }
 
 /// What a tool gave back.
@@ -54,6 +56,21 @@ impl Executed {
         let enforcement = json!({ "backend": "builtin", "layers": [], "tier": "none" });
         Self { state, output, problem, exit: None, enforcement }
     }
+
+    /// Says of an execution that was cut off who did it.
+    fn because(mut self, withdrawn: Option<&Withdrawal>) -> Self {
+        if let (CallState::Cancelled, Some(why)) = (self.state, withdrawn) {
+            self.problem = Some(match why {
+                Withdrawal::By(who) => Problem::plain("cancelled", format!("`{who}` withdrew the call while it ran")),
+                Withdrawal::ShuttingDown => Problem::new(
+                    "cancelled",
+                    "the daemon was shut down while the call ran",
+                    "look at what it was about to change, then propose it anew if it is still wanted",
+                ),
+            });
+        }
+        self
+    }
 }
 
 impl Engine {
@@ -63,6 +80,7 @@ impl Engine {
         let (call, decision_id, authority, work) = permit.into_inner().spend();
         let started_at = self.clock().now();
         let limit = self.config().execution_timeout;
+        let mut connections = Vec::new();
         let (executor, result) = match work {
             Work::Echo { text } => (ExecutorKind::Builtin, Executed::builtin(Ok(json!({ "text": text })))),
             Work::Sleep { duration } => {
@@ -76,19 +94,20 @@ impl Engine {
                 let policy = self.config().process_runner.clone();
                 let log = EgressLog::open(self.clone(), call.id().clone());
                 let ran = process::run(policy, *run, limit, log.observer(), live).await;
-                log.close().await;
+                connections = log.close().await;
                 (ExecutorKind::Process, ran)
             }
             Work::Fetch(work) => {
                 let log = EgressLog::open(self.clone(), call.id().clone());
                 let fetched = fetch::run(Arc::clone(self.fetcher()), *work, log.observer(), cancel).await;
-                log.close().await;
+                connections = log.close().await;
                 let rules = self.config().egress_rules.rules().len();
                 (ExecutorKind::Builtin, confined_to_rules(Executed::builtin(fetched), rules))
             }
         };
         let finished_at = self.clock().now();
-        Execution { call, decision_id, authority, executor, started_at, finished_at, result }
+        let result = result.because(live.withdrawn());
+        Execution { call, decision_id, authority, executor, started_at, finished_at, result, connections }
     }
 
     fn confined_to_workspace(&self, mut executed: Executed) -> Executed {

@@ -21,6 +21,7 @@ mod error;
 mod execute;
 mod fetch;
 mod live;
+mod load;
 mod output;
 mod permit;
 mod process;
@@ -29,6 +30,7 @@ mod reload;
 mod resolve;
 mod review;
 mod tool_flow;
+mod unrecorded;
 mod work;
 pub mod workspace;
 
@@ -37,15 +39,15 @@ pub use access::{
     peek as peek_registry, reset as reset_registry, rights,
 };
 pub use advise::Advisor;
-pub use approvals::Answer;
+pub use approvals::{Answer, MAX_LISTED};
 pub use ask::{EngineStatus, VerifyNews};
 pub use catalog::ToolCatalog;
-pub use config::{ToolCallConfig, WasmRuntime};
+pub use config::{CallLimits, ToolCallConfig, WasmRuntime};
 pub use engine::{Engine, EngineParts, StartError};
 pub use error::{EngineError, ErrorKind};
 pub use live::CallUpdate;
 pub use output::{OutputPiece, OutputWatcher};
-pub use palyra_journal::ApprovalFilter;
+pub use palyra_journal::{ApprovalFilter, Listing};
 pub use palyra_sandbox::OutputStream;
 pub use permit::Permit;
 pub use recovery::Recovered;

@@ -258,7 +258,7 @@ impl Engine {
             by,
         };
         // Durable first: a decision under rules that the journal does not know of would be a riddle later.
-        self.journal().note(&event).await?;
+        self.journal().note_rules(&event, to).await?;
         running.install(set, now);
         self.announce_rights();
         Ok(Reloaded::Replaced { from })

@@ -9,14 +9,15 @@
 //! the connection that proposed it loses neither the call nor its outcome.
 
 use crate::access::VerifiedPeer;
-use crate::clear::{Cleared, key_reused};
+use crate::clear::{Cleared, KEY_REUSED, key_reused};
 use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
-use crate::live::{CallUpdate, LiveCall};
+use crate::live::{CallUpdate, LiveCall, Withdrawal};
 use crate::output::OutputWatcher;
 use crate::permit::Permit;
 use crate::resolve::Refusal;
-use palyra_journal::{Recorded, RefusedCall};
+use crate::unrecorded::Owed;
+use palyra_journal::{Finish, JournalError, Recorded, Refused, RefusedCall};
 use palyra_policy::{PolicyAction, PolicyRequestContext, PolicyResource};
 use palyra_protocol::json::canonical_text;
 use palyra_protocol::{
@@ -71,10 +72,12 @@ impl Engine {
     /// Proposes a call. It goes its way whether or not anybody keeps listening.
     #[must_use]
     pub fn propose(&self, peer: &VerifiedPeer, proposal: Proposal) -> CallInProgress {
-        let barred = self.room_for_call(peer, &proposal.tool).err();
+        let barred = self.room_for_call(peer, &proposal.tool).err().map(|error| error.problem);
         let proposal = alleged(peer, proposal);
         let call_id = CallId::mint();
-        let live = self.live().enter(&call_id, &proposal.tool, &proposal.origin, CallState::Proposed);
+        let as_proposed = (proposal.tool.as_str(), CallState::Proposed);
+        let (live, crowded) = self.live().enter(&call_id, as_proposed, &proposal.origin, Some(&self.config().limits));
+        let barred = barred.or(crowded);
         let (_, updates) = live.follow();
         let output = live.output().watch();
         let (ended, end) = oneshot::channel();
@@ -82,9 +85,10 @@ impl Engine {
         let id = call_id.clone();
         tokio::spawn(async move {
             let result = match barred {
-                Some(barred) => engine.record_refusal(&id, &proposal, Refusal::barred(barred)).await.map(Ending::own),
+                Some(barred) => engine.record_refusal(&id, &proposal, Refusal::for_now(barred)).await,
                 None => engine.run_tool_call(&id, &proposal, &live).await,
             };
+            let result = engine.note_reused_key(&id, &proposal, result).await;
             let result = engine.conclude(&id, &live, result).await;
             // Whoever proposed may have gone; the journal keeps the outcome.
             drop(ended.send(result));
@@ -104,14 +108,16 @@ impl Engine {
         }
         let resolved = match self.resolver().resolve(id.clone(), proposal) {
             Ok(resolved) => resolved,
-            Err(refusal) => return self.record_refusal(id, proposal, refusal).await.map(Ending::own),
+            Err(refusal) => return self.record_refusal(id, proposal, refusal).await,
         };
         let decision = Arc::new(self.decide(&resolved.call));
         live.update(|now| now.decision = Some(Arc::clone(&decision)));
         match self.clear(resolved, decision, live).await? {
-            Cleared::Permitted(permit) => self.carry_out(permit, live).await.map(Ending::own),
+            Cleared::Permitted(permit) => Ok(self.carry_out(permit, live).await),
             Cleared::Ended(outcome) => Ok(Ending::Own(outcome)),
             Cleared::Earlier(call_id) => Ok(Ending::Earlier(call_id)),
+            Cleared::Owing(owed, cause) => Ok(Ending::Owing(owed, cause)),
+            Cleared::Crowded(problem) => self.record_refusal(id, proposal, Refusal::for_now(problem)).await,
         }
     }
 
@@ -125,34 +131,57 @@ impl Engine {
         let Some(key) = &proposal.idempotency_key else { return Ok(None) };
         let found = self.journal().call_by_key(&proposal.origin.principal, key).await?;
         let Some((call_id, _)) = found else { return Ok(None) };
-        let recorded = self.journal().call(&call_id).await?.record;
-        let same = recorded.is_some_and(|earlier| {
-            let input = CanonicalJson::parse(&proposal.input);
-            let repeated =
-                input.is_ok_and(|input| canonical_text(&earlier.input).is_ok_and(|text| text == input.as_str()));
-            earlier.tool.as_str() == proposal.tool && repeated
-        });
+        let earlier = self.journal().call(&call_id).await?;
+        let same = match earlier.record {
+            Some(earlier) => {
+                let input = CanonicalJson::parse(&proposal.input);
+                let repeated =
+                    input.is_ok_and(|input| canonical_text(&earlier.input).is_ok_and(|text| text == input.as_str()));
+                earlier.tool.as_str() == proposal.tool && repeated
+            }
+            // It was refused before it was a call; what was sent is all that there was.
+            None => earlier.tool == excerpt(&proposal.tool) && earlier.digest == Digest::of(&proposal.input),
+        };
         if same { Ok(Some(call_id)) } else { Err(key_reused(&call_id)) }
     }
 
-    /// The second half of the path: everything after the intent is durable.
-    pub(crate) async fn carry_out(
+    /// Another call under a known key is on record like any other refusal.
+    async fn note_reused_key(
         &self,
-        permit: Recorded<Permit>,
-        live: &LiveCall,
-    ) -> Result<ToolOutcome, EngineError> {
+        id: &CallId,
+        proposal: &ToolProposal,
+        result: Result<Ending, EngineError>,
+    ) -> Result<Ending, EngineError> {
+        match result {
+            Err(error) if error.problem.code == KEY_REUSED => {
+                let refusal = Refusal { state: CallState::Rejected, problem: error.problem.clone(), lasting: false };
+                self.record_refusal(id, proposal, refusal).await?;
+                Err(error)
+            }
+            result => result,
+        }
+    }
+
+    /// The second half of the path: everything after the intent is durable.
+    pub(crate) async fn carry_out(&self, permit: Recorded<Permit>, live: &LiveCall) -> Ending {
         live.update(|now| now.state = CallState::Executing);
         let execution = self.execute(permit, live).await;
-        let attestation = self
-            .attest(&execution)
-            .map_err(|e| EngineError::new(ErrorKind::Internal, Problem::plain("attestation_failed", e.to_string())))?;
+        let attested = self.attest(&execution).map_err(|e| JournalError::Event { reason: e.to_string() });
         let result = execution.result;
-        let recorded = self.journal().finish_call(result.state, result.output, result.problem, attestation).await;
-        recorded.map_err(|error| {
-            // The effect has happened and its outcome is not on the disk: the next start records `indeterminate`.
-            tracing::error!(error = &error as &dyn std::error::Error, "an outcome could not be recorded");
-            error.into()
-        })
+        let finish = attested.and_then(|attestation| {
+            Finish::new(result.state, result.output, result.problem, attestation, &execution.connections)
+        });
+        let finish = match finish {
+            Ok(finish) => finish,
+            Err(error) => return Ending::Owing(Owed::unknown_outcome(), error),
+        };
+        match self.journal().finish_call(&finish).await {
+            Ok(ended_at) => match finish.into_outcome(ended_at) {
+                Ok(outcome) => Ending::own(outcome),
+                Err(error) => Ending::Owing(Owed::unknown_outcome(), error),
+            },
+            Err(error) => Ending::Owing(Owed::Outcome(Box::new(finish)), error),
+        }
     }
 
     async fn record_refusal(
@@ -160,24 +189,28 @@ impl Engine {
         id: &CallId,
         proposal: &ToolProposal,
         refusal: Refusal,
-    ) -> Result<ToolOutcome, EngineError> {
-        let Refusal { state, problem } = refusal;
+    ) -> Result<Ending, EngineError> {
+        let Refusal { state, problem, lasting } = refusal;
         let refused = RefusedCall {
             call_id: id.clone(),
-            tool: proposal.tool.chars().take(128).filter(|c| !c.is_control()).collect(),
+            tool: excerpt(&proposal.tool),
             input_sha256: Digest::of(&proposal.input),
             origin: proposal.origin.clone(),
             state,
             problem,
+            idempotency_key: proposal.idempotency_key.clone().filter(|_| lasting),
         };
-        Ok(self.journal().refuse_call(refused).await?)
+        Ok(match self.journal().refuse_call(refused).await? {
+            Refused::Recorded(outcome) => Ending::Own(outcome),
+            Refused::Duplicate(earlier) => Ending::Earlier(earlier),
+        })
     }
 
     /// Tells the followers how a call ended and lets it go.
     pub(crate) async fn conclude(
         &self,
         id: &CallId,
-        live: &LiveCall,
+        live: &Arc<LiveCall>,
         result: Result<Ending, EngineError>,
     ) -> Result<CallUpdate, EngineError> {
         let update = match result {
@@ -197,6 +230,7 @@ impl Engine {
                 self.live().leave(id);
                 return self.end_of(&earlier).await.map(|update| CallUpdate { replayed: true, ..update });
             }
+            Ok(Ending::Owing(owed, cause)) => return Err(self.owe(id, live, owed, &cause)),
             Err(error) => Err(error),
         };
         self.live().leave(id);
@@ -214,13 +248,15 @@ impl Engine {
         if let Some(live) = live {
             let (now, mut news) = live.follow();
             drop(live);
-            if now.state.is_terminal() && now.outcome.is_some() {
-                return Ok(now);
-            }
-            while let Ok(update) = news.recv().await {
+            let mut next = Ok(now);
+            while let Ok(update) = next {
+                if let Some(error) = update.unrecorded() {
+                    return Err(error);
+                }
                 if update.outcome.is_some() {
                     return Ok(update);
                 }
+                next = news.recv().await;
             }
         }
         self.call_update(call_id).await
@@ -282,7 +318,7 @@ impl Engine {
             return Err(EngineError::new(ErrorKind::Conflict, Problem::plain("call_moved", message)));
         }
         if let Some(live) = self.live().get(call_id) {
-            live.cancel().cancel();
+            live.withdraw(Withdrawal::By(peer.effective().clone()));
         }
         self.end_of(call_id).await
     }
@@ -303,7 +339,7 @@ impl Engine {
         let view = self.journal().call(call_id).await?;
         let approval = match self.journal().approval_of_call(call_id).await {
             Ok(approval) => Some(Arc::new(approval)),
-            Err(palyra_journal::JournalError::NotFound { .. }) => None,
+            Err(JournalError::NotFound { .. }) => None,
             Err(error) => return Err(error.into()),
         };
         Ok(CallUpdate {
@@ -315,21 +351,29 @@ impl Engine {
             decision: None,
             approval,
             outcome: view.outcome.map(Arc::new),
+            unrecorded: None,
             replayed: false,
         })
     }
 }
 
-/// How a call's way ended: with an outcome of its own, or at an earlier call with the same key.
+/// How a call's way ended: with an outcome of its own, at an earlier call with the same key, or with an end that is not on
+/// record yet.
 pub(crate) enum Ending {
     Own(Box<ToolOutcome>),
     Earlier(CallId),
+    Owing(Owed, JournalError),
 }
 
 impl Ending {
     pub(crate) fn own(outcome: ToolOutcome) -> Self {
         Self::Own(Box::new(outcome))
     }
+}
+
+/// A tool's name as it was sent, as much of it as is kept.
+fn excerpt(tool: &str) -> String {
+    tool.chars().take(128).filter(|c| !c.is_control()).collect()
 }
 
 /// The proposal with its origin: what the door has established, not what the caller says of itself.

@@ -3,6 +3,7 @@
 use crate::call_rows::{advance, end, unreadable};
 use crate::error::JournalError;
 use crate::grants;
+use crate::page::{Listing, Page};
 use crate::store::JournalStore;
 use crate::writer::{PreparedEvent, Transaction};
 use palyra_protocol::{
@@ -16,8 +17,8 @@ use rusqlite::{Connection, OptionalExtension};
 pub enum ApprovalFilter {
     /// Those that wait for an answer.
     Pending,
-    /// The newest of all.
-    All,
+    /// The newest so many of all.
+    Newest(u32),
 }
 
 /// How an approval is to end.
@@ -82,31 +83,52 @@ impl JournalStore {
         .await
     }
 
-    /// Approvals, oldest question first.
+    /// A page of approvals after the one named, oldest question first.
     ///
     /// # Errors
     /// They cannot be read.
-    pub async fn approvals(&self, filter: ApprovalFilter, limit: u32) -> Result<Vec<ApprovalRecord>, JournalError> {
+    pub async fn approvals(
+        &self,
+        filter: ApprovalFilter,
+        after: Option<&ApprovalId>,
+        page: Page,
+    ) -> Result<Listing<ApprovalRecord>, JournalError> {
+        let after = after.map(ToString::to_string);
         self.read(move |c| {
+            let after = match (after, filter) {
+                (Some(after), _) => after,
+                (None, ApprovalFilter::Pending) => String::new(),
+                (None, ApprovalFilter::Newest(count)) => before_newest(c, count)?,
+            };
             let query = match filter {
                 ApprovalFilter::Pending => {
-                    "SELECT record FROM approvals WHERE state = 'pending' ORDER BY approval_id LIMIT ?1"
+                    "SELECT record FROM approvals INDEXED BY approvals_waiting
+                     WHERE state = 'pending' AND approval_id > ?1 ORDER BY approval_id"
                 }
-                ApprovalFilter::All => {
-                    "SELECT record FROM (SELECT approval_id, record FROM approvals ORDER BY approval_id DESC LIMIT ?1)
-                     ORDER BY approval_id"
-                }
+                ApprovalFilter::Newest(_) => "SELECT record FROM approvals WHERE approval_id > ?1 ORDER BY approval_id",
             };
             let mut statement = c.prepare_cached(query)?;
-            let mut rows = statement.query([limit])?;
+            let mut rows = statement.query([after])?;
             let mut approvals = Vec::new();
+            let mut room = page.start();
             while let Some(row) = rows.next()? {
-                approvals.push(serde_json::from_str(row.get_ref(0)?.as_str().map_err(rusqlite::Error::from)?)?);
+                let text = row.get_ref(0)?.as_str().map_err(rusqlite::Error::from)?;
+                if !room.takes(text.len()) {
+                    return Ok(Listing { records: approvals, more: true });
+                }
+                approvals.push(serde_json::from_str(text)?);
             }
-            Ok(approvals)
+            Ok(Listing { records: approvals, more: false })
         })
         .await
     }
+}
+
+/// The approval after which the newest so many follow.
+fn before_newest(connection: &Connection, count: u32) -> Result<String, JournalError> {
+    let mut statement =
+        connection.prepare_cached("SELECT approval_id FROM approvals ORDER BY approval_id DESC LIMIT 1 OFFSET ?1")?;
+    Ok(statement.query_row([count], |r| r.get(0)).optional()?.unwrap_or_default())
 }
 
 pub(crate) fn insert(tx: &Transaction<'_>, approval: &ApprovalRecord, record: &str) -> Result<(), JournalError> {
