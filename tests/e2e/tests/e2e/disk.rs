@@ -93,20 +93,51 @@ fn without_room_nothing_runs_and_with_room_again_everything_does() {
 }
 
 #[test]
-fn an_outcome_that_finds_no_room_becomes_indeterminate() {
+fn an_outcome_that_finds_no_room_before_the_daemon_dies_becomes_indeterminate() {
     let mut small = Small::new();
     small.host().put("large", "x".repeat(700 * 1024));
     small.fill(300 * 1024);
     let host = small.host();
     let read = json!({ "path": "large" });
-    host.call("palyra.fs.read", &read, &["--idempotency-key", "k"]).fails(1, "disk_full");
+    host.call("palyra.fs.read", &read, &["--idempotency-key", "k"]).fails(9, "outcome_not_recorded");
+    host.kill();
     small.free();
     let host = small.host();
-    host.restart(Restart::Kill);
+    host.start();
     let again = host.call("palyra.fs.read", &read, &["--idempotency-key", "k"]);
     assert_eq!(again.json()["replayed"], true);
     assert_eq!(text(&again.json(), "/state"), "indeterminate", "the intent was recorded, the outcome was not");
     again.fails(9, "indeterminate");
+    assert_eq!(host.palyra(&["journal", "verify"]).good()["intact"], true);
+}
+
+/// The effect has happened: nobody is told to repeat it, and once there is room its outcome is on record.
+#[test]
+fn an_outcome_that_finds_no_room_is_recorded_when_there_is_some() {
+    let mut small = Small::new();
+    small.host().put("large", "x".repeat(700 * 1024));
+    small.fill(300 * 1024);
+    let host = small.host();
+    let read = json!({ "path": "large" });
+    let key = ["--idempotency-key", "k"];
+    let error = host.call("palyra.fs.read", &read, &key).fails(9, "outcome_not_recorded");
+    let hint = text(&error, "/hint").to_owned();
+    assert!(text(&error, "/message").contains("the call ran") && hint.contains("do not repeat it"), "{error}");
+    let call = hint.split_whitespace().find(|word| word.starts_with("call_")).unwrap().trim_end_matches('`').to_owned();
+    // Whoever asks is told the same, at once.
+    host.call("palyra.fs.read", &read, &key).fails(9, "outcome_not_recorded");
+    host.palyra(&["calls", "follow", &call]).fails(9, "outcome_not_recorded");
+    host.palyra(&["calls", "cancel", &call]).fails(9, "outcome_not_recorded");
+    small.free();
+    let host = small.host();
+    let deadline = std::time::Instant::now() + palyra_e2e::PATIENCE;
+    while host.palyra(&["calls", "show", &call]).json()["state"] == "executing" {
+        assert!(std::time::Instant::now() < deadline, "it is never recorded");
+    }
+    let again = host.call("palyra.fs.read", &read, &key).good();
+    assert_eq!((text(&again, "/state"), &again["replayed"]), ("succeeded", &json!(true)));
+    assert_eq!(host.palyra(&["calls", "follow", &call]).good()["output"]["total_bytes"], 700 * 1024);
+    assert_eq!(host.palyra(&["status"]).good()["open_calls"], 0);
     assert_eq!(host.palyra(&["journal", "verify"]).good()["intact"], true);
 }
 
