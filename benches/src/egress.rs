@@ -15,8 +15,9 @@ const REQUESTS: usize = 300;
 const CHECKS: usize = 100_000;
 
 pub fn run(report: &mut Report) -> Result {
-    let server = server()?;
-    let rules = EgressRules::new(vec![format!("localhost:{}", server.port()).parse()?]);
+    let (server, web) = (serve(answer)?, serve(web_answer)?);
+    let rule = |server: SocketAddr| format!("localhost:{}", server.port()).parse();
+    let rules = EgressRules::new(vec![rule(server)?, rule(web)?]);
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let proxy = Proxy::start(
         listener,
@@ -39,19 +40,30 @@ pub fn run(report: &mut Report) -> Result {
         direct.push(request(|| Ok(TcpStream::connect(server)?))?);
         through.push(request(|| tunnel(&proxy, server))?);
     }
-    let (through, direct) = (median(through), median(direct));
-    let added = format!("{} ({} against {})", show(through.saturating_sub(direct)), show(through), show(direct));
-    report.figure("added latency of a new connection", &added);
+    added(report, "added latency of a new connection", through, direct);
+
+    let (mut through, mut direct) = (Vec::new(), Vec::new());
+    for _ in 0..REQUESTS {
+        direct.push(web_request(web, "", web)?);
+        through.push(web_request(proxy.address(), &format!("http://localhost:{}", web.port()), web)?);
+    }
+    added(report, "added latency of a plain request", through, direct);
     proxy.stop();
 
     let (few, many) = (rules_of(10)?, rules_of(1000)?);
     let (many, few) = alternate(15, || check_all(&many), || check_all(&few));
-    report.at_most("a check against 1,000 rules, over 10", many / CHECKS as u32, few / CHECKS as u32, 1.2);
+    report.at_most("a check against 1,000 rules, over 10", many / CHECKS as u32, few / CHECKS as u32, 1.1);
     Ok(())
 }
 
-/// Answers a request of eight bytes, a count, with that many bytes.
-fn server() -> Result<SocketAddr> {
+fn added(report: &mut Report, what: &str, through: Vec<Duration>, direct: Vec<Duration>) {
+    let (through, direct) = (median(through), median(direct));
+    let added = format!("{} ({} against {})", show(through.saturating_sub(direct)), show(through), show(direct));
+    report.figure(what, &added);
+}
+
+/// Serves every connection on a thread of its own.
+fn serve(answer: fn(TcpStream) -> std::io::Result<()>) -> Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;
     std::thread::spawn(move || {
@@ -62,6 +74,40 @@ fn server() -> Result<SocketAddr> {
     Ok(address)
 }
 
+/// Answers one HTTP request, and keeps the connection until the client closes it.
+fn web_answer(mut socket: TcpStream) -> std::io::Result<()> {
+    socket.set_nodelay(true)?;
+    let mut head = Vec::new();
+    let mut piece = [0; 1024];
+    while !head.ends_with(b"\r\n\r\n") {
+        match socket.read(&mut piece)? {
+            0 => return Ok(()),
+            count => head.extend_from_slice(&piece[..count]),
+        }
+    }
+    socket.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx")?;
+    socket.read(&mut piece).map(drop)
+}
+
+/// One request over a connection of its own, to its answer's last byte.
+fn web_request(to: SocketAddr, prefix: &str, server: SocketAddr) -> Result<Duration> {
+    let start = Instant::now();
+    let mut socket = TcpStream::connect(to)?;
+    socket.set_nodelay(true)?;
+    let head = format!("GET {prefix}/ HTTP/1.1\r\nHost: localhost:{}\r\n\r\n", server.port());
+    socket.write_all(head.as_bytes())?;
+    let mut read = Vec::new();
+    let mut piece = [0; 1024];
+    while !read.ends_with(b"\r\n\r\nx") {
+        match socket.read(&mut piece)? {
+            0 => return Err("the answer broke off".into()),
+            count => read.extend_from_slice(&piece[..count]),
+        }
+    }
+    Ok(start.elapsed())
+}
+
+/// Answers a request of eight bytes, a count, with that many bytes.
 fn answer(mut socket: TcpStream) -> std::io::Result<()> {
     socket.set_nodelay(true)?;
     let mut count = [0; 8];

@@ -66,6 +66,7 @@ fn call(n: u64) -> Result<Arc<CallRecord>> {
         session: format!("session-{}", n % 100).parse()?,
         run: format!("run-{}", n % 10_000).parse()?,
         request: None,
+        token: None,
     };
     let parts = ToolCallParts {
         id: CallId::mint(),

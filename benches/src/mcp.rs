@@ -1,4 +1,5 @@
-//! MCP `tools/call` of `palyra.echo` over both transports, beside the same call over the UNIX socket, in turns.
+//! MCP `tools/call` of `palyra.echo` over both transports, beside the same call over the UNIX socket, in turns: through a real
+//! `palyra mcp serve`, over HTTP in the current revision, and over HTTP in a session of the one before.
 
 use crate::Result;
 use crate::http::Door;
@@ -8,10 +9,11 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::body::Bytes;
 use hyper::client::conn::http1::SendRequest;
 use palyra_api::Connection;
+use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::net::UnixStream;
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
 const CALLERS: usize = 64;
 /// The most that MCP over HTTP may take, as a multiple of the socket.
@@ -26,8 +28,9 @@ const CURRENT: &str = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":
 #[derive(Debug, Clone, Copy)]
 enum Way {
     Socket,
-    Lines,
+    Stdio,
     Http,
+    Session,
 }
 
 pub fn run(report: &mut Report) -> Result {
@@ -36,16 +39,21 @@ pub fn run(report: &mut Report) -> Result {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let door = Arc::new(runtime.block_on(Door::find(dir.path()))?);
     for (callers, rounds, each) in [(1, 10, 50), (CALLERS, 4, 50)] {
-        let [mut raw, mut lines, mut http] = [const { Vec::new() }; 3];
+        let [mut raw, mut stdio, mut http, mut session] = [const { Vec::new() }; 4];
         // In turns, so that noise falls on all.
         for _ in 0..rounds {
-            for (way, times) in [(Way::Socket, &mut raw), (Way::Lines, &mut lines), (Way::Http, &mut http)] {
+            for (way, times) in [
+                (Way::Socket, &mut raw),
+                (Way::Stdio, &mut stdio),
+                (Way::Http, &mut http),
+                (Way::Session, &mut session),
+            ] {
                 times.extend(runtime.block_on(together(&door, callers, each, way))?);
             }
         }
         for percent in [50, 99] {
             let raw = percentile(&mut raw, percent);
-            for (name, times) in [("stdio's socket", &mut lines), ("HTTP", &mut http)] {
+            for (name, times) in [("stdio", &mut stdio), ("HTTP", &mut http), ("HTTP in a session", &mut session)] {
                 let what = format!("MCP over {name} against the socket, {callers} at a time, p{percent}");
                 report.at_most(&what, percentile(times, percent), raw, OVER_HTTP);
             }
@@ -72,42 +80,62 @@ async fn together(door: &Arc<Door>, callers: usize, each: usize, way: Way) -> Re
 async fn calling(door: &Door, caller: usize, each: usize, way: Way) -> Result<Vec<Duration>> {
     let socket = Connection::open(&door.socket, None).await?;
     let mut sender = door.connect().await?;
-    let mut client = Client::connect(door, caller).await?;
+    let mut client = match way {
+        Way::Stdio => Some(Client::start(door, caller).await?),
+        _ => None,
+    };
+    let session = match way {
+        Way::Session => Some(begin_session(door, &mut sender, caller).await?),
+        _ => None,
+    };
     let mut times = Vec::with_capacity(each);
     for _ in 0..each {
         let start = Instant::now();
-        match way {
-            Way::Socket => Door::echo_over_socket(&socket).await?,
-            Way::Lines => client.echo().await?,
-            Way::Http => echo_over_http(door, &mut sender, caller).await?,
+        match (&mut client, way) {
+            (Some(client), _) => client.echo().await?,
+            (None, Way::Socket) => Door::echo_over_socket(&socket).await?,
+            (None, _) => echo_over_http(door, &mut sender, caller, session.as_deref()).await?,
         }
         times.push(start.elapsed());
     }
     Ok(times)
 }
 
-/// What `palyra mcp serve` passes on.
-struct Client(BufReader<UnixStream>);
+/// `palyra mcp serve`, as a client starts it.
+struct Client {
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+    _serving: Child,
+}
 
 impl Client {
-    async fn connect(door: &Door, caller: usize) -> Result<Self> {
-        let stream = UnixStream::connect(door.socket.with_file_name(palyra_api::MCP_SOCKET)).await?;
-        let mut client = Self(BufReader::new(stream));
-        let greeting = serde_json::json!({ "palyra_mcp": 1, "token": door.token(caller) });
-        client.say(&greeting.to_string()).await?;
-        client.hear("\"ok\":true").await?;
+    async fn start(door: &Door, caller: usize) -> Result<Self> {
+        let state_dir = door.socket.parent().ok_or("a socket lies in a directory")?;
+        let mut serving = Command::new(binaries()?.join("palyra"))
+            .arg("--state-dir")
+            .arg(state_dir)
+            .args(["mcp", "serve"])
+            .env("PALYRA_TOKEN", door.token(caller))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()?;
+        let stdin = serving.stdin.take().ok_or("standard input is piped")?;
+        let stdout = BufReader::new(serving.stdout.take().ok_or("standard output is piped")?);
+        let mut client = Self { stdin, stdout, _serving: serving };
         client.say(INITIALIZE).await?;
         client.hear("\"result\"").await?;
         Ok(client)
     }
 
     async fn say(&mut self, line: &str) -> Result {
-        Ok(self.0.get_mut().write_all(format!("{line}\n").as_bytes()).await?)
+        Ok(self.stdin.write_all(format!("{line}\n").as_bytes()).await?)
     }
 
     async fn hear(&mut self, expected: &str) -> Result {
         let mut line = String::new();
-        self.0.read_line(&mut line).await?;
+        self.stdout.read_line(&mut line).await?;
         if line.contains(expected) { Ok(()) } else { Err(line.into()) }
     }
 
@@ -117,18 +145,44 @@ impl Client {
     }
 }
 
-async fn echo_over_http(door: &Door, sender: &mut SendRequest<Full<Bytes>>, caller: usize) -> Result {
-    sender.ready().await?;
-    let mut request = door.request(caller, "POST", "/mcp", CURRENT)?;
-    for (name, value) in [
-        ("accept", "application/json, text/event-stream"),
-        ("mcp-protocol-version", "2026-07-28"),
-        ("mcp-method", "tools/call"),
-        ("mcp-name", "palyra_echo"),
-    ] {
+async fn echo_over_http(
+    door: &Door,
+    sender: &mut SendRequest<Full<Bytes>>,
+    caller: usize,
+    session: Option<&str>,
+) -> Result {
+    let (body, revision) = if session.is_some() { (CALL, "2025-11-25") } else { (CURRENT, "2026-07-28") };
+    let mut request = post(door, caller, body)?;
+    for (name, value) in [("mcp-protocol-version", revision), ("mcp-method", "tools/call"), ("mcp-name", "palyra_echo")]
+    {
         request.headers_mut().insert(name, value.parse()?);
     }
+    if let Some(session) = session {
+        request.headers_mut().insert(SESSION, session.parse()?);
+    }
+    sender.ready().await?;
     let answer = sender.send_request(request).await?.into_body().collect().await?.to_bytes();
     let answer = String::from_utf8_lossy(&answer);
     if answer.contains("\"structuredContent\":{\"text\":\"hello\"}") { Ok(()) } else { Err(answer.into_owned().into()) }
+}
+
+const SESSION: &str = "mcp-session-id";
+
+async fn begin_session(door: &Door, sender: &mut SendRequest<Full<Bytes>>, caller: usize) -> Result<String> {
+    sender.ready().await?;
+    let request = post(door, caller, INITIALIZE)?;
+    let answer = sender.send_request(request).await?;
+    let id = answer.headers().get(SESSION).ok_or("a session has an id")?.to_str()?.to_owned();
+    answer.into_body().collect().await?;
+    let mut told = post(door, caller, r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#)?;
+    told.headers_mut().insert(SESSION, id.parse()?);
+    sender.ready().await?;
+    sender.send_request(told).await?.into_body().collect().await?;
+    Ok(id)
+}
+
+fn post(door: &Door, caller: usize, body: &'static str) -> Result<hyper::Request<Full<Bytes>>> {
+    let mut request = door.request(caller, "POST", "/mcp", body)?;
+    request.headers_mut().insert("accept", "application/json, text/event-stream".parse()?);
+    Ok(request)
 }

@@ -141,6 +141,7 @@ pub async fn engine(dir: &Path) -> Result<Engine> {
             max_open_files: 256,
             max_file_size_bytes: 1 << 30,
             env_allowlist: vec![],
+            required_layers: vec![],
             protected_paths: vec![],
         },
         egress_rules: Arc::default(),
@@ -149,7 +150,7 @@ pub async fn engine(dir: &Path) -> Result<Engine> {
     };
     let journal = JournalStore::open(&dir.join("journal.db"), clock.clone())?;
     let access = AccessControl::open(dir, &workspace, &journal, clock.clone()).await?;
-    let loader = PolicyLoader { directory: None, membership: Membership::single_user() };
+    let loader = PolicyLoader { directory: None, membership: Membership::single_user(), tools: None };
     Ok(Engine::new(EngineParts {
         policy: loader.load()?,
         policy_loader: loader,

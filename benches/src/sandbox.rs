@@ -180,6 +180,7 @@ impl Run {
             max_open_files: 256,
             max_file_size_bytes: 1 << 30,
             env_allowlist: vec![],
+            required_layers: vec![],
             protected_paths: vec![],
         };
         let request = ProcessRequest {

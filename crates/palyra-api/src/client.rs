@@ -130,9 +130,24 @@ async fn connect(path: PathBuf) -> Result<TokioIo<UnixStream>, std::io::Error> {
 
 fn unreachable(socket: &Path, error: &tonic::transport::Error) -> ApiError {
     let cause = std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string);
-    ApiError::new(
-        "daemon_unreachable",
-        format!("no daemon answers at `{}`: {cause}", socket.display()),
-        Some("start it: `palyra up`".to_owned()),
-    )
+    let message = format!("no daemon answers at `{}`: {cause}", socket.display());
+    let hint = if is_anothers(error) {
+        "this daemon is another user's; with a token, use its HTTP door: docs/http.md"
+    } else {
+        "start it: `palyra up`"
+    };
+    ApiError::new("daemon_unreachable", message, Some(hint.to_owned()))
+}
+
+/// Whether the socket is there and not for us: only the user who runs a daemon may open it.
+fn is_anothers(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let io = error.downcast_ref::<std::io::Error>();
+        if io.is_some_and(|io| io.kind() == std::io::ErrorKind::PermissionDenied) {
+            return true;
+        }
+        next = error.source();
+    }
+    false
 }

@@ -11,6 +11,9 @@ use std::time::Duration;
 /// The exit code of every `sandbox` command for: Palyra refuses, or this host cannot. A command's own codes are passed on.
 pub const REFUSED: u8 = 125;
 
+/// The exit code of `palyrad` when another daemon holds the state directory: whoever starts one may wait and look again.
+pub const STATE_HELD: u8 = 75;
+
 const RUN_EXIT_CODES: &str = "Exit codes:
   the command's own, or 128 + n when signal n ended it: 137 mostly means a limit, 130 Ctrl-C, 141 that the
   reader of its output went away
@@ -101,6 +104,17 @@ pub enum Tier {
     C,
 }
 
+/// What holds the command back from other hosts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Egress {
+    /// The kernel: no network but the allowed hosts (tier c)
+    Strict,
+    /// Nothing but a comparison of the hosts that its arguments name
+    Preflight,
+    /// Nothing: it has the host's network
+    None,
+}
+
 /// A policy to try, and a command to try it on. What is not given is as in the configuration.
 #[derive(Debug, Args)]
 pub struct Attempt {
@@ -119,6 +133,9 @@ pub struct Attempt {
     /// A further directory that may be read and written
     #[arg(long, value_name = "DIR")]
     pub write: Vec<PathBuf>,
+    /// What holds it back from other hosts
+    #[arg(long, value_enum, ignore_case = true)]
+    pub egress: Option<Egress>,
     /// A host that may be reached, through the filtering proxy (tier c)
     #[arg(long, value_name = "RULE")]
     pub allow_host: Vec<String>,

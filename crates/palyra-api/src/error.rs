@@ -50,9 +50,10 @@ impl From<Status> for ApiError {
                 hint: (!detail.hint.is_empty()).then_some(detail.hint),
                 retry_after: (detail.retry_after_ms > 0).then(|| Duration::from_millis(detail.retry_after_ms)),
             },
-            _ if status.code() == Code::Unavailable => Self::new(
+            // A status with a source was made here: the stream broke off, whatever code that is taken for.
+            _ if status.code() == Code::Unavailable || std::error::Error::source(&status).is_some() => Self::new(
                 "daemon_unreachable",
-                format!("the connection to the daemon was lost: {}", status.message()),
+                format!("the daemon has ended, or the connection to it was lost: {}", status.message()),
                 Some("see whether it runs: `palyra status`; start it: `palyra up`".to_owned()),
             ),
             _ => Self::new("transport", format!("{}: {}", status.code(), status.message()), None),

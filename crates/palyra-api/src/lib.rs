@@ -1,11 +1,12 @@
 //! What the client and the daemon agree on: the wire (generated types, the client that speaks them over the UNIX socket,
-//! errors with stable codes), and the command line that both parse.
+//! errors with stable codes), the command line that both parse, and what is remembered of the last start.
 //!
 //! This crate knows the shape of messages and nothing of what the daemon does with them.
 
 pub mod client;
 pub mod command_line;
 pub mod error;
+pub mod last_start;
 
 /// The generated messages and services.
 #[expect(
@@ -20,6 +21,7 @@ pub mod v1 {
 
 pub use client::Connection;
 pub use error::ApiError;
+pub use last_start::{LastStart, LastStartError};
 
 /// The metadata key by which an owner proposes in an agent's name.
 pub const ACT_AS: &str = "palyra-act-as";

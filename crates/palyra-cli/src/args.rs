@@ -19,7 +19,7 @@ const EXIT_CODES: &str = "Exit codes:
   2   the command line was not understood
   3   denied: by policy, by a person, or because the run's budget is spent
   4   the approval expired
-  5   cancelled
+  5   cancelled, or interrupted with Ctrl-C
   6   not a call: unknown tool or invalid input
   7   the daemon cannot be reached
   8   verification failed
@@ -68,7 +68,7 @@ pub enum Command {
     /// See which tools there are
     #[command(subcommand)]
     Tools(Tools),
-    /// Propose a tool call and wait for its end
+    /// Propose a tool call and wait for its end; Ctrl-C withdraws it
     Call(Call),
     /// Look at calls, follow them, cancel them
     #[command(subcommand)]
@@ -108,12 +108,16 @@ pub enum Command {
 
 #[derive(Debug, Args)]
 pub struct Up {
-    /// The directory that tools work in [default: `workspace_root` of the configuration, or this directory]
+    /// The directory that tools work in [default: the one last given, or `workspace_root` of the configuration, or this
+    /// directory]
     #[arg(long, value_name = "DIR")]
     pub workspace: Option<PathBuf>,
-    /// The configuration file [default: ~/.config/palyra/palyra.toml, if it exists]
+    /// The configuration file [default: that of the last start, or ~/.config/palyra/palyra.toml, if it exists]
     #[arg(long, env = "PALYRA_CONFIG", value_name = "FILE")]
     pub config: Option<PathBuf>,
+    /// Forget what the last start was given
+    #[arg(long)]
+    pub fresh: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -135,7 +139,7 @@ pub struct Proposed {
     /// The input: JSON, or `@FILE`, or `-` for standard input
     #[arg(long, short, value_name = "JSON", default_value = "{}")]
     pub input: String,
-    /// The session the call belongs to [default: a new one]
+    /// The session the call belongs to [default: a new one, for this call alone]
     #[arg(long, value_name = "NAME")]
     pub session: Option<SessionId>,
     /// The run whose budget the call counts against [default: the session's own]
@@ -161,7 +165,7 @@ pub struct Call {
 pub enum Calls {
     /// Show where a call stands and how it ended
     Show { call: CallId },
-    /// Wait until a call ends
+    /// Wait until a call ends; Ctrl-C stops waiting and leaves the call alone
     Follow { call: CallId },
     /// Withdraw a call that waits, or end one that runs
     Cancel { call: CallId },
@@ -270,6 +274,9 @@ pub enum Journal {
         /// Verify an export instead of the daemon's journal; needs no daemon
         #[arg(long, value_name = "FILE")]
         export: Option<PathBuf>,
+        /// With `--export` and `--against`: the daemon's public key, from elsewhere. Without it a checkpoint vouches for itself alone
+        #[arg(long, value_name = "HEX", requires = "export", requires = "against")]
+        key: Option<PublicKey>,
     },
     /// Print every event as one JSON document a line
     Export {

@@ -54,6 +54,16 @@ impl Failure {
         )
     }
 
+    /// A stream that goes on until somebody ends it was ended by the other side.
+    pub fn daemon_ended() -> Self {
+        Self::new(
+            UNREACHABLE,
+            "daemon_unreachable",
+            "the daemon has ended",
+            Some("see whether it runs: `palyra status`; start it: `palyra up`"),
+        )
+    }
+
     /// How a call's end becomes the program's.
     pub fn of_call(state: CallState, problem: Option<&Problem>) -> Self {
         let exit = match state {
@@ -90,7 +100,12 @@ impl From<ApiError> for Failure {
             "transport" | "internal" | "disk_full" | "journal_unavailable" | "journal_closed" | "journal_damaged" => {
                 FAILED
             }
-            "unknown_tool" | "schema_violation" | "input_malformed" | "input_too_large" | "input_too_deep"
+            "unknown_tool"
+            | "schema_violation"
+            | "input_malformed"
+            | "input_too_large"
+            | "input_too_deep"
+            | "input_too_many_values"
             | "input_not_utf8" => REJECTED,
             _ => REFUSED,
         };

@@ -5,7 +5,7 @@
 
 use crate::http::Port;
 use palyra_engine::builtin::names;
-use palyra_engine::{CallLimits, ToolCallConfig, WasmRuntime};
+use palyra_engine::{CallLimits, Rehearsal, ToolCallConfig, WasmRuntime};
 use palyra_policy::{Membership, PolicyLoader};
 use palyra_protocol::ToolName;
 use palyra_sandbox::egress::{EgressRule, EgressRules};
@@ -14,6 +14,11 @@ use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// The longest time that anything may be made to wait: thirty days.
+const MAX_TIME_MS: u64 = 30 * 24 * 60 * 60 * 1000;
+/// The largest number that everything it is handed to can hold.
+const MAX_NUMBER: u64 = 1 << 53;
 
 /// Why a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -123,6 +128,7 @@ struct RawProcessRunner {
     max_open_files: u64,
     max_file_size_bytes: u64,
     env_allowlist: Vec<String>,
+    required_layers: Vec<String>,
 }
 
 impl Default for RawProcessRunner {
@@ -143,6 +149,7 @@ impl Default for RawProcessRunner {
             max_open_files: 1024,
             max_file_size_bytes: 1 << 30,
             env_allowlist: ["LANG", "LC_ALL", "TERM", "TZ"].map(str::to_owned).to_vec(),
+            required_layers: Vec::new(),
         }
     }
 }
@@ -178,7 +185,11 @@ impl Config {
     /// Where the rules come from.
     #[must_use]
     pub fn policy_loader(&self) -> PolicyLoader {
-        PolicyLoader { directory: self.policy_dir.clone(), membership: self.membership.clone() }
+        PolicyLoader {
+            directory: self.policy_dir.clone(),
+            membership: self.membership.clone(),
+            tools: Some(Arc::new(Rehearsal::default())),
+        }
     }
 }
 
@@ -238,10 +249,7 @@ impl RawConfig {
         let membership =
             Membership::from_lists(&raw.allowed_principals, &raw.allowed_channels, &["user:local".to_owned()])
                 .map_err(|e| value("tool_call.allowed_principals", e.to_string()))?;
-        let allowed_tools = raw
-            .allowed_tools
-            .iter()
-            .map(|name| name.parse::<ToolName>().map_err(|e| value("tool_call.allowed_tools", e.to_string())));
+        let allowed_tools = raw.allowed_tools.iter().map(|name| tool(name));
         for (key, limit) in [
             ("tool_call.max_calls_under_way", raw.max_calls_under_way),
             ("tool_call.max_calls_under_way_per_principal", raw.max_calls_under_way_per_principal),
@@ -255,15 +263,15 @@ impl RawConfig {
         Ok(Config {
             tool_call: ToolCallConfig {
                 allowed_tools: allowed_tools.collect::<Result<_, _>>()?,
-                max_calls_per_run: raw.max_calls_per_run,
+                max_calls_per_run: at_most("tool_call.max_calls_per_run", raw.max_calls_per_run, MAX_NUMBER)?,
                 limits: CallLimits {
                     calls: raw.max_calls_under_way,
                     calls_each: raw.max_calls_under_way_per_principal,
                     questions: raw.max_questions,
                     questions_each: raw.max_questions_per_principal,
                 },
-                execution_timeout: positive("tool_call.execution_timeout_ms", raw.execution_timeout_ms)?,
-                approval_timeout: positive("tool_call.approval_timeout_ms", raw.approval_timeout_ms)?,
+                execution_timeout: time("tool_call.execution_timeout_ms", raw.execution_timeout_ms)?,
+                approval_timeout: time("tool_call.approval_timeout_ms", raw.approval_timeout_ms)?,
                 process_runner,
                 egress_rules,
                 wasm_runtime: WasmRuntime::Disabled,
@@ -298,8 +306,15 @@ impl RawProcessRunner {
             ("process_runner.max_open_files", self.max_open_files),
             ("process_runner.max_file_size_bytes", self.max_file_size_bytes),
         ] {
-            if limit == 0 {
-                return Err(value(key, "must be more than 0"));
+            positive(key, limit)?;
+            at_most(key, limit, MAX_NUMBER)?;
+        }
+        for (key, roots) in
+            [("process_runner.read_roots", &self.read_roots), ("process_runner.write_roots", &self.write_roots)]
+        {
+            for root in roots {
+                std::fs::metadata(root)
+                    .map_err(|e| value(key, format!("`{}` cannot be used: {e}; name what exists", root.display())))?;
             }
         }
         if self.max_output_bytes > MAX_OUTPUT_BYTES {
@@ -307,6 +322,8 @@ impl RawProcessRunner {
                 format!("is at most {MAX_OUTPUT_BYTES}: an outcome has to fit into one message of every door");
             return Err(value("process_runner.max_output_bytes", message));
         }
+        palyra_sandbox::check_required_layers(&self.required_layers)
+            .map_err(|error| value("process_runner.required_layers", error.to_string()))?;
         Ok(SandboxProcessRunnerPolicy {
             tier: self.tier,
             workspace_root: workspace.to_owned(),
@@ -325,6 +342,7 @@ impl RawProcessRunner {
             max_open_files: self.max_open_files,
             max_file_size_bytes: self.max_file_size_bytes,
             env_allowlist: self.env_allowlist,
+            required_layers: self.required_layers,
             protected_paths: vec![state_dir.to_owned()],
         })
     }
@@ -339,8 +357,27 @@ fn value(key: &'static str, message: impl Into<String>) -> ConfigError {
     ConfigError::Value { key, message: message.into() }
 }
 
-fn positive(key: &'static str, ms: u64) -> Result<Duration, ConfigError> {
-    if ms == 0 { Err(value(key, "must be more than 0")) } else { Ok(Duration::from_millis(ms)) }
+fn positive(key: &'static str, number: u64) -> Result<u64, ConfigError> {
+    if number == 0 { Err(value(key, "must be more than 0")) } else { Ok(number) }
+}
+
+fn at_most(key: &'static str, number: u64, most: u64) -> Result<u64, ConfigError> {
+    if number > most { Err(value(key, format!("must be at most {most}"))) } else { Ok(number) }
+}
+
+fn time(key: &'static str, ms: u64) -> Result<Duration, ConfigError> {
+    at_most(key, positive(key, ms)?, MAX_TIME_MS).map(Duration::from_millis)
+}
+
+/// A tool that there is.
+fn tool(name: &str) -> Result<ToolName, ConfigError> {
+    const KEY: &str = "tool_call.allowed_tools";
+    let parsed = name.parse::<ToolName>().map_err(|e| value(KEY, e.to_string()))?;
+    if names::ALL.contains(&name) {
+        return Ok(parsed);
+    }
+    let nearest = names::ALL.into_iter().min_by_key(|known| strsim::damerau_levenshtein(name, known));
+    Err(value(KEY, format!("there is no tool `{name}`; did you mean `{}`?", nearest.unwrap_or_default())))
 }
 
 /// INVARIANT (state_is_not_workspace): a tool can never reach the daemon's keys or journal, because the two directories
@@ -433,6 +470,7 @@ mod tests {
         assert!(refused("[process_runner]\nmemory_limit_bytes = 0").contains("more than 0"));
         assert!(refused("[process_runner]\nmax_output_bytes = 20000000").contains("at most 4194304"));
         assert!(refused("[tool_call]\nmax_calls_under_way = 0").contains("more than 0"));
+        assert!(refused("[process_runner]\nrequired_layers = [\"moat\"]").contains("no layer `moat`"));
         assert!(refused("[wasm_runtime]\nenabled = true").contains("no WASM runtime"));
         assert!(refused("[tool_call]\nexecution_timeout_ms = 0").contains("more than 0"));
         assert!(refused("[tool_call]\nallowed_tools = [\"Bad Name\"]").contains("not a tool name"));
@@ -440,6 +478,12 @@ mod tests {
         assert!(refused("\n[egress]\nallowed_hosts = [\"*\"]").contains("line 3: the egress rule `*` cannot be used"));
         assert!(refused("[egress]\nallowed_hosts = [\"https://example.org/x\"]").contains("write `example.org`"));
         assert!(refused("policy_dir = \"nowhere\"").contains("cannot be read"));
+        let unknown = refused("[tool_call]\nallowed_tools = [\"palyra.fs.raed\"]");
+        assert!(unknown.contains("did you mean `palyra.fs.read`?"), "{unknown}");
+        assert!(refused("[tool_call]\napproval_timeout_ms = 9223372036854775807").contains("at most 2592000000"));
+        assert!(refused("[tool_call]\nmax_calls_per_run = 9223372036854775807").contains("at most"));
+        assert!(refused("[process_runner]\nwall_clock_limit_ms = 9223372036854775807").contains("at most"));
+        assert!(refused("[process_runner]\nread_roots = [\"nowhere\"]").contains("`nowhere` cannot be used"));
     }
 
     #[test]

@@ -4,6 +4,8 @@
 
 mod access;
 mod config;
+mod doors;
+mod ending;
 mod grpc;
 mod http;
 mod keys;
@@ -16,7 +18,7 @@ mod state;
 mod verify;
 
 use clap::{Parser, Subcommand};
-use palyra_api::command_line::{REFUSED, Sandbox};
+use palyra_api::command_line::{REFUSED, STATE_HELD, Sandbox};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -122,18 +124,28 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             report(&error);
-            // Not to be taken for the code of a command that never ran.
-            if tries_a_command { ExitCode::from(REFUSED) } else { ExitCode::FAILURE }
+            match error {
+                // Not to be taken for the code of a command that never ran.
+                _ if tries_a_command => ExitCode::from(REFUSED),
+                serve::DaemonError::State(state::StateError::Locked { .. }) => ExitCode::from(STATE_HELD),
+                _ => ExitCode::FAILURE,
+            }
         }
     }
 }
 
 #[expect(clippy::print_stderr, reason = "the last word of a program that does not start")]
 fn report(error: &serve::DaemonError) {
-    eprintln!("error: {error}");
+    let mut said = error.to_string();
+    eprintln!("error: {said}");
     let mut cause = std::error::Error::source(error);
     while let Some(inner) = cause {
-        eprintln!("  because: {inner}");
+        // Many an error speaks its cause's words already.
+        let text = inner.to_string();
+        if !said.contains(&text) {
+            eprintln!("  because: {text}");
+            said = text;
+        }
         cause = inner.source();
     }
 }

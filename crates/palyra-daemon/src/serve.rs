@@ -1,9 +1,11 @@
 //! Putting the daemon together, serving, and ending in good order.
 
 use crate::config::{Config, ConfigError, RawConfig};
+use crate::doors::Doors;
 use crate::http::{HttpError, Listening, Port};
 use crate::state::{StateDir, StateError};
 use crate::{grpc, keys, mcp, policy};
+use palyra_api::LastStart;
 use palyra_engine::workspace::Workspace;
 use palyra_engine::{AccessControl, AccessError, Engine, EngineParts};
 use palyra_policy::{CheckedSet, PolicyLoader, RefusedSet};
@@ -17,7 +19,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio_util::sync::CancellationToken;
 
 /// How long executions may go on after the daemon was asked to end.
 const GRACE: Duration = Duration::from_secs(5);
@@ -47,7 +48,7 @@ pub enum DaemonError {
     #[error("{0}; run `palyrad verify` for the whole picture, and restore a backup if it is damaged")]
     Journal(#[from] palyra_journal::JournalError),
     /// The access registry is not usable.
-    #[error("{0}")]
+    #[error(transparent)]
     Access(#[from] AccessError),
     /// The workspace is not usable.
     #[error("{0}")]
@@ -77,6 +78,9 @@ pub enum DaemonError {
     /// The HTTP door does not open.
     #[error("{0}")]
     Http(#[from] HttpError),
+    /// What was given cannot be remembered, so the next start would not know it.
+    #[error("this start cannot be remembered")]
+    Remember(#[from] palyra_api::LastStartError),
     /// The door failed.
     #[error("the socket failed")]
     Serve(#[source] tonic::transport::Error),
@@ -146,6 +150,17 @@ impl Setup {
         Ok(raw.validate(self.workspace.clone(), state_dir)?)
     }
 
+    /// What the next start is to be like, should nobody say.
+    fn remembered(&self, config: &Config) -> LastStart {
+        LastStart {
+            // As it is named today, wherever the next start is made from.
+            config: self.config_path.canonicalize().ok(),
+            workspace: config.workspace_root.clone(),
+            workspace_given: self.workspace.is_some(),
+            http_port: self.http_port,
+        }
+    }
+
     /// How the rules are read when nothing is served: with the access registry as its file stands.
     pub(crate) fn policy_loader(&self, config: &Config) -> Result<PolicyLoader, DaemonError> {
         let registered = palyra_engine::peek_registry(&self.state_dir, &config.workspace_root)?;
@@ -210,6 +225,7 @@ async fn serve(setup: &Setup, state: &StateDir, config: Config, started: Instant
     let journal = keys::open_journal(state)?;
     let key = keys::signing_key(state, &journal).await?;
     let access = AccessControl::open(state.path(), &config.workspace_root, &journal, clock.clone()).await?;
+    let remembered = setup.remembered(&config);
     let mut loader = config.policy_loader();
     loader.membership = loader.membership.with_registered(access.registered().map_err(AccessError::from)?);
     let engine = Engine::new(EngineParts {
@@ -229,17 +245,17 @@ async fn serve(setup: &Setup, state: &StateDir, config: Config, started: Instant
 
     // Held until the end: what it watches stops being watched with it.
     let _watching = engine.policy_directory().and_then(|directory| policy::watch::start(engine.clone(), directory));
-    let http = match (config.http, setup.http_port) {
-        (None, _) => None,
-        (Some(_), Some(port)) => Some(Listening::open(engine.clone(), Port::This(port), state.path())?),
-        (Some(port), None) => Some(Listening::open(engine.clone(), port, state.path())?),
-    };
+    let doors = Doors::new(engine.clone());
+    let speaking_mcp = mcp::Shared::new(doors.clone());
+    let port = config.http.map(|configured| setup.http_port.map_or(configured, Port::This));
+    let open = |port| Listening::open(doors.clone(), speaking_mcp.clone(), port, state.path());
+    let http = port.map(open).transpose()?;
     let mut terminate = signal(SignalKind::terminate()).map_err(io("signal handling"))?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(io("signal handling"))?;
+    let mut hangup = signal(SignalKind::hangup()).map_err(io("signal handling"))?;
     let (socket, listener) = listen(state, "palyra.sock")?;
     let (mcp_socket, mcp_listener) = listen(state, palyra_api::MCP_SOCKET)?;
-    let closing = CancellationToken::new();
-    tokio::spawn(mcp::socket::serve(engine.clone(), mcp_listener, closing.clone()));
+    tokio::spawn(mcp::socket::serve(speaking_mcp, mcp_listener));
 
     let about = grpc::About {
         state_dir: state.path().to_owned(),
@@ -248,6 +264,7 @@ async fn serve(setup: &Setup, state: &StateDir, config: Config, started: Instant
         http_url: http.as_ref().map(Listening::url),
     };
     let serving = grpc::serve(engine.clone(), about, listener);
+    remembered.write(state.path())?;
     announce(&socket);
     tracing::info!(socket = %socket.display(), start_ms = started.elapsed().as_millis() as u64, "serving");
     let served = tokio::select! {
@@ -256,13 +273,16 @@ async fn serve(setup: &Setup, state: &StateDir, config: Config, started: Instant
         () = engine.journal_gone() => Err(palyra_journal::JournalError::Closed.into()),
         _ = terminate.recv() => Ok(()),
         _ = interrupt.recv() => Ok(()),
+        // A terminal that was closed: what runs is ended in good order too.
+        _ = hangup.recv() => Ok(()),
     };
     tracing::info!("ending");
-    closing.cancel();
+    doors.ending.close();
     if let Some(http) = &http {
         http.close();
     }
     engine.shut_down(GRACE).await;
+    doors.ending.settle().await;
     if let Some(http) = &http {
         http.drained().await;
     }

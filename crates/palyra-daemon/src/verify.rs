@@ -29,10 +29,19 @@ pub fn run(setup: &Setup, against: Option<&Path>) -> Result<ExitCode, DaemonErro
         if shown {
             eprint!("\r{seen} events verified");
         }
-    })?;
+    });
     if shown {
         eprint!("\r\x1b[K");
     }
+    let verdict = match verdict {
+        Ok(verdict) => verdict,
+        // The file is there and is no journal that can be followed to its end: that is an answer, not a failure to give one.
+        Err(error) => {
+            let cause = std::error::Error::source(&error).map_or_else(String::new, |cause| format!(": {cause}"));
+            println!("broken: it cannot be followed to its end: {error}{cause}; restore a backup");
+            return Ok(ExitCode::from(BROKEN));
+        }
+    };
     match verdict {
         Verdict::Intact(head) => {
             println!("intact: {} events, head {}", head.size, head.hash);

@@ -24,14 +24,18 @@ mod whoami;
 
 pub use control::{AccessControl, AccessError, REGISTRY_FILE, accept, peek, reset};
 pub use feature::Feature;
-pub use manage::NewToken;
+pub use manage::{IssuedTokens, NewToken};
 
+use crate::decide::policy_role;
 use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
+use crate::seen::forbidden;
 use palyra_policy::{PolicyAction, PolicyDecision, PolicyRequest, PolicyRequestContext, PolicyResource};
-use palyra_protocol::{ChannelId, Principal, Problem, TokenId};
+use palyra_protocol::access::ShownToken;
+use palyra_protocol::{ChannelId, Principal, Problem, Timestamp, TokenId};
 use rights::Shortfall;
-use state::{Admitted, TokenRefusal};
+pub(crate) use state::Admitted;
+use state::TokenRefusal;
 use std::time::Duration;
 
 /// How long what is only in memory may stay there.
@@ -92,6 +96,11 @@ impl VerifiedPeer {
         self.token.as_ref().map(|token| &token.token_id)
     }
 
+    /// The token that the peer showed, as records keep it; none on the daemon's own socket.
+    pub(crate) fn shown_token(&self) -> Option<ShownToken> {
+        self.token.as_ref().map(Admitted::shown)
+    }
+
     /// In whose name the peer acts.
     #[must_use]
     pub fn effective(&self) -> &Principal {
@@ -145,7 +154,7 @@ impl Engine {
         resource: PolicyResource,
         context: Option<PolicyRequestContext>,
     ) -> Result<(), EngineError> {
-        self.authorize_as(peer.effective(), peer, action, resource, context)
+        self.authorize_as(peer.effective(), peer, action, resource, context).map(drop)
     }
 
     /// What a door asks before it looks at a request: may this peer do such a thing at all? With a thing to do it to,
@@ -162,22 +171,22 @@ impl Engine {
         match resource {
             // Whoever explains an agent's call, or looks at themselves, asks in their own name.
             Some(resource) if action == PolicyAction::PolicyExplain => {
-                self.authorize_as(&peer.principal, peer, action, resource, None)
+                self.authorize_as(&peer.principal, peer, action, resource, None).map(drop)
             }
             Some(resource) => self.authorize(peer, action, resource, None),
-            None => self.room(peer, peer.effective(), action, None),
+            None => self.room(peer, peer.effective(), action, None).map(drop),
         }
     }
 
     /// Whether the token's scopes and role leave room for an action, before policy is asked. A refusal is counted, and
-    /// told to the journal in sums: a caller that goes on trying does not fill it.
+    /// told to the journal in sums: a caller that goes on trying does not fill it. Returns the token as it stands.
     fn room(
         &self,
         peer: &VerifiedPeer,
         principal: &Principal,
         action: PolicyAction,
         resource: Option<&PolicyResource>,
-    ) -> Result<(), EngineError> {
+    ) -> Result<Option<Admitted>, EngineError> {
         self.is_room(peer, principal, action, resource).map_err(|(shortfall, error)| {
             if let (Some(shortfall), Some(token)) = (shortfall, &peer.token) {
                 let source = format!("token {}", token.token_id);
@@ -196,8 +205,8 @@ impl Engine {
         principal: &Principal,
         action: PolicyAction,
         resource: Option<&PolicyResource>,
-    ) -> Result<(), (Option<Shortfall>, EngineError)> {
-        let Some(token) = &peer.token else { return Ok(()) };
+    ) -> Result<Option<Admitted>, (Option<Shortfall>, EngineError)> {
+        let Some(token) = &peer.token else { return Ok(None) };
         let state = self.access().state();
         let (now, _) = state
             .admit(&token.token_id, token.hash, self.clock().now())
@@ -205,14 +214,59 @@ impl Engine {
         rights::room(principal.kind(), Some(now.role), Some(&now.scopes), action, resource).map_err(|shortfall| {
             let problem = shortfall_problem(shortfall, principal, &now, action, resource);
             (Some(shortfall), EngineError::new(ErrorKind::Forbidden, problem))
-        })
+        })?;
+        Ok(Some(now))
     }
 
     /// Whether the peer may call this tool at all, before policy is asked.
-    pub(crate) fn room_for_call(&self, peer: &VerifiedPeer, tool: &str) -> Result<(), EngineError> {
+    /// Returns the token as it stands, where it showed one.
+    pub(crate) fn room_for_call(&self, peer: &VerifiedPeer, tool: &str) -> Result<Option<Admitted>, EngineError> {
         let tool = PolicyResource::Tool(tool.to_owned());
         let room = self.is_room(peer, peer.effective(), PolicyAction::ToolExecute, Some(&tool));
         room.map_err(|(_, error)| error)
+    }
+
+    /// Whether the peer would be let in now: asked before something is handed to one that has waited for it.
+    ///
+    /// # Errors
+    /// Its token opens nothing any more.
+    pub fn still_opens(&self, peer: &VerifiedPeer) -> Result<(), EngineError> {
+        let Some(token) = &peer.token else { return Ok(()) };
+        let state = self.access().state();
+        let opens = state.admit(&token.token_id, token.hash, self.clock().now());
+        opens.map(drop).map_err(|refusal| self.refuse_token(refusal, &format!("token {}", token.token_id)))
+    }
+
+    /// Comes when the peer's token opens nothing any more because somebody took that away; never otherwise.
+    pub async fn shut_out(&self, peer: &VerifiedPeer) -> EngineError {
+        let mut changes = self.watch_rights();
+        loop {
+            if let Err(error) = self.still_opens(peer) {
+                return error;
+            }
+            if changes.changed().await.is_err() {
+                return std::future::pending().await;
+            }
+        }
+    }
+
+    /// Why what was proposed with a token goes no further: it opens nothing any more.
+    pub(crate) fn token_gone(&self, token: Option<&ShownToken>) -> Option<Problem> {
+        let refusal = self.access().state().stands(&token?.token_id, self.clock().now()).err()?;
+        let (code, how) = match refusal {
+            TokenRefusal::Expired => ("token_expired", "has expired"),
+            TokenRefusal::TokensClosed => ("tokens_closed", "opens nothing now, like every token"),
+            TokenRefusal::OtherWorkspace => ("token_other_workspace", "opens another workspace"),
+            TokenRefusal::PrincipalGone => ("token_principal_gone", "speaks for somebody who is no longer here"),
+            _ => ("token_revoked", "was withdrawn"),
+        };
+        let message = format!("the token that the call was proposed with {how}");
+        Some(Problem::new(code, message, "propose the call again, with a token that opens"))
+    }
+
+    /// Until when a token opens, if nothing happens to it.
+    pub(crate) fn token_expiry(&self, token: &ShownToken) -> Option<Timestamp> {
+        self.access().state().stands(&token.token_id, self.clock().now()).ok()
     }
 
     /// Counts a refused token, and says as much as its holder may know.
@@ -317,7 +371,7 @@ impl Engine {
 
     /// Whether the peer may do this, for those who would only tell less: no attempt, and counted as none.
     pub(crate) fn may(&self, peer: &VerifiedPeer, action: PolicyAction, resource: PolicyResource) -> bool {
-        self.would_allow(peer, action, resource, &PolicyRequestContext::new(peer.channel.clone()))
+        self.would_allow(peer, action, resource, &self.at_door(peer))
     }
 
     /// Whether the peer could do this under these circumstances: no attempt, and counted as none.
@@ -329,14 +383,13 @@ impl Engine {
         context: &PolicyRequestContext,
     ) -> bool {
         let principal = peer.effective().clone();
-        if self.is_room(peer, &principal, action, Some(&resource)).is_err() {
-            return false;
-        }
+        let Ok(token) = self.is_room(peer, &principal, action, Some(&resource)) else { return false };
+        let context = as_shown(context.clone(), token.as_ref(), &principal);
         let request = PolicyRequest { principal, action, resource };
-        matches!(self.policy().evaluate_with_context(&request, context).decision, PolicyDecision::Allow)
+        matches!(self.policy().evaluate_with_context(&request, &context).decision, PolicyDecision::Allow)
     }
 
-    /// Asks policy about the peer under one of its own names.
+    /// Asks policy about the peer under one of its own names. Returns the token as it stands, where it showed one.
     pub(crate) fn authorize_as(
         &self,
         principal: &Principal,
@@ -344,28 +397,31 @@ impl Engine {
         action: PolicyAction,
         resource: PolicyResource,
         context: Option<PolicyRequestContext>,
-    ) -> Result<(), EngineError> {
-        self.room(peer, principal, action, Some(&resource))?;
-        let context = context.unwrap_or_else(|| PolicyRequestContext::new(peer.channel.clone()));
+    ) -> Result<Option<Admitted>, EngineError> {
+        let token = self.room(peer, principal, action, Some(&resource))?;
+        let context = self.placed(context.unwrap_or_else(|| self.at_door(peer)));
+        let context = as_shown(context, token.as_ref(), principal);
         let request = PolicyRequest { principal: principal.clone(), action, resource };
         let evaluation = self.policy().evaluate_with_context(&request, &context);
         match evaluation.decision {
-            PolicyDecision::Allow => Ok(()),
-            PolicyDecision::DenyByDefault => Err(EngineError::new(
-                ErrorKind::Forbidden,
-                Problem::new(
-                    "forbidden",
-                    format!(
-                        "`{}` may not do `{}`: {}",
-                        request.principal,
-                        action.as_str(),
-                        evaluation.explanation.summary()
-                    ),
-                    "see which rule decided: `palyra policy explain`",
-                ),
-            )),
+            PolicyDecision::Allow => Ok(token),
+            PolicyDecision::DenyByDefault => Err(forbidden(&request, &evaluation.explanation)),
         }
     }
+}
+
+/// What rules see of a token: the role that it leaves its own principal, and who had a hand in it.
+fn as_shown(
+    mut context: PolicyRequestContext,
+    token: Option<&Admitted>,
+    principal: &Principal,
+) -> PolicyRequestContext {
+    if let Some(token) = token {
+        // Whoever acts as an agent has the agent's place, not the token's.
+        context.role = (token.principal == *principal).then(|| policy_role(token.role));
+        context.issued_by = token.issuers.to_vec();
+    }
+    context
 }
 
 fn shortfall_problem(

@@ -6,7 +6,7 @@ use crate::catalog::ToolCatalog;
 use crate::config::ToolCallConfig;
 use crate::decide::{Detail, ToolFacts, decide};
 use crate::engine::StartError;
-use crate::resolve::Resolver;
+use crate::resolve::{Programs, Resolver};
 use crate::tool_flow::Proposal;
 use crate::workspace::Workspace;
 use palyra_policy::PolicyEngine;
@@ -64,13 +64,14 @@ impl Advisor {
             tool: proposal.tool,
             input: proposal.input,
             idempotency_key: proposal.idempotency_key,
-            origin: Origin { principal, proposed_by, channel, device: None, session, run, request: None },
+            origin: Origin { principal, proposed_by, channel, device: None, session, run, request: None, token: None },
         };
         let resolver = Resolver {
             catalog: &self.catalog,
             workspace: &self.workspace,
             config: &self.config,
             fetcher: &self.fetcher,
+            programs: Programs::OfHost,
         };
         let resolved = resolver.resolve(CallId::mint(), &proposal).map_err(|refusal| refusal.problem)?;
         let facts = ToolFacts { metadata: &self.metadata, config: &self.config };

@@ -4,6 +4,8 @@ use crate::access::{Feature, VerifiedPeer};
 use crate::clear::QuestionEnd;
 use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
+use crate::reconsider::policy_changed;
+use crate::seen::no_such_approval;
 use palyra_journal::{ApprovalFilter, JournalError, Listing, Page, Resolve};
 use palyra_policy::{PolicyAction, PolicyRequestContext, PolicyResource};
 use palyra_protocol::approval::MAX_WINDOW_MS;
@@ -51,7 +53,17 @@ impl Engine {
         after: Option<&ApprovalId>,
     ) -> Result<Listing<ApprovalRecord>, EngineError> {
         self.authorize(peer, PolicyAction::ApprovalList, PolicyResource::Daemon, None)?;
-        Ok(self.journal().approvals(filter, after, PAGE).await?)
+        let mut after = after.cloned();
+        loop {
+            let mut page = self.journal().approvals(filter, after.as_ref(), PAGE).await?;
+            let last = page.records.last().map(|asked| asked.approval_id.clone());
+            page.records.retain(|asked| self.sees_approval(peer, asked));
+            // Whoever turns pages goes by the last record of each, so an empty one is the last.
+            if !page.more || !page.records.is_empty() {
+                return Ok(page);
+            }
+            after = last;
+        }
     }
 
     /// One question.
@@ -60,7 +72,8 @@ impl Engine {
     /// There is none, or the peer may not see it.
     pub async fn approval(&self, peer: &VerifiedPeer, id: &ApprovalId) -> Result<ApprovalRecord, EngineError> {
         self.authorize(peer, PolicyAction::ApprovalList, PolicyResource::Daemon, None)?;
-        Ok(self.journal().approval(id).await?)
+        let asked = self.journal().approval(id).await?;
+        if self.sees_approval(peer, &asked) { Ok(asked) } else { Err(no_such_approval(id)) }
     }
 
     /// What is pending now, and every change from now on.
@@ -116,14 +129,23 @@ impl Engine {
         if asked.state != ApprovalState::Pending {
             return Err(JournalError::AlreadyResolved { state: asked.state }.into());
         }
-        if self.access().feature(Feature::ApprovalReasons) && answer.reason.as_deref().is_none_or(str::is_empty) {
+        if self.access().feature(Feature::ApprovalReasons)
+            && answer.reason.as_deref().is_none_or(|text| text.trim().is_empty())
+        {
             let hint = "say why with `--reason TEXT`";
             return Err(EngineError::invalid("reason_required", "an answer needs a reason here", hint));
         }
         let now = self.clock().now();
-        if now >= asked.expires_at {
+        if now >= asked.expires_at || self.token_gone(asked.token.as_ref()).is_some() {
             let ended = self.record_question_end(&asked, &QuestionEnd::Expired).await?;
             return Err(JournalError::AlreadyResolved { state: ended.state }.into());
+        }
+        // The answer, and the grant that it leaves, are of the rules that the question is bound to: they stay until it is recorded.
+        let _rules_stay = self.running_policy().stay().await;
+        // Asked under other rules, and not decided again yet: it is now.
+        let asked = self.reconsider_one(asked).await?;
+        if asked.state != ApprovalState::Pending {
+            return Err(EngineError::new(ErrorKind::Conflict, policy_changed()));
         }
         let resolve = match answer.decision {
             ApprovalDecision::Allow => self.yes(peer, &asked, answer, now)?,
@@ -137,6 +159,33 @@ impl Engine {
             self.announce_approval(&record);
         }
         Ok(record)
+    }
+
+    /// Ends every question that was proposed with a token that opens nothing any more. What was withdrawn leaves nothing
+    /// behind that goes on once somebody says yes.
+    pub(crate) async fn end_orphaned_questions(&self) -> Result<(), EngineError> {
+        for asked in self.pending_questions().await? {
+            let Some(problem) = self.token_gone(asked.token.as_ref()) else { continue };
+            match self.record_question_end(&asked, &QuestionEnd::TokenGone(problem)).await {
+                // Whoever was faster wins.
+                Ok(_) | Err(JournalError::AlreadyResolved { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Every question that waits, whoever may see it.
+    pub(crate) async fn pending_questions(&self) -> Result<Vec<ApprovalRecord>, JournalError> {
+        let mut pending: Vec<ApprovalRecord> = Vec::new();
+        loop {
+            let last = pending.last().map(|record| &record.approval_id);
+            let page = self.journal().approvals(ApprovalFilter::Pending, last, PAGE).await?;
+            pending.extend(page.records);
+            if !page.more {
+                return Ok(pending);
+            }
+        }
     }
 
     fn may_answer(&self, peer: &VerifiedPeer, asked: &ApprovalRecord) -> Result<(), EngineError> {
@@ -169,15 +218,15 @@ impl Engine {
         let metadata = self.metadata(&asked.tool);
         PolicyRequestContext {
             session_id: Some(asked.session.clone()),
-            workspace: Some(self.workspace().root().to_string_lossy().into_owned()),
             // The person who made the proposal, also when they made it in an agent's name.
             proposed_by: Some(asked.proposed_by.clone()),
             owned_by: Some(asked.principal.clone()),
+            proposal_issued_by: asked.token.as_ref().map_or_else(Vec::new, |token| token.issuers.clone()),
             approval_count: u32::try_from(asked.given.len()).unwrap_or(u32::MAX),
             tool: Some(asked.tool.to_string()),
             // Answering is not itself the sensitive act.
             is_sensitive_action: false,
-            ..PolicyRequestContext::for_tool(peer.channel().clone(), metadata, asked.facets.clone())
+            ..self.placed(PolicyRequestContext::for_tool(peer.channel().clone(), metadata, asked.facets.clone()))
         }
     }
 
@@ -188,16 +237,6 @@ impl Engine {
         answer: Answer,
         now: Timestamp,
     ) -> Result<Resolve, EngineError> {
-        if asked.policy_hash != self.policy_hash() {
-            return Err(EngineError::new(
-                ErrorKind::Conflict,
-                Problem::new(
-                    "policy_changed",
-                    "the policy changed after this question was asked; it can only be denied",
-                    "deny it, and have the call proposed again",
-                ),
-            ));
-        }
         if asked.people > 1 && answer.scope != ApprovalScope::Once {
             return Err(EngineError::invalid(
                 "approval_scope",
@@ -211,6 +250,7 @@ impl Engine {
             state: ApprovalState::Allowed,
             resolution: ApprovalResolution {
                 by: peer.effective().clone(),
+                token: peer.shown_token(),
                 at: now,
                 scope: answer.scope,
                 matcher: answer.matcher,
@@ -286,7 +326,16 @@ impl Engine {
         before: Option<&GrantId>,
     ) -> Result<Listing<GrantRecord>, EngineError> {
         self.authorize(peer, PolicyAction::GrantList, PolicyResource::Daemon, None)?;
-        Ok(self.journal().grants(before, PAGE).await?)
+        let mut before = before.cloned();
+        loop {
+            let mut page = self.journal().grants(before.as_ref(), PAGE).await?;
+            let last = page.records.last().map(|grant| grant.grant_id.clone());
+            page.records.retain(|grant| self.sees_grant(peer, grant));
+            if !page.more || !page.records.is_empty() {
+                return Ok(page);
+            }
+            before = last;
+        }
     }
 
     /// Withdraws a standing answer; the next call asks again.
@@ -294,7 +343,11 @@ impl Engine {
     /// # Errors
     /// There is none, or the peer may not.
     pub async fn revoke_grant(&self, peer: &VerifiedPeer, id: &GrantId) -> Result<GrantRecord, EngineError> {
-        self.authorize(peer, PolicyAction::GrantRevoke, PolicyResource::Grant(id.to_string()), None)?;
+        // Whether there is such a grant learns only who may withdraw it.
+        let found = self.journal().grant(id).await;
+        let context = self.withdrawing(peer, found.as_ref().ok());
+        self.authorize(peer, PolicyAction::GrantRevoke, PolicyResource::Grant(id.to_string()), Some(context))?;
+        found?;
         Ok(self.journal().revoke_grant(id, peer.effective()).await?)
     }
 }
@@ -312,6 +365,7 @@ fn no(peer: &VerifiedPeer, asked: &ApprovalRecord, answer: Answer, now: Timestam
         )),
         resolution: ApprovalResolution {
             by: peer.effective().clone(),
+            token: peer.shown_token(),
             at: now,
             scope: ApprovalScope::Once,
             matcher: GrantMatcher::ExactCall,
@@ -329,6 +383,6 @@ fn reason(text: Option<String>) -> Result<Option<String>, EngineError> {
             format!("a reason has at most {MAX_REASON} characters"),
             "say it shorter",
         )),
-        other => Ok(other.filter(|text| !text.is_empty())),
+        other => Ok(other.filter(|text| !text.trim().is_empty())),
     }
 }

@@ -7,8 +7,8 @@ use crate::tool_flow::{Proposal, alleged};
 use palyra_journal::{Against, Head, Verdict};
 use palyra_policy::{PolicyAction, PolicyResource};
 use palyra_protocol::{
-    CallId, CallRecord, ChainedEvent, Checkpoint, DecisionKind, Digest, JournalId, Problem, PublicKey, ToolDecision,
-    ToolDefinition,
+    CallId, CallRecord, ChainedEvent, Checkpoint, DecisionKind, Digest, JournalId, Problem, PublicKey, ToolCall,
+    ToolDecision, ToolDefinition,
 };
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -92,7 +92,8 @@ impl Engine {
     /// The peer may not know.
     pub fn tools(&self, peer: &VerifiedPeer) -> Result<Vec<(&ToolDefinition, bool)>, EngineError> {
         self.authorize(peer, PolicyAction::ToolList, PolicyResource::Daemon, None)?;
-        Ok(self.catalog().iter().map(|tool| (tool, self.config().allowed_tools.contains(&tool.name))).collect())
+        let seen = self.catalog().iter().filter(|tool| self.sees_tool(peer, tool));
+        Ok(seen.map(|tool| (tool, self.config().allowed_tools.contains(&tool.name))).collect())
     }
 
     /// One tool, and whether it is allow-listed.
@@ -101,7 +102,13 @@ impl Engine {
     /// There is none, or the peer may not know.
     pub fn tool(&self, peer: &VerifiedPeer, name: &str) -> Result<(&ToolDefinition, bool), EngineError> {
         self.authorize(peer, PolicyAction::ToolList, PolicyResource::Daemon, None)?;
-        let tool = self.catalog().find(name).map_err(|problem| EngineError::new(ErrorKind::NotFound, problem))?;
+        let unknown = |problem| EngineError::new(ErrorKind::NotFound, problem);
+        let tool = self.catalog().find(name).map_err(unknown)?;
+        if !self.sees_tool(peer, tool) {
+            // What one may not see is not there, and nothing near it is suggested.
+            let message = format!("there is no tool `{name}`");
+            return Err(unknown(Problem::new("unknown_tool", message, "`palyra tools list` shows them all")));
+        }
         Ok((tool, self.config().allowed_tools.contains(&tool.name)))
     }
 
@@ -109,20 +116,22 @@ impl Engine {
     ///
     /// # Errors
     /// The proposal is no call, or the peer may not ask.
-    pub fn explain(
+    pub async fn explain(
         &self,
         peer: &VerifiedPeer,
         proposal: Proposal,
     ) -> Result<(Arc<CallRecord>, ToolDecision), EngineError> {
         // The owner who asks about an agent's call asks in their own name.
         self.authorize_as(peer.principal(), peer, PolicyAction::PolicyExplain, PolicyResource::PolicySet, None)?;
+        let room = self.room_for_call(peer, &proposal.tool);
+        let token = room.as_ref().map_or_else(|_| peer.token().cloned(), Clone::clone);
         let resolved = self
-            .resolver()
-            .resolve(CallId::mint(), &alleged(peer, proposal))
+            .resolve(&CallId::mint(), &alleged(peer, token, proposal))
+            .await
             .map_err(|refusal| EngineError::new(ErrorKind::Invalid, refusal.problem))?;
         let mut decision = self.decide_in_full(&resolved.call);
         // What stops the call before policy is asked is the truth about it, whatever policy would say.
-        if let Err(barred) = self.room_for_call(peer, resolved.call.tool().as_str()) {
+        if let Err(barred) = room {
             decision.decision = DecisionKind::Deny;
             decision.rules.clear();
             decision.denial = None;
@@ -130,7 +139,23 @@ impl Engine {
             decision.summary = barred.problem.message.clone();
             decision.explanation = serde_json::json!({ "decided_by": barred.problem.code, "problem": barred.problem });
         }
+        if decision.decision == DecisionKind::NeedsApproval && decision.people <= 1 {
+            self.explain_grant(&resolved.call, &mut decision).await?;
+        }
         Ok((resolved.call.record(), decision))
+    }
+
+    /// Says of a call that a person would have to approve that one has: a standing grant covers it.
+    async fn explain_grant(&self, call: &ToolCall, decision: &mut ToolDecision) -> Result<(), EngineError> {
+        let Some(grant) = self.live_grant(call, decision.policy_hash).await? else { return Ok(()) };
+        decision.decision = DecisionKind::Allow;
+        decision.people = 0;
+        decision.summary =
+            format!("A person's standing answer covers this call: `{grant}`. Without it: {}", decision.summary);
+        if let Some(fields) = decision.explanation.as_object_mut() {
+            fields.insert("grant".to_owned(), serde_json::json!(grant));
+        }
+        Ok(())
     }
 
     /// Events from `first` on, at most `limit`.

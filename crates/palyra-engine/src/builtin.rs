@@ -61,6 +61,21 @@ fn object(properties: Value, required: &[&str]) -> Value {
     })
 }
 
+/// What is inside an output: every field named, and all of them there but those that are `optional`.
+fn part(properties: Value, optional: &[&str]) -> Value {
+    let named = properties.as_object().into_iter().flatten().map(|(name, _)| name.as_str());
+    let required: Vec<_> = named.filter(|name| !optional.contains(name)).collect();
+    json!({ "type": "object", "required": required, "properties": properties, "additionalProperties": false })
+}
+
+fn list_of(items: Value) -> Value {
+    json!({ "type": "array", "items": items })
+}
+
+fn count(description: &str) -> Value {
+    json!({ "type": "integer", "minimum": 0, "description": description })
+}
+
 fn path(description: &str) -> Value {
     json!({ "type": "string", "minLength": 1, "maxLength": 4096, "description": description })
 }
@@ -148,6 +163,15 @@ fn fs_read() -> Defined {
 }
 
 fn fs_list() -> Defined {
+    let entry = part(
+        json!({
+            "path": { "type": "string" }, "kind": { "enum": ["file", "directory", "symlink", "other"] },
+            "size": count("in bytes"),
+            "modified_ms": { "type": "integer", "description": "since 1970" },
+            "lossy_name": { "type": "boolean", "description": "a name on the path is not UTF-8, so that `path` does not open it" },
+        }),
+        &[],
+    );
     Ok(read_only(
         names::FS_LIST,
         "List a directory of the workspace",
@@ -163,19 +187,33 @@ fn fs_list() -> Defined {
             &[],
         ),
         object(
-            json!({ "entries": { "type": "array", "items": { "type": "object" } }, "truncated": { "type": "boolean" } }),
-            &["entries", "truncated"],
+            json!({
+                "entries": list_of(entry),
+                "truncated": { "type": "boolean", "description": "there is more than was returned" },
+                "unreadable": count("directories that could not be read"),
+            }),
+            &["entries", "truncated", "unreadable"],
         ),
-        vec![FacetRule::PathRead("/path")],
+        vec![FacetRule::Listed { path: "/path", depth: "/depth" }],
         json!({ "path": "." }),
     ))
 }
 
 fn fs_search() -> Defined {
+    let found = part(
+        json!({
+            "path": { "type": "string" }, "line_number": { "type": "integer", "minimum": 1 },
+            "line": { "type": "string" },
+            "line_truncated": { "type": "boolean", "description": "`line` is only the part around the match" },
+            "before": list_of(json!({ "type": "string" })), "after": list_of(json!({ "type": "string" })),
+        }),
+        &["before", "after"],
+    );
     Ok(read_only(
         names::FS_SEARCH,
         "Search the workspace's files",
-        "Finds lines that contain a text or match a regular expression. Binary files are skipped and counted.",
+        "Finds lines that contain a text or match a regular expression. Binary and very large files are skipped and \
+         counted; very long lines are searched in overlapping pieces.",
     )?
     .with(
         object(
@@ -191,10 +229,26 @@ fn fs_search() -> Defined {
             &["pattern"],
         ),
         object(
-            json!({ "matches": { "type": "array", "items": { "type": "object" } }, "truncated": { "type": "boolean" } }),
-            &["matches", "truncated"],
+            json!({
+                "matches": list_of(found),
+                "truncated": { "type": "boolean", "description": "a limit ended the search: there may be more" },
+                "files_searched": count("files that were opened"),
+                "skipped_binary": count("of these, files that are not text"),
+                "skipped_large": count("files that are too large to be searched"),
+                "lines_in_pieces": count("lines so long that a match of many thousand bytes may be missed in them"),
+                "unreadable": count("files and directories that could not be read"),
+            }),
+            &[
+                "matches",
+                "truncated",
+                "files_searched",
+                "skipped_binary",
+                "skipped_large",
+                "lines_in_pieces",
+                "unreadable",
+            ],
         ),
-        vec![FacetRule::PathRead("/path")],
+        vec![FacetRule::TreeRead("/path")],
         json!({ "pattern": "TODO", "glob": "*.rs" }),
     ))
 }
@@ -235,6 +289,14 @@ fn fs_write() -> Defined {
 }
 
 fn fs_apply_patch() -> Defined {
+    let file = part(
+        json!({
+            "path": { "type": "string" }, "change": { "enum": ["created", "modified", "deleted", "renamed"] },
+            "renamed_from": { "type": "string" }, "added": count("lines"), "removed": count("lines"),
+            "relocated_hunks": count("hunks that stood at another line than the patch named"),
+        }),
+        &["renamed_from"],
+    );
     Ok(ToolDefinition {
         capabilities: [ToolCapability::FilesystemWrite].into(),
         risk: RiskLevel::Medium,
@@ -248,7 +310,7 @@ fn fs_apply_patch() -> Defined {
                 json!({ "patch": { "type": "string", "minLength": 1, "description": "a unified diff, as `git diff` prints it" } }),
                 &["patch"],
             ),
-            object(json!({ "files": { "type": "array", "items": { "type": "object" } } }), &["files"]),
+            object(json!({ "files": list_of(file) }), &["files"]),
             vec![FacetRule::PatchTargets("/patch")],
             json!({ "patch": "--- /dev/null\n+++ b/hello.txt\n@@ -0,0 +1 @@\n+hello\n" }),
         )
@@ -257,6 +319,14 @@ fn fs_apply_patch() -> Defined {
 
 fn process_run() -> Defined {
     let stream = json!({ "type": "string" });
+    let denial = json!({
+        "type": "object",
+        "properties": {
+            "code": { "type": "string" }, "host": { "type": "string" }, "port": { "type": "integer" },
+            "message": { "type": "string" }, "hint": { "type": "string" },
+        },
+        "required": ["code", "message", "hint"],
+    });
     Ok(ToolDefinition {
         capabilities: [ToolCapability::ProcessExec].into(),
         risk: RiskLevel::High,
@@ -304,9 +374,19 @@ fn process_run() -> Defined {
                         "type": "array", "items": { "type": "string" },
                         "description": "new files that would run as code later, under the names they were given: `.envrc.held`",
                     },
+                    "not_set_aside": {
+                        "type": "array", "items": { "type": "string" },
+                        "description": "such files that could not be renamed and are still there",
+                    },
                     "egress": {
                         "type": "object", "description": "connections through the filtering proxy",
-                        "properties": { "allowed": { "type": "integer" }, "denied": { "type": "integer" } },
+                        "properties": {
+                            "allowed": { "type": "integer" }, "denied": { "type": "integer" },
+                            "denials": {
+                                "type": "array", "items": denial, "description": "why connections were denied, and what to ask for",
+                            },
+                            "further_denials": { "type": "integer", "description": "denied connections that are not among those" },
+                        },
                     },
                 }),
                 &["exit_code", "signal", "ended_by", "stdout", "stderr"],
@@ -314,6 +394,8 @@ fn process_run() -> Defined {
             vec![
                 FacetRule::Argv("/argv"),
                 FacetRule::WorkingDirectory("/cwd"),
+                FacetRule::Environment("/env"),
+                FacetRule::StandardInput("/stdin"),
                 FacetRule::RequestedHosts("/requested_egress_hosts"),
             ],
             json!({ "argv": ["ls", "-l"] }),
@@ -336,8 +418,8 @@ fn http_fetch() -> Defined {
         ..read_only(
             names::HTTP_FETCH,
             "Fetch a URL from an allowed host",
-            "Sends one HTTP request to a host that the operator allows. Redirects are followed and each is checked anew; \
-             credentials never follow to another origin. Any status is a success of the call; `status` says which. Text comes as \
+            "Sends one HTTP request to a host that the operator allows. Redirects to other allowed hosts are followed with GET and HEAD, \
+             if policy allows each of them; credentials never follow to another origin. Any status is a success of the call; `status` says which. Text comes as \
              it is, other bytes as base64, and `truncated` says when there was more.",
         )?
         .with(

@@ -6,12 +6,14 @@ use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
 use crate::live::{LiveCall, Withdrawal};
 use crate::permit::Permit;
+use crate::reconsider::policy_changed;
 use crate::resolve::ResolvedCall;
 use crate::unrecorded::Owed;
 use palyra_journal::{JournalError, OpenCall, Opened, Opening, Recorded, Resolve};
 use palyra_protocol::{
     ApprovalId, ApprovalRecord, ApprovalResolution, ApprovalScope, ApprovalState, Authority, CallId, CallRecord,
-    CallState, DecisionKind, Digest, GrantMatcher, MatchKey, Principal, Problem, ToolCall, ToolDecision, ToolOutcome,
+    CallState, DecisionKind, Digest, GrantId, GrantMatcher, MatchKey, Principal, Problem, ToolCall, ToolDecision,
+    ToolOutcome,
 };
 use std::sync::Arc;
 use tokio::sync::oneshot;
@@ -43,6 +45,8 @@ pub(crate) enum QuestionEnd {
     Withdrawn(Principal),
     /// What would run is no longer what was shown.
     Changed(Problem),
+    /// The token that the call was proposed with opens nothing any more.
+    TokenGone(Problem),
 }
 
 impl Engine {
@@ -87,18 +91,20 @@ impl Engine {
     }
 
     async fn by_grant(&self, resolved: ResolvedCall, decision: &Arc<ToolDecision>) -> Result<Attempt, EngineError> {
-        let call = &resolved.call;
-        let keys = MatchKey::candidates(call.workspace_root(), call.tool(), &call.digest(), call.facets());
-        let origin = call.origin();
-        let now = self.clock().now();
-        let grant =
-            self.journal().live_grant(&origin.principal, &origin.session, decision.policy_hash, keys, now).await?;
+        let grant = self.live_grant(&resolved.call, decision.policy_hash).await?;
         let Some(grant) = grant else { return Ok(Attempt::NotCovered(resolved)) };
         let basis = (decision.decision, decision.decision_id.clone());
         match Permit::by_human(resolved, basis, Authority::Grant(grant)) {
             Ok(permit) => self.start(permit, Arc::clone(decision)).await,
             Err(resolved) => Ok(Attempt::NotCovered(*resolved)),
         }
+    }
+
+    /// The standing answer that covers a call, if there is one.
+    pub(crate) async fn live_grant(&self, call: &ToolCall, policy: Digest) -> Result<Option<GrantId>, EngineError> {
+        let keys = MatchKey::candidates(call.workspace_root(), call.tool(), &call.digest(), call.facets());
+        let (origin, now) = (call.origin(), self.clock().now());
+        Ok(self.journal().live_grant(&origin.principal, &origin.session, policy, keys, now).await?)
     }
 
     /// Asks a human and waits for the answer.
@@ -113,16 +119,25 @@ impl Engine {
             return Ok(Cleared::Crowded(crowded));
         }
         let answer = self.await_approval(&approval.approval_id);
-        let opened = self.open(resolved.call.record(), decision, Opening::<()>::Ask(Arc::clone(&approval))).await?;
-        if !matches!(opened.inner, Opened::Asked) {
+        let opened = self.open(resolved.call.record(), decision, Opening::<()>::Ask(Arc::clone(&approval))).await;
+        if !opened.as_ref().is_ok_and(|opened| matches!(opened.inner, Opened::Asked)) {
             self.forget_approval(&approval.approval_id);
-            return opened.ended(self).await;
+            self.live().answered(&approval.call_id);
+            return opened?.ended(self).await;
         }
         live.update(|now| {
             now.state = CallState::AwaitingApproval;
             now.approval = Some(Arc::clone(&approval));
         });
         drop(self.approval_news().send(Arc::clone(&approval)));
+        if let Some(problem) = self.token_gone(approval.token.as_ref()) {
+            // Withdrawn while the question was on its way to the journal, where whoever withdrew it did not see it.
+            let end = QuestionEnd::TokenGone(problem);
+            match self.record_question_end(&approval, &end).await {
+                Ok(_) | Err(JournalError::AlreadyResolved { .. }) => {}
+                Err(error) => return Ok(Cleared::Owing(Owed::Question { approval, end }, error)),
+            }
+        }
         self.after_answer(resolved, approval, answer, live).await
     }
 
@@ -152,13 +167,17 @@ impl Engine {
         self.start_approved(resolved, &answered).await
     }
 
-    /// Starts a call that a human has allowed, if it is still the call that was shown, under the same policy.
+    /// Starts a call that a human has allowed, if it is still the call that was shown, under the same policy, and the token
+    /// it was proposed with still opens.
     pub(crate) async fn start_approved(
         &self,
         resolved: ResolvedCall,
         approval: &ApprovalRecord,
     ) -> Result<Cleared, EngineError> {
-        if let Some(problem) = void(approval, &resolved.call, self.policy_hash()) {
+        // Until the start is recorded, no other rules take over.
+        let _rules_stay = self.running_policy().stay().await;
+        let gone = self.token_gone(approval.token.as_ref());
+        if let Some(problem) = gone.or_else(|| void(approval, &resolved.call, self.policy_hash())) {
             let (from, state) = (CallState::Approved, CallState::Cancelled);
             return match self.journal().end_call(&approval.call_id, from, state, problem.clone()).await {
                 Err(error) if error.may_pass() => Ok(Cleared::Owing(Owed::End { from, state, problem }, error)),
@@ -217,13 +236,15 @@ impl Engine {
         }
     }
 
-    /// Ends a question that nobody answered, and tells everybody who waits or watches.
+    /// Ends a question that nobody answered, and tells everybody who waits or watches. One whose token is gone ends for
+    /// that reason.
     pub(crate) async fn record_question_end(
         &self,
         approval: &ApprovalRecord,
         end: &QuestionEnd,
     ) -> Result<Arc<ApprovalRecord>, JournalError> {
-        let (state, by, problem) = match end {
+        let gone = self.token_gone(approval.token.as_ref()).map(QuestionEnd::TokenGone);
+        let (state, by, problem) = match gone.as_ref().unwrap_or(end) {
             QuestionEnd::Expired => {
                 let hint = "propose the call again when somebody can answer";
                 let problem = Problem::new("approval_expired", "nobody answered the approval in time", hint);
@@ -233,13 +254,16 @@ impl Engine {
                 let message = format!("`{who}` withdrew the call before anybody answered");
                 (ApprovalState::Cancelled, who.clone(), Problem::plain("cancelled", message))
             }
-            QuestionEnd::Changed(problem) => (ApprovalState::Cancelled, Principal::daemon(), problem.clone()),
+            QuestionEnd::Changed(problem) | QuestionEnd::TokenGone(problem) => {
+                (ApprovalState::Cancelled, Principal::daemon(), problem.clone())
+            }
         };
         let resolve = Resolve {
             approval_id: approval.approval_id.clone(),
             state,
             resolution: ApprovalResolution {
                 by,
+                token: None,
                 at: self.clock().now(),
                 scope: ApprovalScope::Once,
                 matcher: GrantMatcher::ExactCall,
@@ -263,6 +287,8 @@ impl Engine {
     fn question(&self, call: &ToolCall, decision: &ToolDecision) -> ApprovalRecord {
         let now = self.clock().now();
         let origin = call.origin();
+        let patience = now.plus(self.config().approval_timeout);
+        let token_expiry = origin.token.as_ref().and_then(|token| self.token_expiry(token));
         ApprovalRecord {
             approval_id: ApprovalId::mint(),
             call_id: call.id().clone(),
@@ -274,12 +300,14 @@ impl Engine {
             risk: self.metadata(call.tool()).risk,
             principal: origin.principal.clone(),
             proposed_by: origin.proposed_by.clone(),
+            token: origin.token.clone(),
             session: origin.session.clone(),
             input: call.input().clone(),
             facets: call.facets().clone(),
             why: decision.summary.clone(),
             requested_at: now,
-            expires_at: now.plus(self.config().approval_timeout),
+            // No question outlives the token that it was proposed with.
+            expires_at: token_expiry.map_or(patience, |expiry| expiry.min(patience)),
             people: decision.people.max(1),
             given: Vec::new(),
             state: ApprovalState::Pending,
@@ -294,6 +322,11 @@ impl Engine {
         opening: Opening<P>,
     ) -> Result<Outcome<P>, EngineError> {
         let (call_id, digest) = (call.call_id.clone(), call.digest);
+        // INVARIANT (decided_by_rules_in_force): nothing is opened by rules that others have replaced in the journal.
+        let _rules_stay = self.running_policy().stay().await;
+        if decision.policy_hash != self.policy_hash() {
+            return Err(EngineError::new(ErrorKind::Conflict, policy_changed()));
+        }
         let open = OpenCall { call, decision, run_limit: self.config().max_calls_per_run, opening };
         let inner = self.journal().open_call(open).await?;
         Ok(Outcome { inner, call_id, digest })

@@ -2,10 +2,12 @@
 
 use crate::config::ToolCallConfig;
 use crate::engine::Engine;
-use palyra_policy::{PolicyAction, PolicyEngine, PolicyRequest, PolicyRequestContext, PolicyResource, Verdict};
+use palyra_policy::{
+    PolicyAction, PolicyEngine, PolicyRequest, PolicyRequestContext, PolicyResource, PolicyRole, Verdict,
+};
 use palyra_protocol::{
     DecisionBasis, DecisionId, Facets, Origin, Problem, RiskLevel, ToolCall, ToolCapability, ToolDecision,
-    ToolMetadata, ToolName,
+    ToolMetadata, ToolName, WorkspaceRole,
 };
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -14,6 +16,11 @@ impl Engine {
     /// What policy says about a call, explained as far as the journal and the caller need it.
     pub(crate) fn decide(&self, call: &ToolCall) -> ToolDecision {
         decide(&self.policy(), self.tool_facts(), call, Detail::AsNeeded)
+    }
+
+    /// What policy says about a call that has turned out to touch something else than it named.
+    pub(crate) fn decide_again(&self, call: &ToolCall, facets: &Facets) -> ToolDecision {
+        decide_about(&self.policy(), self.tool_facts(), (call, facets), Detail::AsNeeded)
     }
 
     /// What policy says about a call, fully explained.
@@ -55,14 +62,19 @@ pub(crate) enum Detail {
 
 /// What a set of rules says about a call.
 pub(crate) fn decide(policy: &PolicyEngine, facts: ToolFacts<'_>, call: &ToolCall, detail: Detail) -> ToolDecision {
+    decide_about(policy, facts, (call, call.facets()), detail)
+}
+
+/// What a set of rules says about a call, if this is what it touches.
+fn decide_about(
+    policy: &PolicyEngine,
+    facts: ToolFacts<'_>,
+    (call, facets): (&ToolCall, &Facets),
+    detail: Detail,
+) -> ToolDecision {
     let basis = facts.basis(call.tool());
-    let asked = Asked {
-        tool: call.tool(),
-        workspace: call.workspace_root(),
-        origin: call.origin(),
-        facets: call.facets(),
-        basis: &basis,
-    };
+    let asked =
+        Asked { tool: call.tool(), workspace: call.workspace_root(), origin: call.origin(), facets, basis: &basis };
     let (request, context) = asked.question();
     let verdict = policy.decide(&request, &context);
     ToolDecision {
@@ -100,7 +112,13 @@ impl Asked<'_> {
             action: PolicyAction::ToolExecute,
             resource: PolicyResource::Tool(tool.as_str().to_owned()),
         };
+        let issuers = origin.token.as_ref().map_or_else(Vec::new, |token| token.issuers.clone());
+        // A token limits its own principal; whoever acts as an agent has the agent's place.
+        let limited = origin.token.as_ref().filter(|_| origin.principal == origin.proposed_by);
         let context = PolicyRequestContext {
+            role: limited.map(|token| policy_role(token.role)),
+            issued_by: issuers.clone(),
+            proposal_issued_by: issuers,
             device_id: origin.device.clone(),
             workspace: Some(workspace.to_owned()),
             session_id: Some(origin.session.clone()),
@@ -115,6 +133,15 @@ impl Asked<'_> {
             ..PolicyRequestContext::new(origin.channel.clone())
         };
         (request, context)
+    }
+}
+
+/// A role of the registry, as rules call it.
+pub(crate) fn policy_role(role: WorkspaceRole) -> PolicyRole {
+    match role {
+        WorkspaceRole::Owner => PolicyRole::Owner,
+        WorkspaceRole::Admin => PolicyRole::Admin,
+        WorkspaceRole::Operator => PolicyRole::Operator,
     }
 }
 

@@ -4,9 +4,10 @@ use crate::access::AccessControl;
 use crate::catalog::ToolCatalog;
 use crate::config::ToolCallConfig;
 use crate::decide::{ToolFacts, known_or_worst};
+use crate::files::FileThreads;
 use crate::live::{CallUpdate, LiveCall, LiveCalls, Withdrawal};
 use crate::reload::RunningPolicy;
-use crate::resolve::Resolver;
+use crate::resolve::{Programs, Resolver};
 use crate::workspace::Workspace;
 use palyra_journal::JournalStore;
 use palyra_policy::{CheckedSet, PolicyEngine, PolicyLoader};
@@ -67,6 +68,7 @@ struct Inner {
     rights_changed: watch::Sender<u64>,
     closing: CancellationToken,
     fetcher: Arc<Fetcher>,
+    file_threads: FileThreads,
 }
 
 /// Why the engine could not be put together.
@@ -117,6 +119,7 @@ impl Engine {
                 rights_changed: watch::Sender::new(0),
                 closing: CancellationToken::new(),
                 fetcher,
+                file_threads: FileThreads::default(),
             }),
         })
     }
@@ -135,11 +138,17 @@ impl Engine {
     }
 
     /// Ends in good order: questions stay open for the next start, executions get `grace` to finish and are then
-    /// cancelled, and their outcomes are recorded.
+    /// cancelled, and their outcomes are recorded. What has not ended another `grace` later is left to the next start,
+    /// which finds an intent without an outcome: nothing holds the end up for ever.
     pub async fn shut_down(&self, grace: Duration) {
         self.inner.closing.cancel();
         if tokio::time::timeout(grace, ended(self.executing(|_| {}))).await.is_err() {
-            ended(self.executing(|call| call.withdraw(Withdrawal::ShuttingDown))).await;
+            let stopped = ended(self.executing(|call| call.withdraw(Withdrawal::ShuttingDown)));
+            if tokio::time::timeout(grace, stopped).await.is_err() {
+                tracing::warn!(
+                    "an execution did not end when it was told to; the next start records it as indeterminate"
+                );
+            }
         }
         self.settle_access().await;
         if let Err(error) = self.journal().note(&JournalEvent::DaemonStopped {}).await {
@@ -241,6 +250,10 @@ impl Engine {
         &self.inner.fetcher
     }
 
+    pub(crate) fn file_threads(&self) -> &FileThreads {
+        &self.inner.file_threads
+    }
+
     pub(crate) fn closing(&self) -> &CancellationToken {
         &self.inner.closing
     }
@@ -255,6 +268,7 @@ impl Engine {
             workspace: self.workspace(),
             config: self.config(),
             fetcher: self.fetcher(),
+            programs: Programs::OfHost,
         }
     }
 

@@ -68,6 +68,7 @@ impl From<JournalError> for EngineError {
             JournalError::NotFound { .. } => ErrorKind::NotFound,
             JournalError::AlreadyResolved { .. }
             | JournalError::AlreadyGiven { .. }
+            | JournalError::SameHand { .. }
             | JournalError::CallMoved { .. }
             | JournalError::AlreadyRevoked => ErrorKind::Conflict,
             JournalError::DiskFull | JournalError::Closed | JournalError::Database(_) => ErrorKind::Unavailable,
@@ -79,7 +80,9 @@ impl From<JournalError> for EngineError {
         let hint = match error {
             JournalError::NotFound { what: "approval", .. } => Some("`palyra approvals list` shows what is pending"),
             JournalError::NotFound { what: "grant", .. } => Some("`palyra grants list` shows them"),
-            JournalError::AlreadyGiven { .. } => Some("ask somebody else to approve it"),
+            JournalError::AlreadyGiven { .. } | JournalError::SameHand { .. } => {
+                Some("ask somebody else to approve it")
+            }
             JournalError::DiskFull => Some("free some space, then try again"),
             JournalError::Database(_) => Some("see the daemon's log, and `palyra doctor`"),
             JournalError::Damaged(_) | JournalError::Unfounded(_) => Some("run `palyra journal verify`"),

@@ -3,20 +3,19 @@
 //! Nothing in here decides. The executor's only entrance takes `Recorded<Permit>`: a call that was not decided, not
 //! approved or not recorded cannot be expressed.
 
-use crate::egress::EgressLog;
+use crate::egress::{Closed, EgressLog, Unrecorded};
 use crate::engine::Engine;
-use crate::fetch;
+use crate::fetch::{self, Hops};
 use crate::live::{LiveCall, Withdrawal};
 use crate::permit::Permit;
 use crate::process;
-use crate::resolve::file_problem;
-use crate::work::{FileWork, Work};
-use crate::workspace::{FileContent, FileError, Workspace};
+use crate::work::Work;
 use base64::Engine as _;
 use palyra_journal::Recorded;
-use palyra_protocol::{Authority, CallState, DecisionId, EgressRecord, ExecutorKind, Problem, Timestamp, ToolCall};
+use palyra_protocol::{
+    Authority, CallId, CallState, DecisionId, EgressRecord, ExecutorKind, Problem, Timestamp, ToolCall,
+};
 use serde_json::{Value, json};
-use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -75,7 +74,14 @@ impl Executed {
 
 impl Engine {
     /// Carries a recorded permit out.
-    pub(crate) async fn execute(&self, permit: Recorded<Permit>, live: &LiveCall) -> Execution {
+    ///
+    /// # Errors
+    /// It ran, and what it reached could not be recorded.
+    pub(crate) async fn execute(
+        &self,
+        permit: Recorded<Permit>,
+        live: &LiveCall,
+    ) -> Result<Execution, (CallId, Unrecorded)> {
         let cancel = live.cancel();
         let (call, decision_id, authority, work) = permit.into_inner().spend();
         let started_at = self.clock().now();
@@ -87,27 +93,31 @@ impl Engine {
                 (ExecutorKind::Builtin, Executed::builtin(sleep(duration, limit, cancel).await))
             }
             Work::Files(work) => {
-                let done = files(self.workspace(), work, limit, cancel).await;
+                let done = self.file_threads().run(self.workspace(), work, limit, cancel).await;
                 (ExecutorKind::Builtin, self.confined_to_workspace(Executed::builtin(done)))
             }
             Work::Run(run) => {
                 let policy = self.config().process_runner.clone();
-                let log = EgressLog::open(self.clone(), call.id().clone());
-                let ran = process::run(policy, *run, limit, log.observer(), live).await;
-                connections = log.close().await;
+                let log = EgressLog::open(self.clone(), call.id().clone(), cancel);
+                let ran = process::run(policy, *run, limit, log.observer(), (log.stop(), live.output())).await;
+                let (ran, left) = recorded(ran, log, cancel).await.map_err(|e| (call.id().clone(), e))?;
+                connections = left;
                 (ExecutorKind::Process, ran)
             }
             Work::Fetch(work) => {
-                let log = EgressLog::open(self.clone(), call.id().clone());
-                let fetched = fetch::run(Arc::clone(self.fetcher()), *work, log.observer(), cancel).await;
-                connections = log.close().await;
+                let log = EgressLog::open(self.clone(), call.id().clone(), cancel);
+                let hops = Hops::of(self, &call, &authority, log.observer()).await;
+                let fetched = fetch::run(*work, hops, log.stop()).await;
                 let rules = self.config().egress_rules.rules().len();
-                (ExecutorKind::Builtin, confined_to_rules(Executed::builtin(fetched), rules))
+                let fetched = confined_to_rules(Executed::builtin(fetched), rules);
+                let (fetched, left) = recorded(fetched, log, cancel).await.map_err(|e| (call.id().clone(), e))?;
+                connections = left;
+                (ExecutorKind::Builtin, fetched)
             }
         };
         let finished_at = self.clock().now();
         let result = result.because(live.withdrawn());
-        Execution { call, decision_id, authority, executor, started_at, finished_at, result, connections }
+        Ok(Execution { call, decision_id, authority, executor, started_at, finished_at, result, connections })
     }
 
     fn confined_to_workspace(&self, mut executed: Executed) -> Executed {
@@ -118,6 +128,25 @@ impl Engine {
         }]);
         executed
     }
+}
+
+/// What was executed, once its connections are in the journal, with those that have to go there with the outcome. One that
+/// was ended because they did not get there in time says so.
+async fn recorded(
+    mut ran: Executed,
+    log: EgressLog,
+    cancel: &CancellationToken,
+) -> Result<(Executed, Vec<EgressRecord>), Unrecorded> {
+    let Closed { left, late } = log.close().await?;
+    if late && ran.state == CallState::Cancelled && !cancel.is_cancelled() {
+        ran.state = CallState::Failed;
+        ran.problem = Some(Problem::new(
+            "egress_recorded_late",
+            "a connection could not be recorded when it ended, so the call was ended too; all of them are recorded now",
+            "make room where the daemon's state is, then propose the call again",
+        ));
+    }
+    Ok((ran, left))
 }
 
 fn confined_to_rules(mut executed: Executed, rules: usize) -> Executed {
@@ -150,62 +179,6 @@ async fn sleep(duration: Duration, limit: Duration, cancel: &CancellationToken) 
         return Err(timed_out(limit));
     }
     Ok(json!({ "slept_ms": u64::try_from(duration.as_millis()).unwrap_or(u64::MAX) }))
-}
-
-async fn files(
-    workspace: &Arc<Workspace>,
-    work: FileWork,
-    limit: Duration,
-    cancel: &CancellationToken,
-) -> Result<Value, Problem> {
-    let workspace = Arc::clone(workspace);
-    let stop = cancel.child_token();
-    // The work itself asks for the token between steps, so a deadline ends it too and no thread is left behind.
-    let deadline = stop.clone().drop_guard();
-    let on_thread = stop.clone();
-    let task = tokio::task::spawn_blocking(move || on_files(&workspace, work, &|| on_thread.is_cancelled()));
-    let joined = match tokio::time::timeout(limit, task).await {
-        Ok(joined) => joined,
-        Err(_) => {
-            drop(deadline);
-            return Err(timed_out(limit));
-        }
-    };
-    drop(deadline.disarm());
-    match joined {
-        Ok(done) => done.map_err(|e| file_problem(&e)),
-        Err(panic) => {
-            tracing::error!(%panic, "a file tool panicked");
-            Err(Problem::plain("internal", "the tool failed; the daemon's log says how"))
-        }
-    }
-}
-
-fn on_files(workspace: &Workspace, work: FileWork, stop: &dyn Fn() -> bool) -> Result<Value, FileError> {
-    if stop() {
-        return Err(FileError::Cancelled);
-    }
-    match work {
-        FileWork::Read { path, range } => {
-            workspace.read(&path, range).map(|content| text_or_base64(path.as_str(), content))
-        }
-        FileWork::List { path, options } => workspace.list(&path, options).map(|listing| json!(listing)),
-        FileWork::Search(query) => workspace.search(&query, stop).map(|found| json!(found)),
-        FileWork::Write { path, content, options } => workspace.write(&path, &content, &options).map(|written| {
-            let mut output = json!(written);
-            output["path"] = json!(path.as_str());
-            output
-        }),
-        FileWork::Patch(plan) => workspace.apply_patch(plan).map(|outcome| json!(outcome)),
-    }
-}
-
-fn text_or_base64(path: &str, content: FileContent) -> Value {
-    let (text, encoding) = printable(content.bytes);
-    json!({
-        "path": path, "content": text, "encoding": encoding, "total_bytes": content.total_bytes,
-        "truncated": content.truncated, "sha256": content.sha256_hex,
-    })
 }
 
 /// Bytes as text where they are text, as base64 where they are not.

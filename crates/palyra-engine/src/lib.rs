@@ -20,23 +20,27 @@ mod engine;
 mod error;
 mod execute;
 mod fetch;
+mod files;
 mod live;
 mod load;
 mod output;
 mod permit;
 mod process;
+mod reconsider;
 mod recovery;
+mod rehearse;
 mod reload;
 mod resolve;
 mod review;
+mod seen;
 mod tool_flow;
 mod unrecorded;
 mod work;
 pub mod workspace;
 
 pub use access::{
-    AccessControl, AccessError, Feature, NewToken, REGISTRY_FILE, VerifiedPeer, accept as accept_registry,
-    peek as peek_registry, reset as reset_registry, rights,
+    AccessControl, AccessError, Feature, IssuedTokens, NewToken, REGISTRY_FILE, VerifiedPeer,
+    accept as accept_registry, peek as peek_registry, reset as reset_registry, rights,
 };
 pub use advise::Advisor;
 pub use approvals::{Answer, MAX_LISTED};
@@ -51,6 +55,7 @@ pub use palyra_journal::{ApprovalFilter, Listing};
 pub use palyra_sandbox::OutputStream;
 pub use permit::Permit;
 pub use recovery::Recovered;
+pub use rehearse::Rehearsal;
 pub use reload::{PolicyStatus, RefusedPolicy, Reloaded};
 pub use review::SimulationNews;
 pub use tool_flow::{CallInProgress, CallWatch, Proposal};

@@ -86,6 +86,7 @@ mod tests {
             session: "s".parse().unwrap(),
             run: "r".parse().unwrap(),
             request: None,
+            token: None,
         };
         let call = ToolCall::new(ToolCallParts {
             id: CallId::mint(),

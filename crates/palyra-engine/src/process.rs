@@ -1,7 +1,6 @@
 //! `palyra.process.run`: a native program in Tier B or Tier C.
 
 use crate::execute::{Executed, printable, timed_out};
-use crate::live::LiveCall;
 use crate::output::LiveOutput;
 use crate::resolve::sandbox_problem;
 use crate::work::RunWork;
@@ -12,7 +11,9 @@ use palyra_sandbox::{
     SandboxProcessRunnerPolicy, run_constrained_process,
 };
 use serde_json::{Value, json};
+use std::path::PathBuf;
 use std::time::Duration;
+use tokio_util::sync::CancellationToken;
 
 /// Hands output and connections on while the program runs.
 struct Watcher {
@@ -36,7 +37,7 @@ pub(crate) async fn run(
     work: RunWork,
     limit: Duration,
     observer: EgressObserver,
-    live: &LiveCall,
+    (stop, output): (&CancellationToken, &LiveOutput),
 ) -> Executed {
     let limit = work.timeout.map_or(limit, |wanted| wanted.min(limit));
     let limit_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
@@ -46,13 +47,13 @@ pub(crate) async fn run(
         Ok(pair) => pair,
         Err(error) => return refused(&error),
     };
-    let mut watcher = Watcher { output: live.output().clone(), connections: observer };
+    let mut watcher = Watcher { output: output.clone(), connections: observer };
     let mut task = tokio::task::spawn_blocking(move || {
         run_constrained_process(&policy, &work.executable, &work.request, &signal, &mut watcher)
     });
     let joined = tokio::select! {
         joined = &mut task => joined,
-        () = live.cancel().cancelled() => {
+        () = stop.cancelled() => {
             handle.cancel();
             task.await
         }
@@ -99,6 +100,7 @@ fn told(outcome: ProcessOutcome, wall_clock: Duration) -> Executed {
     let (stdout, stdout_encoding) = printable(outcome.stdout.bytes);
     let (stderr, stderr_encoding) = printable(outcome.stderr.bytes);
     let ms = |d: Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
+    let names = |paths: &[PathBuf]| paths.iter().map(|path| path.to_string_lossy().into_owned()).collect::<Vec<_>>();
     let output = json!({
         "exit_code": exit_code, "signal": signal, "ended_by": outcome.ended_by,
         "stdout": stdout, "stdout_encoding": stdout_encoding,
@@ -107,7 +109,7 @@ fn told(outcome: ProcessOutcome, wall_clock: Duration) -> Executed {
         "stderr_total_bytes": outcome.stderr.total_bytes, "stderr_truncated": outcome.stderr.truncated,
         "duration_ms": ms(outcome.duration), "cpu_time_ms": ms(outcome.cpu_time),
         "peak_memory_bytes": outcome.peak_memory_bytes, "egress": outcome.egress,
-        "set_aside": outcome.set_aside.iter().map(|path| path.to_string_lossy()).collect::<Vec<_>>(),
+        "set_aside": names(&outcome.set_aside), "not_set_aside": names(&outcome.not_set_aside),
     });
     Executed { state, output, problem, exit: Some(exit), enforcement }
 }
@@ -132,6 +134,10 @@ fn problem(outcome: &ProcessOutcome, wall_clock: Duration, exit: &str) -> Option
             Some(Problem::plain("syscall_denied", "the process made a system call that the sandbox never allows"))
         }
         _ if outcome.exit.success() => None,
-        _ => Some(Problem::plain("nonzero_exit", format!("the process ended with {exit}"))),
+        _ => Some(Problem {
+            // Programs seldom say that it was the network, and never what to ask for.
+            hint: outcome.egress.denials.denials.first().map(|denial| format!("{denial}; {}", denial.hint)),
+            ..Problem::plain("nonzero_exit", format!("the process ended with {exit}"))
+        }),
     }
 }

@@ -47,6 +47,7 @@ impl Engine {
                 _ => {}
             }
         }
+        self.reconsider().await;
         Ok(found)
     }
 
@@ -54,13 +55,18 @@ impl Engine {
         let problem = Problem::new(
             "indeterminate",
             "the daemon stopped between the intent and the outcome; nobody knows how far the call got, and it is not run again",
-            "look at what it was about to change, then propose it anew if it is still wanted",
+            "look at what it was about to change (`.palyra-tmp-…` files beside it are what a write left), then propose it anew if it is still wanted",
         );
         Ok(self.journal().end_call(&call.call_id, CallState::Executing, CallState::Indeterminate, problem).await?)
     }
 
     async fn resume(&self, view: CallView) -> Result<(), EngineError> {
         let approval = self.journal().approval_of_call(&view.call_id).await?;
+        if approval.state == ApprovalState::Pending
+            && let Some(problem) = self.token_gone(approval.token.as_ref())
+        {
+            return Ok(self.record_question_end(&approval, &QuestionEnd::TokenGone(problem)).await.map(drop)?);
+        }
         let Some(record) = view.record else {
             return Err(EngineError::new(
                 ErrorKind::Internal,

@@ -13,7 +13,7 @@ use palyra_policy::{
 use palyra_protocol::{Digest, JournalEvent, Principal, Problem, Timestamp};
 use serde::Serialize;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 /// The most flaws that the journal and the status keep of a refused set.
 const MOST_FLAWS: usize = 20;
@@ -25,7 +25,9 @@ pub(crate) struct RunningPolicy {
     loader: PolicyLoader,
     state: Mutex<State>,
     /// One reading at a time.
-    reloading: tokio::sync::Mutex<()>,
+    reloading: Arc<tokio::sync::Mutex<()>>,
+    /// Held by whoever opens a call until that is recorded, and by whoever replaces the rules until they are in force.
+    turn: tokio::sync::RwLock<()>,
 }
 
 #[derive(Debug)]
@@ -101,7 +103,8 @@ impl RunningPolicy {
             engine: RwLock::new(engine),
             loader,
             state: Mutex::new(State { files, cases, notes, loaded_at: now, refused: None }),
-            reloading: tokio::sync::Mutex::default(),
+            reloading: Arc::default(),
+            turn: tokio::sync::RwLock::default(),
         }
     }
 
@@ -109,9 +112,19 @@ impl RunningPolicy {
         self.engine.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Keeps the rules in force.
+    pub(crate) async fn stay(&self) -> tokio::sync::RwLockReadGuard<'_, ()> {
+        self.turn.read().await
+    }
+
+    /// Waits until nobody relies on the rules in force, and keeps it so: from before their successors are recorded until they decide.
+    pub(crate) async fn turn(&self) -> tokio::sync::RwLockWriteGuard<'_, ()> {
+        self.turn.write().await
+    }
+
     /// Keeps reloads out while the members change.
-    pub(crate) async fn hold(&self) -> tokio::sync::MutexGuard<'_, ()> {
-        self.reloading.lock().await
+    pub(crate) async fn hold(&self) -> tokio::sync::OwnedMutexGuard<()> {
+        Arc::clone(&self.reloading).lock_owned().await
     }
 
     /// The same rules for other members take their place.
@@ -258,9 +271,12 @@ impl Engine {
             by,
         };
         // Durable first: a decision under rules that the journal does not know of would be a riddle later.
+        let turn = running.turn().await;
         self.journal().note_rules(&event, to).await?;
         running.install(set, now);
+        drop(turn);
         self.announce_rights();
+        self.reconsider().await;
         Ok(Reloaded::Replaced { from })
     }
 

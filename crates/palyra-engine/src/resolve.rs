@@ -9,7 +9,8 @@ use crate::work::Work;
 use crate::workspace::{FileError, PatchPlan, ResolvedPath, Workspace};
 use palyra_protocol::call::ToolCallParts;
 use palyra_protocol::{
-    CallId, CallState, CanonicalJson, FacetRule, Facets, Problem, ToolCall, ToolDefinition, ToolProposal,
+    CallId, CallState, CanonicalJson, Digest, Environment, FacetRule, Facets, Problem, ToolCall, ToolDefinition,
+    ToolProposal,
 };
 use palyra_sandbox::egress::{Denial, FetchError, FetchUrl, Fetcher};
 use palyra_sandbox::{Fault, ResolvedExecutable, SandboxError, check_hosts, resolve_executable};
@@ -86,6 +87,16 @@ pub(crate) struct Resolver<'a> {
     pub(crate) workspace: &'a Workspace,
     pub(crate) config: &'a ToolCallConfig,
     pub(crate) fetcher: &'a Fetcher,
+    pub(crate) programs: Programs,
+}
+
+/// Where programs are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Programs {
+    /// Where this host has them: what is not there cannot be called.
+    OfHost,
+    /// Where a host would have them, for calls that are decided and never made.
+    Assumed,
 }
 
 impl Resolver<'_> {
@@ -112,7 +123,7 @@ impl Resolver<'_> {
     }
 
     /// Follows the definition's rules: from input to what it names in the world.
-    fn targets(self, definition: &ToolDefinition, input: &Value) -> Result<Targets, Refusal> {
+    pub(crate) fn targets(self, definition: &ToolDefinition, input: &Value) -> Result<Targets, Refusal> {
         let mut targets = Targets::default();
         // The directory comes first: where a program is looked for depends on it.
         for rule in &definition.facets {
@@ -136,6 +147,11 @@ impl Resolver<'_> {
                 targets.facets.paths_read.push(path.as_str().to_owned());
                 targets.paths.insert(pointer, path);
             }
+            FacetRule::TreeRead(pointer) => self.tree(pointer, input, targets)?,
+            FacetRule::Listed { path, depth } => match input.pointer(depth).and_then(Value::as_f64) {
+                Some(levels) if levels > 1.0 => self.tree(path, input, targets)?,
+                _ => self.apply(FacetRule::PathRead(path), input, targets)?,
+            },
             FacetRule::PathWritten(pointer) => {
                 let path = self.path(input, pointer)?;
                 path.refuse_protected()?;
@@ -150,6 +166,15 @@ impl Resolver<'_> {
                 targets.patch = Some(plan);
             }
             FacetRule::Argv(pointer) => self.argv(pointer, input, targets)?,
+            FacetRule::Environment(pointer) => {
+                let variables = input.pointer(pointer).and_then(Value::as_object).into_iter().flatten();
+                let variables = variables.filter_map(|(name, value)| Some((name.as_str(), value.as_str()?)));
+                targets.facets.environment = Environment::new(variables);
+            }
+            FacetRule::StandardInput(pointer) => {
+                let text = input.pointer(pointer).and_then(Value::as_str).unwrap_or("");
+                targets.facets.stdin_sha256 = (!text.is_empty()).then(|| Digest::of(text.as_bytes()));
+            }
             FacetRule::RequestedHosts(pointer) => self.hosts(pointer, input, targets)?,
             FacetRule::Url(pointer) => {
                 let text = input.pointer(pointer).and_then(Value::as_str).unwrap_or("");
@@ -165,11 +190,31 @@ impl Resolver<'_> {
         Ok(())
     }
 
+    /// A path that is read with whatever is below it, when it is read.
+    fn tree(self, pointer: &'static str, input: &Value, targets: &mut Targets) -> Result<(), Refusal> {
+        let path = self.path(input, pointer)?;
+        targets.facets.paths_read.push(path.as_str().to_owned());
+        targets.facets.trees_read.push(path.as_str().to_owned());
+        targets.paths.insert(pointer, path);
+        Ok(())
+    }
+
     fn argv(self, pointer: &str, input: &Value, targets: &mut Targets) -> Result<(), Refusal> {
         let argv = strings(input, pointer);
         let directory = self.absolute(targets.facets.working_directory.as_deref().unwrap_or("."));
-        let executable = resolve_executable(&self.config.process_runner, &argv, &directory)?;
-        targets.facets.executable = Some(executable.path().to_string_lossy().into_owned());
+        let executable = match resolve_executable(&self.config.process_runner, &argv, &directory) {
+            Err(SandboxError::ExecutableNotFound { .. } | SandboxError::InterpreterDenied { .. })
+                if self.programs == Programs::Assumed && argv.first().is_some_and(|name| !name.contains('/')) =>
+            {
+                targets.facets.executable = argv.first().map(|name| format!("/usr/bin/{name}"));
+                targets.facets.argv = argv;
+                return Ok(());
+            }
+            resolved => resolved?,
+        };
+        let programs: Vec<String> = executable.programs().map(|path| path.to_string_lossy().into_owned()).collect();
+        targets.facets.executable = programs.first().cloned();
+        targets.facets.executables = if programs.len() > 1 { programs } else { Vec::new() };
         targets.facets.argv = argv;
         targets.executable = Some(executable);
         Ok(())

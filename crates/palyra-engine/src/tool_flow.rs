@@ -8,13 +8,14 @@
 //! The intent is durable before the effect and the outcome before the answer. A call runs in a task of its own: losing
 //! the connection that proposed it loses neither the call nor its outcome.
 
-use crate::access::VerifiedPeer;
+use crate::access::{Admitted, VerifiedPeer};
 use crate::clear::{Cleared, KEY_REUSED, key_reused};
 use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
 use crate::live::{CallUpdate, LiveCall, Withdrawal};
 use crate::output::OutputWatcher;
 use crate::permit::Permit;
+use crate::reconsider::POLICY_CHANGED;
 use crate::resolve::Refusal;
 use crate::unrecorded::Owed;
 use palyra_journal::{Finish, JournalError, Recorded, Refused, RefusedCall};
@@ -72,8 +73,11 @@ impl Engine {
     /// Proposes a call. It goes its way whether or not anybody keeps listening.
     #[must_use]
     pub fn propose(&self, peer: &VerifiedPeer, proposal: Proposal) -> CallInProgress {
-        let barred = self.room_for_call(peer, &proposal.tool).err().map(|error| error.problem);
-        let proposal = alleged(peer, proposal);
+        let (token, barred) = match self.room_for_call(peer, &proposal.tool) {
+            Ok(token) => (token, None),
+            Err(barred) => (peer.token().cloned(), Some(barred.problem)),
+        };
+        let proposal = alleged(peer, token, proposal);
         let call_id = CallId::mint();
         let as_proposed = (proposal.tool.as_str(), CallState::Proposed);
         let (live, crowded) = self.live().enter(&call_id, as_proposed, &proposal.origin, Some(&self.config().limits));
@@ -106,18 +110,24 @@ impl Engine {
         if let Some(earlier) = self.earlier(proposal).await? {
             return Ok(Ending::Earlier(earlier));
         }
-        let resolved = match self.resolver().resolve(id.clone(), proposal) {
-            Ok(resolved) => resolved,
-            Err(refusal) => return self.record_refusal(id, proposal, refusal).await,
-        };
-        let decision = Arc::new(self.decide(&resolved.call));
-        live.update(|now| now.decision = Some(Arc::clone(&decision)));
-        match self.clear(resolved, decision, live).await? {
-            Cleared::Permitted(permit) => Ok(self.carry_out(permit, live).await),
-            Cleared::Ended(outcome) => Ok(Ending::Own(outcome)),
-            Cleared::Earlier(call_id) => Ok(Ending::Earlier(call_id)),
-            Cleared::Owing(owed, cause) => Ok(Ending::Owing(owed, cause)),
-            Cleared::Crowded(problem) => self.record_refusal(id, proposal, Refusal::for_now(problem)).await,
+        loop {
+            let resolved = match self.resolve(id, proposal).await {
+                Ok(resolved) => resolved,
+                Err(refusal) => return self.record_refusal(id, proposal, refusal).await,
+            };
+            let decision = Arc::new(self.decide(&resolved.call));
+            let decided_by = decision.policy_hash;
+            live.update(|now| now.decision = Some(Arc::clone(&decision)));
+            return match self.clear(resolved, decision, live).await {
+                Ok(Cleared::Permitted(permit)) => Ok(self.carry_out(permit, live).await),
+                Ok(Cleared::Ended(outcome)) => Ok(Ending::Own(outcome)),
+                Ok(Cleared::Earlier(call_id)) => Ok(Ending::Earlier(call_id)),
+                Ok(Cleared::Owing(owed, cause)) => Ok(Ending::Owing(owed, cause)),
+                Ok(Cleared::Crowded(problem)) => self.record_refusal(id, proposal, Refusal::for_now(problem)).await,
+                // Other rules took over before anything was recorded: they decide.
+                Err(error) if error.problem.code == POLICY_CHANGED && decided_by != self.policy_hash() => continue,
+                Err(error) => Err(error),
+            };
         }
     }
 
@@ -165,7 +175,15 @@ impl Engine {
     /// The second half of the path: everything after the intent is durable.
     pub(crate) async fn carry_out(&self, permit: Recorded<Permit>, live: &LiveCall) -> Ending {
         live.update(|now| now.state = CallState::Executing);
-        let execution = self.execute(permit, live).await;
+        let execution = match self.execute(permit, live).await {
+            Ok(execution) => execution,
+            Err((call_id, unrecorded)) => {
+                tracing::error!(error = &unrecorded as &dyn std::error::Error, call = %call_id, "a call is indeterminate");
+                let (from, state) = (CallState::Executing, CallState::Indeterminate);
+                let owed = Owed::End { from, state, problem: unrecorded.problem() };
+                return Ending::Owing(owed, JournalError::Event { reason: unrecorded.to_string() });
+            }
+        };
         let attested = self.attest(&execution).map_err(|e| JournalError::Event { reason: e.to_string() });
         let result = execution.result;
         let finish = attested.and_then(|attestation| {
@@ -222,13 +240,16 @@ impl Engine {
                 Ok(live.follow().0)
             }
             Ok(Ending::Earlier(earlier)) => {
-                // Whoever waits learns at once which call to ask about.
+                // Whoever waits learns at once which call to ask about, and then how it goes.
                 live.update(|now| {
                     now.call_id = earlier.clone();
                     now.replayed = true;
                 });
                 self.live().leave(id);
-                return self.end_of(&earlier).await.map(|update| CallUpdate { replayed: true, ..update });
+                let tell = |update: &CallUpdate| {
+                    live.update(|now| *now = CallUpdate { replayed: true, ..update.clone() });
+                };
+                return self.end_of(&earlier, tell).await.map(|update| CallUpdate { replayed: true, ..update });
             }
             Ok(Ending::Owing(owed, cause)) => return Err(self.owe(id, live, owed, &cause)),
             Err(error) => Err(error),
@@ -237,8 +258,8 @@ impl Engine {
         update
     }
 
-    /// Waits for the end of a call, wherever it stands.
-    async fn end_of(&self, call_id: &CallId) -> Result<CallUpdate, EngineError> {
+    /// Waits for the end of a call, wherever it stands, and tells where it stands until then.
+    async fn end_of(&self, call_id: &CallId, tell: impl Fn(&CallUpdate)) -> Result<CallUpdate, EngineError> {
         // The one that is under way is asked first, so that an end between the two questions is not missed.
         let live = self.live().get(call_id);
         let stored = self.call_update(call_id).await?;
@@ -256,6 +277,7 @@ impl Engine {
                 if update.outcome.is_some() {
                     return Ok(update);
                 }
+                tell(&update);
                 next = news.recv().await;
             }
         }
@@ -277,7 +299,7 @@ impl Engine {
     /// There is none, or the peer may not see it.
     pub async fn follow(&self, peer: &VerifiedPeer, call_id: &CallId) -> Result<CallUpdate, EngineError> {
         self.authorize_call(peer, PolicyAction::CallRead, call_id).await?;
-        self.end_of(call_id).await
+        self.end_of(call_id, |_| {}).await
     }
 
     /// What a call's process writes, from the oldest part that is still buffered; nothing for a call that is not under way.
@@ -320,7 +342,7 @@ impl Engine {
         if let Some(live) = self.live().get(call_id) {
             live.withdraw(Withdrawal::By(peer.effective().clone()));
         }
-        self.end_of(call_id).await
+        self.end_of(call_id, |_| {}).await
     }
 
     async fn authorize_call(
@@ -329,10 +351,17 @@ impl Engine {
         action: PolicyAction,
         call_id: &CallId,
     ) -> Result<(), EngineError> {
+        // Whoever may not do this to any call does not learn whether there is this one.
+        self.admit(peer, action, None)?;
         let owner = self.journal().call(call_id).await?.principal;
-        let context =
-            PolicyRequestContext { owned_by: Some(owner), ..PolicyRequestContext::new(peer.channel().clone()) };
-        self.authorize(peer, action, PolicyResource::Call(call_id.to_string()), Some(context))
+        let context = PolicyRequestContext { owned_by: Some(owner), ..self.at_door(peer) };
+        let call = PolicyResource::Call(call_id.to_string());
+        let asked = self.authorize(peer, action, call.clone(), Some(context.clone()));
+        asked.map_err(|error| {
+            let known = self.would_allow(peer, PolicyAction::CallRead, call, &context);
+            // A call that is not the caller's to know about looks like one that does not exist.
+            if known || error.kind != ErrorKind::Forbidden { error } else { unknown_call(call_id) }
+        })
     }
 
     async fn call_update(&self, call_id: &CallId) -> Result<CallUpdate, EngineError> {
@@ -357,6 +386,10 @@ impl Engine {
     }
 }
 
+fn unknown_call(call_id: &CallId) -> EngineError {
+    JournalError::NotFound { what: "call", id: call_id.to_string() }.into()
+}
+
 /// How a call's way ended: with an outcome of its own, at an earlier call with the same key, or with an end that is not on
 /// record yet.
 pub(crate) enum Ending {
@@ -377,7 +410,7 @@ fn excerpt(tool: &str) -> String {
 }
 
 /// The proposal with its origin: what the door has established, not what the caller says of itself.
-pub(crate) fn alleged(peer: &VerifiedPeer, proposal: Proposal) -> ToolProposal {
+pub(crate) fn alleged(peer: &VerifiedPeer, token: Option<Admitted>, proposal: Proposal) -> ToolProposal {
     let session = proposal.session.unwrap_or_else(SessionId::mint);
     let run = proposal.run.unwrap_or_else(|| session.default_run());
     ToolProposal {
@@ -392,6 +425,7 @@ pub(crate) fn alleged(peer: &VerifiedPeer, proposal: Proposal) -> ToolProposal {
             session,
             run,
             request: proposal.request,
+            token: token.map(|token| token.shown()),
         },
     }
 }

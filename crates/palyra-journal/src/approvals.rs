@@ -6,9 +6,10 @@ use crate::grants;
 use crate::page::{Listing, Page};
 use crate::store::JournalStore;
 use crate::writer::{PreparedEvent, Transaction};
+use palyra_protocol::access::ShownToken;
 use palyra_protocol::{
-    ApprovalId, ApprovalRecord, ApprovalResolution, ApprovalState, CallState, GivenApproval, GrantRecord, JournalEvent,
-    MatchKey, Problem,
+    ApprovalId, ApprovalRecord, ApprovalResolution, ApprovalState, CallState, Digest, GivenApproval, GrantRecord,
+    JournalEvent, MatchKey, Principal, Problem,
 };
 use rusqlite::{Connection, OptionalExtension};
 
@@ -36,7 +37,24 @@ pub struct Resolve {
     pub problem: Option<Problem>,
 }
 
+/// A question that other rules ask in the same way.
+#[derive(Debug)]
+pub struct Rebind {
+    /// The approval.
+    pub approval_id: ApprovalId,
+    /// The rules that ask now.
+    pub policy_hash: Digest,
+}
+
 impl JournalStore {
+    /// Binds a question that waits to other rules.
+    ///
+    /// # Errors
+    /// There is none, it has ended, or nothing could be recorded.
+    pub async fn rebind_approval(&self, rebind: Rebind) -> Result<ApprovalRecord, JournalError> {
+        self.write(move |tx| apply_rebind(tx, &rebind)).await
+    }
+
     /// Ends an approval: once, whoever comes first. A yes to a question that needs several people is recorded, and the
     /// question stays pending until the last of them.
     ///
@@ -186,6 +204,31 @@ fn apply(tx: &mut Transaction<'_>, resolve: &Resolve) -> Result<ApprovalRecord, 
     Ok(record)
 }
 
+fn apply_rebind(tx: &mut Transaction<'_>, rebind: &Rebind) -> Result<ApprovalRecord, JournalError> {
+    let mut record = find(tx.connection, &rebind.approval_id)?;
+    if record.state != ApprovalState::Pending {
+        return Err(JournalError::AlreadyResolved { state: record.state });
+    }
+    let from = std::mem::replace(&mut record.policy_hash, rebind.policy_hash);
+    store_pending(tx, &record)?;
+    tx.append(&PreparedEvent::new(&JournalEvent::ApprovalRebound {
+        approval_id: record.approval_id.clone(),
+        call_id: record.call_id.clone(),
+        from,
+        to: rebind.policy_hash,
+    })?)?;
+    Ok(record)
+}
+
+/// Writes a question that goes on waiting.
+fn store_pending(tx: &Transaction<'_>, record: &ApprovalRecord) -> Result<(), JournalError> {
+    let updated = tx
+        .connection
+        .prepare_cached("UPDATE approvals SET record = ?2 WHERE approval_id = ?1 AND state = 'pending'")?
+        .execute((record.approval_id.as_str(), serde_json::to_string(record)?))?;
+    if updated == 1 { Ok(()) } else { Err(unreadable("an approval's state")) }
+}
+
 /// Whether this yes is the last that was needed.
 ///
 /// INVARIANT (people_are_counted_once): each yes comes from another person, and all are in the journal before the call starts.
@@ -194,7 +237,30 @@ fn is_last(record: &ApprovalRecord, yes: &ApprovalResolution) -> Result<bool, Jo
     if record.given.iter().any(|given| given.by == yes.by) {
         return Err(JournalError::AlreadyGiven { by: yes.by.clone(), missing });
     }
+    if record.people > 1
+        && let Some(other) = same_hand(record, &yes.by, yes.token.as_ref())
+    {
+        return Err(JournalError::SameHand { by: yes.by.clone(), other: other.clone(), missing });
+    }
     Ok(missing <= 1)
+}
+
+/// Whoever issued a token can speak by it. So a yes by a token whose issuer has said yes, or made the proposal, need not be
+/// another person's; nor is one by somebody who issued the token that an earlier yes came by.
+pub(crate) fn same_hand<'r>(
+    record: &'r ApprovalRecord,
+    by: &Principal,
+    token: Option<&ShownToken>,
+) -> Option<&'r Principal> {
+    let issued = |token: Option<&ShownToken>, speaker: &Principal, who: &Principal| {
+        who != speaker && token.is_some_and(|token| token.issuers.contains(who))
+    };
+    if issued(token, by, &record.proposed_by) {
+        return Some(&record.proposed_by);
+    }
+    let mut given = record.given.iter();
+    let same = given.find(|given| issued(token, by, &given.by) || issued(given.token.as_ref(), &given.by, by));
+    same.map(|given| &given.by)
 }
 
 /// Records one yes of several; the question stays open for the others.
@@ -203,15 +269,9 @@ fn give(
     mut record: ApprovalRecord,
     yes: ApprovalResolution,
 ) -> Result<ApprovalRecord, JournalError> {
-    let given = GivenApproval { by: yes.by, at: yes.at, reason: yes.reason };
+    let given = GivenApproval { by: yes.by, token: yes.token, at: yes.at, reason: yes.reason };
     record.given.push(given.clone());
-    let updated = tx
-        .connection
-        .prepare_cached("UPDATE approvals SET record = ?2 WHERE approval_id = ?1 AND state = 'pending'")?
-        .execute((record.approval_id.as_str(), serde_json::to_string(&record)?))?;
-    if updated != 1 {
-        return Err(unreadable("an approval's state"));
-    }
+    store_pending(tx, &record)?;
     tx.append(&PreparedEvent::new(&JournalEvent::ApprovalGiven {
         approval_id: record.approval_id.clone(),
         call_id: record.call_id.clone(),

@@ -94,6 +94,13 @@ pub(crate) struct Given {
 }
 
 #[derive(Deserialize)]
+pub(crate) struct Rebound {
+    pub(crate) approval_id: String,
+    pub(crate) from: Digest,
+    pub(crate) to: Digest,
+}
+
+#[derive(Deserialize)]
 pub(crate) struct Resolved {
     pub(crate) approval_id: String,
     pub(crate) state: ApprovalState,

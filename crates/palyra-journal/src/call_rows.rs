@@ -1,6 +1,7 @@
 //! The projection of calls: a row each, kept in the same transaction as the events it follows from.
 
 use crate::error::JournalError;
+use crate::hot::Hot;
 use crate::writer::{Transaction, digest};
 use palyra_protocol::{
     CallId, CallRecord, CallState, Digest, IdempotencyKey, JournalEvent, Origin, Principal, RunId, SessionId,
@@ -48,12 +49,9 @@ pub(crate) fn insert(tx: &mut Transaction<'_>, row: &CallRow<'_>) -> Result<(), 
     if row.ended.is_none() {
         tx.open_calls.opened(tx.connection, row.call_id)?;
     }
-    tx.connection
-        .prepare_cached(
-            "INSERT INTO calls (call_id, principal, session, run, tool, digest, key, state, opened_seq, ended_seq)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
-        )?
-        .execute(rusqlite::params![
+    tx.hot.execute(
+        Hot::InsertCall,
+        rusqlite::params![
             row.call_id.as_str(),
             row.origin.principal.to_string(),
             row.origin.session.as_str(),
@@ -64,7 +62,8 @@ pub(crate) fn insert(tx: &mut Transaction<'_>, row: &CallRow<'_>) -> Result<(), 
             row.state.as_str(),
             row.opened,
             row.ended,
-        ])?;
+        ],
+    )?;
     Ok(())
 }
 
@@ -96,10 +95,8 @@ fn step(
     to: CallState,
     ended: Option<u64>,
 ) -> Result<(), JournalError> {
-    let moved = tx
-        .connection
-        .prepare_cached("UPDATE calls SET state = ?3, ended_seq = ?4 WHERE call_id = ?1 AND state = ?2")?
-        .execute((call_id.as_str(), from.as_str(), to.as_str(), ended))?;
+    let states = (from.as_str(), to.as_str());
+    let moved = tx.hot.execute(Hot::MoveCall, rusqlite::params![call_id.as_str(), states.0, states.1, ended])?;
     if moved == 1 {
         if ended.is_some() {
             tx.open_calls.ended(call_id);

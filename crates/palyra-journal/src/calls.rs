@@ -3,6 +3,7 @@
 use crate::call_rows::{CallRow, CallView, advance, by_key, end, insert, outcome_of, view};
 use crate::error::JournalError;
 use crate::grants;
+use crate::hot::Hot;
 use crate::recorded::Recorded;
 use crate::store::JournalStore;
 use crate::writer::{PreparedEvent, Transaction};
@@ -74,7 +75,7 @@ fn over_budget(run: &RunId, limit: u64) -> Problem {
     Problem::new(
         "budget_exhausted",
         format!("run `{run}` has had all of its {limit} calls"),
-        "start a new run (`--run NAME`), or raise `max_calls_per_run` in palyra.toml",
+        "a run is what its caller names; the operator can raise `max_calls_per_run` in palyra.toml",
     )
 }
 
@@ -439,17 +440,17 @@ fn open_as(
     )
 }
 
-fn count_call(tx: &Transaction<'_>, principal: &str, call: &CallRecord, run_limit: u64) -> Result<bool, JournalError> {
+fn count_call(
+    tx: &mut Transaction<'_>,
+    principal: &str,
+    call: &CallRecord,
+    run_limit: u64,
+) -> Result<bool, JournalError> {
     if run_limit == 0 {
         return Ok(false);
     }
-    let counted = tx
-        .connection
-        .prepare_cached(
-            "INSERT INTO runs (principal, run, calls) VALUES (?1, ?2, 1)
-             ON CONFLICT DO UPDATE SET calls = calls + 1 WHERE calls < ?3",
-        )?
-        .execute((principal, call.origin.run.as_str(), run_limit))?;
+    let parameters = rusqlite::params![principal, call.origin.run.as_str(), run_limit];
+    let counted = tx.hot.execute(Hot::CountCall, parameters)?;
     Ok(counted == 1)
 }
 

@@ -28,6 +28,19 @@ pub enum JournalError {
         /// How many are still needed.
         missing: u32,
     },
+    /// A yes that may be the same person's as another, or as the proposal, by a token that they issued.
+    #[error(
+        "`{by}` and `{other}` may be the same person here, because one issued the token that the other speaks by; \
+         it needs {missing} more, each another person"
+    )]
+    SameHand {
+        /// Who said yes.
+        by: Principal,
+        /// Who said yes before, or made the proposal.
+        other: Principal,
+        /// How many are still needed.
+        missing: u32,
+    },
     /// The call is no longer where this step expects it.
     #[error("the call is {}, so this step does not apply", state.as_str())]
     CallMoved {
@@ -76,6 +89,7 @@ impl JournalError {
             Self::NotFound { .. } => "not_found",
             Self::AlreadyResolved { .. } => "approval_already_resolved",
             Self::AlreadyGiven { .. } => "approval_already_given",
+            Self::SameHand { .. } => "approval_same_hand",
             Self::CallMoved { .. } => "call_moved",
             Self::AlreadyRevoked => "grant_already_revoked",
             Self::DiskFull => "disk_full",

@@ -84,6 +84,15 @@ impl JournalStore {
         .await
     }
 
+    /// One grant.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be read.
+    pub async fn grant(&self, id: &GrantId) -> Result<GrantRecord, JournalError> {
+        let id = id.clone();
+        self.read(move |c| find(c, &id)).await
+    }
+
     /// Withdraws a grant.
     ///
     /// # Errors

@@ -7,9 +7,10 @@
 //! It keeps what is open, and grants, in memory; what has ended is handed to a [`Ledger`] and forgotten, so a history of any
 //! length fits. Bodies are read only as far as they are needed. It must never be more permissive than the engine.
 
+use crate::approvals::same_hand;
 use crate::bodies::{
-    Decided, DecidedPart, Ended, Given, Granted, Proposed, Rejected, Requested, Resolved, Revoked, Started, Voided,
-    quick,
+    Decided, DecidedPart, Ended, Given, Granted, Proposed, Rebound, Rejected, Requested, Resolved, Revoked, Started,
+    Voided, quick,
 };
 use crate::error::JournalError;
 use palyra_protocol::chain::Link;
@@ -142,6 +143,7 @@ impl History {
             "tool.decided" => self.decided(link),
             "approval.requested" => self.requested(link, ledger),
             "approval.given" => self.given(link),
+            "approval.rebound" => self.rebound(link),
             "approval.resolved" => self.resolved(link, ledger),
             "grant.created" => self.granted(link, answered.as_deref()),
             "grant.revoked" => self.revoked(link),
@@ -207,17 +209,29 @@ impl History {
     fn given(&mut self, link: &Link<'_>) -> Result<(), JournalError> {
         let Given { approval_id, given } = read(link)?;
         let record = self.question(link, &approval_id)?;
-        if record.given.iter().any(|earlier| earlier.by == given.by) || more_needed(record) <= 1 {
+        let twice = record.given.iter().any(|earlier| earlier.by == given.by);
+        if twice || more_needed(record) <= 1 || same_hand(record, &given.by, given.token.as_ref()).is_some() {
             return Err(impossible(link, "this answer was not one of those that were needed"));
         }
         record.given.push(given);
         Ok(())
     }
 
+    fn rebound(&mut self, link: &Link<'_>) -> Result<(), JournalError> {
+        let Rebound { approval_id, from, to } = read(link)?;
+        let record = self.question(link, &approval_id)?;
+        if record.policy_hash != from {
+            return Err(impossible(link, "other rules asked this question"));
+        }
+        record.policy_hash = to;
+        Ok(())
+    }
+
     fn resolved(&mut self, link: &Link<'_>, ledger: &mut dyn Ledger) -> Result<(), JournalError> {
         let Resolved { approval_id, state, resolution } = read(link)?;
         let record = self.question(link, &approval_id)?;
-        let twice = record.given.iter().any(|given| given.by == resolution.by);
+        let twice = record.given.iter().any(|given| given.by == resolution.by)
+            || record.people > 1 && same_hand(record, &resolution.by, resolution.token.as_ref()).is_some();
         if state == ApprovalState::Allowed && (twice || more_needed(record) > 1) {
             return Err(impossible(link, "more people have to say yes"));
         }

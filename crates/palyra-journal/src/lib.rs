@@ -15,6 +15,7 @@ mod error;
 mod events;
 mod grants;
 mod history;
+mod hot;
 mod open_calls;
 mod page;
 mod recorded;
@@ -24,7 +25,7 @@ mod tables;
 mod verify;
 mod writer;
 
-pub use approvals::{ApprovalFilter, Resolve};
+pub use approvals::{ApprovalFilter, Rebind, Resolve};
 pub use call_rows::CallView;
 pub use calls::{Finish, OpenCall, Opened, Opening, Refused, RefusedCall};
 pub use decisions::{DecisionEvent, scan_decisions};

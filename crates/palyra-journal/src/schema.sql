@@ -14,21 +14,22 @@ CREATE TABLE events (
     hash    BLOB NOT NULL
 ) STRICT;
 
+-- FAIL, not ABORT: nothing has changed yet when a trigger speaks, and SQLite need not prepare to undo every append.
 CREATE TRIGGER events_are_never_updated BEFORE UPDATE ON events
 BEGIN
-    SELECT RAISE(ABORT, 'the journal is append-only');
+    SELECT RAISE(FAIL, 'the journal is append-only');
 END;
 
 CREATE TRIGGER events_are_never_deleted BEFORE DELETE ON events
 BEGIN
-    SELECT RAISE(ABORT, 'the journal is append-only');
+    SELECT RAISE(FAIL, 'the journal is append-only');
 END;
 
 -- REPLACE deletes without asking the trigger above.
 CREATE TRIGGER events_are_never_replaced BEFORE INSERT ON events
 WHEN EXISTS (SELECT 1 FROM events WHERE seq = NEW.seq)
 BEGIN
-    SELECT RAISE(ABORT, 'the journal is append-only');
+    SELECT RAISE(FAIL, 'the journal is append-only');
 END;
 
 -- A row a call. Its events lie between `opened_seq` and `ended_seq`; ids grow with time, so rows are added at the right edge.

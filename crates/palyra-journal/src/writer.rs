@@ -6,11 +6,12 @@
 //! each job in a savepoint of its own, which is too dear for the many groups in which nothing fails.
 
 use crate::error::JournalError;
+use crate::hot::{Execute, Hot, HotStatements};
 use crate::open_calls::OpenCalls;
 use crate::schema::{self, Head};
 use palyra_protocol::chain::Link;
 use palyra_protocol::{CallId, Clock, Digest, JournalEvent, Timestamp};
-use rusqlite::Connection;
+use rusqlite::{Connection, params};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
@@ -22,6 +23,9 @@ const MAX_GROUP: usize = 256;
 /// How many jobs are committed before the log is brought into the database: some thousand pages.
 const JOBS_PER_CHECKPOINT: usize = 256;
 
+/// Room for the text of an ordinary event, so that writing it seldom moves it.
+const EVENT_BYTES: usize = 1536;
+
 /// An event in the form the table takes, made by the caller's thread so that the writer only hashes and inserts.
 #[derive(Debug)]
 pub(crate) struct PreparedEvent {
@@ -32,7 +36,11 @@ pub(crate) struct PreparedEvent {
 
 impl PreparedEvent {
     pub(crate) fn new(event: &JournalEvent) -> Result<Self, JournalError> {
-        Ok(Self { kind: event.kind(), call_id: event.call_id().cloned(), body: serde_json::to_string(event)? })
+        Ok(Self {
+            kind: event.kind(),
+            call_id: event.call_id().cloned(),
+            body: palyra_protocol::json::text(event, EVENT_BYTES)?,
+        })
     }
 }
 
@@ -41,6 +49,7 @@ pub(crate) struct Transaction<'a> {
     pub(crate) connection: &'a Connection,
     pub(crate) now: Timestamp,
     pub(crate) open_calls: &'a mut OpenCalls,
+    pub(crate) hot: &'a mut (dyn Execute + 'a),
     head: &'a mut Head,
 }
 
@@ -51,11 +60,8 @@ impl Transaction<'_> {
         let PreparedEvent { kind, call_id, body } = event;
         let call_id = call_id.as_ref().map_or("", CallId::as_str);
         let hash = Link { seq, at: self.now, kind, call_id, body }.hash(&self.head.hash);
-        self.connection
-            .prepare_cached(
-                "INSERT INTO events (seq, at, kind, call_id, body, prev, hash) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
-            )?
-            .execute((seq, self.now.unix_ms(), kind, call_id, body, self.head.hash.as_bytes(), hash.as_bytes()))?;
+        let (at, prev) = (self.now.unix_ms(), self.head.hash.as_bytes());
+        self.hot.execute(Hot::Append, params![seq, at, kind, call_id, body, prev, hash.as_bytes()])?;
         *self.head = Head { size: seq, hash };
         Ok(seq)
     }
@@ -124,15 +130,23 @@ impl Writer {
         let (jobs, queue) = channel();
         let (announce, watch) = watch::channel(head);
         let (living, alive) = watch::channel(());
+        let (ready, prepared) = channel();
         let thread = std::thread::Builder::new()
             .name("palyra-journal".to_owned())
             .spawn(move || {
                 // Dropped when the thread ends, in whatever way.
                 let _living = living;
-                let committed = Some(head);
-                Loop { connection, head, committed, open_calls, since_checkpoint: 0, clock, announce }.run(&queue);
+                let hot = HotStatements::prepare(&connection).map_err(|error| drop(ready.send(error)));
+                let Ok(hot) = hot else { return };
+                drop(ready);
+                let (connection, committed) = (&connection, Some(head));
+                Loop { connection, hot, head, committed, open_calls, since_checkpoint: 0, clock, announce }.run(&queue);
             })
             .map_err(|e| JournalError::Event { reason: format!("the writer thread did not start: {e}") })?;
+        // An error comes, or the other end is let go because all is well.
+        if let Ok(error) = prepared.recv() {
+            return Err(error.into());
+        }
         Ok(Self { jobs: Some(jobs), thread: Some(thread), head: watch, alive })
     }
 
@@ -180,8 +194,9 @@ impl Drop for Writer {
     }
 }
 
-struct Loop {
-    connection: Connection,
+struct Loop<'c> {
+    connection: &'c Connection,
+    hot: HotStatements<'c>,
     /// The end of the chain with what the group under way has appended.
     head: Head,
     /// The end of the chain on the disk; none after a failure, until it has been read again.
@@ -192,7 +207,7 @@ struct Loop {
     announce: watch::Sender<Head>,
 }
 
-impl Loop {
+impl Loop<'_> {
     fn run(mut self, queue: &Receiver<Order>) {
         while let Ok(first) = queue.recv() {
             let mut group = Vec::new();
@@ -287,20 +302,20 @@ impl Loop {
         self.end()
     }
 
-    fn begin(&self) -> Result<(), JournalError> {
-        self.connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+    fn begin(&mut self) -> Result<(), JournalError> {
+        self.hot.execute(Hot::Begin, &[])?;
         Ok(())
     }
 
     fn end(&mut self) -> Result<(), JournalError> {
-        self.open_calls.before_commit(&self.connection)?;
-        self.connection.prepare_cached("COMMIT")?.execute([])?;
+        self.open_calls.before_commit(self.connection)?;
+        self.hot.execute(Hot::Commit, &[])?;
         Ok(())
     }
 
     fn run_one(&mut self, job: &mut dyn Job, now: Timestamp) -> Result<Result<(), Abort>, JournalError> {
-        let (head, open_calls) = (&mut self.head, &mut self.open_calls);
-        let kept = job.run(&mut Transaction { connection: &self.connection, now, open_calls, head });
+        let Self { connection, hot, head, open_calls, .. } = self;
+        let kept = job.run(&mut Transaction { connection, now, open_calls, hot, head });
         if self.connection.is_autocommit() {
             // SQLite has rolled the whole group back by itself: out of space, or an I/O error.
             return Err(JournalError::DiskFull);
@@ -324,8 +339,8 @@ impl Loop {
         if self.committed.is_some() {
             return Ok(());
         }
-        self.open_calls = OpenCalls::read(&self.connection)?;
-        self.head = schema::head(&self.connection)?;
+        self.open_calls = OpenCalls::read(self.connection)?;
+        self.head = schema::head(self.connection)?;
         self.committed = Some(self.head);
         self.announce.send_replace(self.head);
         Ok(())

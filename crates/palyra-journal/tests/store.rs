@@ -5,14 +5,16 @@
 mod history;
 
 use palyra_journal::{
-    Against, ApprovalFilter, JournalError, JournalStore, OpenCall, Opened, Opening, Page, Resolve, Verdict, verify,
+    Against, ApprovalFilter, JournalError, JournalStore, OpenCall, Opened, Opening, Page, Rebind, Resolve, Verdict,
+    verify,
 };
+use palyra_protocol::access::ShownToken;
 use palyra_protocol::call::ToolCallParts;
 use palyra_protocol::{
     ApprovalId, ApprovalRecord, ApprovalResolution, ApprovalScope, ApprovalState, Authority, CallId, CallRecord,
     CallState, CanonicalJson, Clock, DaemonKey, DecisionId, DecisionKind, Digest, EgressProtocol, EgressRecord, Facets,
     GrantId, GrantMatcher, GrantRecord, JournalEvent, MatchKey, Origin, Principal, Problem, RiskLevel, Timestamp,
-    ToolCall, ToolDecision,
+    TokenId, ToolCall, ToolDecision, WorkspaceRole,
 };
 use rusqlite::Connection;
 use std::path::{Path, PathBuf};
@@ -77,6 +79,7 @@ fn call(text: &str, key: Option<&str>) -> CallRecord {
         session: "s".parse().unwrap(),
         run: "r".parse().unwrap(),
         request: None,
+        token: None,
     };
     let input = CanonicalJson::from_value(serde_json::json!({ "text": text })).unwrap();
     let parts = ToolCallParts {
@@ -131,6 +134,7 @@ fn question(call: &CallRecord) -> ApprovalRecord {
         risk: RiskLevel::High,
         principal: call.origin.principal.clone(),
         proposed_by: call.origin.proposed_by.clone(),
+        token: call.origin.token.clone(),
         session: call.origin.session.clone(),
         input: call.input.clone(),
         facets: Facets::default(),
@@ -150,6 +154,7 @@ fn answer(approval: &ApprovalRecord, state: ApprovalState) -> Resolve {
         state,
         resolution: ApprovalResolution {
             by: Principal::local_owner(),
+            token: None,
             at: Timestamp::from_unix_ms(2_000),
             scope: ApprovalScope::Once,
             matcher: GrantMatcher::ExactCall,
@@ -330,6 +335,55 @@ async fn people_are_counted_once() {
     assert_eq!(fixture.store.call(&record.call_id).await.unwrap().state, CallState::Approved);
     let kinds: Vec<_> = fixture.store.events(1, 10).await.unwrap().into_iter().map(|event| event.kind).collect();
     assert!(kinds.ends_with(&["approval.given".to_owned(), "approval.resolved".to_owned()]), "{kinds:?}");
+}
+
+/// Whoever issued a token may be the one who speaks by it.
+#[tokio::test]
+async fn two_tokens_of_one_hand_are_not_two_people() {
+    let fixture = Fixture::new();
+    let mut record = call("a", None);
+    record.origin.proposed_by = "user:otto".parse().unwrap();
+    let approval = ApprovalRecord { people: 3, ..question(&record) };
+    fixture.store.open_call(open(&record, 10, Opening::<()>::Ask(Arc::new(approval.clone())))).await.unwrap();
+    let yes = |who: &str, issuers: &[&str]| {
+        let mut resolve = answer(&approval, ApprovalState::Allowed);
+        resolve.resolution.by = who.parse().unwrap();
+        resolve.resolution.token = (!issuers.is_empty()).then(|| ShownToken {
+            token_id: TokenId::mint(),
+            role: WorkspaceRole::Admin,
+            issuers: issuers.iter().map(|i| i.parse().unwrap()).collect(),
+        });
+        fixture.store.resolve_approval(resolve)
+    };
+    let by_proposer = yes("user:ada", &["user:otto"]).await;
+    assert!(matches!(by_proposer, Err(JournalError::SameHand { missing: 3, .. })), "{by_proposer:?}");
+    let given = yes("user:ada", &["user:ada", "user:local"]).await.unwrap().given;
+    assert_eq!(given[0].token.as_ref().unwrap().issuers.len(), 2, "kept with the answer");
+    let issuer = yes("user:local", &[]).await;
+    assert!(matches!(issuer, Err(JournalError::SameHand { .. })), "who issued the token of an earlier yes: {issuer:?}");
+    let issued = yes("user:grace", &["user:ada"]).await;
+    assert!(matches!(issued, Err(JournalError::SameHand { .. })), "whose token an earlier yes issued: {issued:?}");
+    // The same owner let both in; that alone makes them nobody else.
+    assert_eq!(yes("user:grace", &["user:local"]).await.unwrap().given.len(), 2);
+    assert_eq!(yes("user:linus", &["user:local"]).await.unwrap().state, ApprovalState::Allowed);
+}
+
+#[tokio::test]
+async fn a_question_is_bound_to_other_rules_only_while_it_waits() {
+    let fixture = Fixture::new();
+    let record = call("a", None);
+    let approval = question(&record);
+    fixture.store.open_call(open(&record, 10, Opening::<()>::Ask(Arc::new(approval.clone())))).await.unwrap();
+    let rebind = || Rebind { approval_id: approval.approval_id.clone(), policy_hash: Digest::of(b"other rules") };
+    let bound = fixture.store.rebind_approval(rebind()).await.unwrap();
+    assert_eq!((bound.state, bound.policy_hash), (ApprovalState::Pending, Digest::of(b"other rules")));
+    let fixture = fixture.reopen();
+    assert_eq!(fixture.store.approval(&approval.approval_id).await.unwrap().policy_hash, Digest::of(b"other rules"));
+    fixture.store.resolve_approval(answer(&approval, ApprovalState::Allowed)).await.unwrap();
+    let late = fixture.store.rebind_approval(rebind()).await;
+    assert!(matches!(late, Err(JournalError::AlreadyResolved { .. })), "{late:?}");
+    let kinds: Vec<_> = fixture.store.events(1, 10).await.unwrap().into_iter().map(|event| event.kind).collect();
+    assert!(kinds.ends_with(&["approval.rebound".to_owned(), "approval.resolved".to_owned()]), "{kinds:?}");
 }
 
 #[tokio::test]

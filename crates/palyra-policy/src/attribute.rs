@@ -30,28 +30,36 @@ attributes! {
     Session = "session",
     Run = "run",
     ProposedBy = "proposed_by",
+    IssuedBy = "issued_by",
     IsSensitiveAction = "is_sensitive_action",
     AllowSensitiveTools = "allow_sensitive_tools",
     // Known for a tool's use as well: `ToolUse`.
     Tool = "tool",
+    ProposalIssuedBy = "proposal_issued_by",
     ApprovalCount = "approval_count",
     Skill = "skill",
     Publisher = "publisher",
     IsAllowlistedTool = "is_allowlisted_tool",
     Capabilities = "capabilities",
     Risk = "risk",
+    // From here on, what a call's arguments say: `ARGUMENTS`.
     Executable = "executable",
+    Executables = "executables",
     Argv = "argv",
     ArgvPrefixes = "argv_prefixes",
     CommandLine = "command_line",
     WorkingDirectory = "working_directory",
+    EnvNames = "env_names",
+    HasStdin = "has_stdin",
     PathsRead = "paths_read",
+    TreesRead = "trees_read",
     PathsWritten = "paths_written",
     ReadUnder = "read_under",
     WrittenUnder = "written_under",
     ReadRoot = "read_root",
     WrittenRoot = "written_root",
     Hosts = "hosts",
+    Endpoints = "endpoints",
     HostDomains = "host_domains",
     Method = "method",
 }
@@ -64,14 +72,14 @@ impl Attribute {
 
 /// A set of attributes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Attributes(u32);
+pub(crate) struct Attributes(u64);
 
 impl Attributes {
     pub(crate) const NONE: Self = Self(0);
     /// All that a `Door` has.
-    pub(crate) const DOOR: Self = Self((1 << Attribute::Tool as u32) - 1);
+    pub(crate) const DOOR: Self = Self((1 << Attribute::Tool as u64) - 1);
     /// All that a `ToolUse` has.
-    pub(crate) const TOOL_USE: Self = Self((1 << (Attribute::Method as u32 + 1)) - 1);
+    pub(crate) const TOOL_USE: Self = Self((1 << Attribute::ALL.len()) - 1);
 
     /// What a scene fixes, and three flags beside it: rules that look at nothing else have few answers to give.
     pub(crate) const FLAGS: Self = Self::NONE
@@ -80,8 +88,11 @@ impl Attributes {
         .with(Attribute::AllowSensitiveTools)
         .with(Attribute::IsAllowlistedTool);
 
+    /// What a call's arguments say.
+    pub(crate) const ARGUMENTS: Self = Self(Self::TOOL_USE.0 & !((1 << Attribute::Executable as u64) - 1));
+
     pub(crate) const fn with(self, attribute: Attribute) -> Self {
-        Self(self.0 | 1 << attribute as u32)
+        Self(self.0 | 1 << attribute as u64)
     }
 
     pub(crate) fn union(self, other: Self) -> Self {
@@ -93,7 +104,7 @@ impl Attributes {
     }
 
     pub(crate) fn contains(self, attribute: Attribute) -> bool {
-        self.0 & (1 << attribute as u32) != 0
+        self.0 & (1 << attribute as u64) != 0
     }
 
     pub(crate) fn len(self) -> usize {

@@ -2,14 +2,19 @@
 //!
 //! A case file says who belongs to what, and then for each case the question, the expected answer (`allow`, `ask` or
 //! `deny`) and the rules that must have decided. Tests run them; so can whoever is about to change a rule.
+//!
+//! A question about a call is best a call: tool and input, from which the facts are made as the daemon makes them. Facts that
+//! are written down by hand can be facts that no call has.
 
 use crate::engine::PolicyEngine;
 use crate::membership::{Lists, Membership, MembershipError};
 use crate::request::{PolicyRequest, PolicyRequestContext};
+use crate::toolbox::{RehearsedCall, Toolbox};
 use crate::verdict::Verdict;
 use crate::{PolicyAction, PolicyResource};
-use palyra_protocol::Principal;
+use palyra_protocol::{ChannelId, Principal};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fmt;
 use toml::Spanned;
@@ -58,24 +63,105 @@ impl From<&Verdict> for Expectation {
 
 /// One question and its answer.
 #[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(try_from = "WrittenCase")]
 pub struct Case {
     /// What it shows.
     pub name: Spanned<String>,
     /// In whose name.
     pub principal: Principal,
-    /// The verb.
-    pub action: PolicyAction,
-    /// The object.
-    pub resource: PolicyResource,
-    /// The circumstances.
-    pub context: PolicyRequestContext,
     /// The answer.
     pub expect: Expectation,
     /// The rules that must have decided: how things stand, or for a denial what stands in the way even of an approval.
     /// An empty list means the default denial; without a list, any rules may have decided.
-    #[serde(default)]
     pub rules: Option<Vec<String>>,
+    question: Question,
+}
+
+/// What a case asks.
+#[derive(Debug, Clone)]
+enum Question {
+    /// About circumstances that are written out.
+    Written { action: PolicyAction, resource: PolicyResource, context: Box<PolicyRequestContext> },
+    /// About a call.
+    Called { action: PolicyAction, call: CaseCall },
+}
+
+/// A case as it stands in the file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenCase {
+    name: Spanned<String>,
+    principal: Principal,
+    action: Option<PolicyAction>,
+    resource: Option<PolicyResource>,
+    context: Option<PolicyRequestContext>,
+    call: Option<CaseCall>,
+    expect: Expectation,
+    #[serde(default)]
+    rules: Option<Vec<String>>,
+}
+
+/// A call as a case writes it down.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CaseCall {
+    /// The tool.
+    tool: String,
+    /// Its input.
+    #[serde(default = "no_input")]
+    input: Value,
+    /// Whose call it is, where the case is about somebody who approves it.
+    principal: Option<Principal>,
+    /// Who made the proposal, when that is somebody else.
+    proposed_by: Option<Principal>,
+    #[serde(default = "command_line")]
+    channel: ChannelId,
+    /// The workspace, for rules that name one.
+    workspace: Option<String>,
+    /// How many people have approved it.
+    #[serde(default)]
+    approvals: u32,
+    /// Whether a standing grant covers it.
+    #[serde(default)]
+    granted: bool,
+}
+
+fn no_input() -> Value {
+    Value::Object(serde_json::Map::new())
+}
+
+fn command_line() -> ChannelId {
+    ChannelId::command_line()
+}
+
+impl TryFrom<WrittenCase> for Case {
+    type Error = &'static str;
+
+    fn try_from(written: WrittenCase) -> Result<Self, &'static str> {
+        let WrittenCase { name, principal, action, resource, context, call, expect, rules } = written;
+        let question = match (call, context, action, resource) {
+            (None, Some(context), Some(action), Some(resource)) => {
+                Question::Written { action, resource, context: Box::new(context) }
+            }
+            (None, ..) => return Err("a case is a `call`, or has `action`, `resource` and `context`"),
+            (Some(_), Some(_), ..) => {
+                return Err("a case that is a call has no `context`: its facts are the call's own");
+            }
+            (Some(call), None, action, None) => match action.unwrap_or(PolicyAction::ToolExecute) {
+                PolicyAction::ToolExecute if call.principal.is_some() => {
+                    return Err("whose call it is says the case's `principal`");
+                }
+                action @ (PolicyAction::ToolExecute | PolicyAction::ApprovalDecide) => {
+                    Question::Called { action, call }
+                }
+                _ => return Err("a call is executed (`tool.execute`) or decided about (`approval.decide`)"),
+            },
+            (Some(_), None, _, Some(_)) => {
+                return Err("a case that is a call has no `resource`: the call names its tool");
+            }
+        };
+        Ok(Self { name, principal, expect, rules, question })
+    }
 }
 
 /// Why a case file cannot be used.
@@ -140,17 +226,39 @@ impl CaseFile {
         Ok(self.membership.as_ref().map(|lists| base.overridden(lists)).transpose()?)
     }
 
-    /// Runs every case against an engine that was loaded with this file's membership.
+    /// Runs every case against an engine that was loaded with this file's membership. Calls are resolved with the tools.
     #[must_use]
-    pub fn run(&self, engine: &PolicyEngine) -> CaseResults {
+    pub fn run(&self, engine: &PolicyEngine, tools: Option<&dyn Toolbox>) -> CaseResults {
         let mut results = CaseResults { run: self.cases.len(), ..CaseResults::default() };
         for case in &self.cases {
-            let (failure, rules) = case.run(engine);
-            results.deciding.extend(rules);
-            results.failures.extend(failure);
+            match case.asked(tools) {
+                Ok((request, context)) => {
+                    let (failure, rules) = case.run(engine, &request, &context);
+                    results.deciding.extend(rules);
+                    results.failures.extend(failure);
+                }
+                Err(message) => {
+                    results.refused.push(RefusedCase {
+                        offset: case.name.span().start,
+                        name: case.name.get_ref().clone(),
+                        message,
+                    });
+                }
+            }
         }
         results
     }
+}
+
+/// A case that asks nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RefusedCase {
+    /// Where its name stands in the file.
+    pub offset: usize,
+    /// The case.
+    pub name: String,
+    /// Why.
+    pub message: String,
 }
 
 /// What running cases came to.
@@ -160,19 +268,35 @@ pub struct CaseResults {
     pub run: usize,
     /// Those that came out otherwise.
     pub failures: Vec<CaseFailure>,
+    /// Those whose call is none.
+    pub refused: Vec<RefusedCase>,
     /// Every rule that decided one of them.
     pub deciding: BTreeSet<String>,
 }
 
 impl Case {
-    /// The question.
-    #[must_use]
-    pub fn request(&self) -> PolicyRequest {
-        PolicyRequest { principal: self.principal.clone(), action: self.action, resource: self.resource.clone() }
+    /// The question, with its circumstances.
+    ///
+    /// # Errors
+    /// The case is a call, and it cannot be made.
+    pub fn asked(&self, tools: Option<&dyn Toolbox>) -> Result<(PolicyRequest, PolicyRequestContext), String> {
+        let principal = self.principal.clone();
+        match &self.question {
+            Question::Written { action, resource, context } => {
+                let request = PolicyRequest { principal, action: *action, resource: resource.clone() };
+                Ok((request, (**context).clone()))
+            }
+            Question::Called { action, call } => call.asked(principal, *action, tools),
+        }
     }
 
-    fn run(&self, engine: &PolicyEngine) -> (Option<CaseFailure>, Vec<String>) {
-        let verdict = engine.decide(&self.request(), &self.context);
+    fn run(
+        &self,
+        engine: &PolicyEngine,
+        request: &PolicyRequest,
+        context: &PolicyRequestContext,
+    ) -> (Option<CaseFailure>, Vec<String>) {
+        let verdict = engine.decide(request, context);
         let (got, got_rules) = (Expectation::from(&verdict), verdict.rule_ids());
         let mut expected_rules = self.rules.clone();
         if let Some(rules) = &mut expected_rules {
@@ -186,8 +310,36 @@ impl Case {
             expected_rules,
             got,
             got_rules: got_rules.clone(),
-            explanation: verdict.summary(),
+            // Whoever tries rules wrote them, and is told what fails.
+            explanation: [vec![verdict.summary()], verdict.explanation().errors().to_vec()].concat().join(" "),
         });
         (failure, got_rules)
+    }
+}
+
+impl CaseCall {
+    fn asked(
+        &self,
+        principal: Principal,
+        action: PolicyAction,
+        tools: Option<&dyn Toolbox>,
+    ) -> Result<(PolicyRequest, PolicyRequestContext), String> {
+        let tools = tools.ok_or("there are no tools here that a call could be tried with")?;
+        let RehearsedCall { tool, metadata, facets } = tools.rehearse(&self.tool, &self.input)?;
+        let decides = action == PolicyAction::ApprovalDecide;
+        let proposed_by = self.proposed_by.as_ref().or(self.principal.as_ref()).unwrap_or(&principal);
+        let context = PolicyRequestContext {
+            proposed_by: Some(proposed_by.clone()),
+            owned_by: self.principal.clone().filter(|_| decides),
+            workspace: self.workspace.clone(),
+            tool: Some(tool.clone()),
+            is_sensitive_action: metadata.is_sensitive() && !decides,
+            is_allowlisted_tool: !decides,
+            allow_sensitive_tools: !decides && (self.granted || self.approvals > 0),
+            approval_count: self.approvals,
+            ..PolicyRequestContext::for_tool(self.channel.clone(), &metadata, facets)
+        };
+        let resource = if decides { PolicyResource::Approval("case".to_owned()) } else { PolicyResource::Tool(tool) };
+        Ok((PolicyRequest { principal, action, resource }, context))
     }
 }

@@ -10,8 +10,8 @@ use crate::place;
 use crate::request::{PolicyRequest, PolicyRequestContext};
 use crate::resource::PolicyResource;
 use cedar_policy::{Context, EntityUid, RestrictedExpression as Value};
-use palyra_protocol::PrincipalKind;
 use palyra_protocol::facets::quote_words;
+use palyra_protocol::{Principal, PrincipalKind};
 
 /// Whether a person's approval is assumed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +30,8 @@ pub(crate) struct Circumstances<'a> {
     pub(crate) context: &'a PolicyRequestContext,
     pub(crate) channel: &'a EntityUid,
     pub(crate) approval: Approval,
+    /// The places that rules name: see [`crate::literal::places`].
+    pub(crate) places: &'a [String],
 }
 
 /// All attributes that the schema knows for an action.
@@ -68,6 +70,8 @@ impl Circumstances<'_> {
             Attribute::Session => context.session_id.as_ref().map(|id| text(id.as_str())),
             Attribute::Run => context.run_id.as_ref().map(|id| text(id.as_str())),
             Attribute::ProposedBy => self.proposed_by(),
+            Attribute::IssuedBy => Some(self.people(&context.issued_by)),
+            Attribute::ProposalIssuedBy => Some(self.people(&context.proposal_issued_by)),
             Attribute::IsSensitiveAction => Some(Value::new_bool(self.is_sensitive())),
             Attribute::AllowSensitiveTools => {
                 Some(Value::new_bool(context.allow_sensitive_tools || self.approval != Approval::AsItStands))
@@ -83,23 +87,32 @@ impl Circumstances<'_> {
             Attribute::Capabilities => Some(texts(context.capabilities.iter().map(|c| c.policy_name()))),
             Attribute::Risk => context.risk.map(|risk| text(risk.as_str())),
             Attribute::Executable => facets.executable.as_deref().map(text),
+            Attribute::Executables => Some(texts(facets.all_executables())),
             Attribute::Argv => Some(texts(facets.argv.iter().map(String::as_str))),
             Attribute::ArgvPrefixes => {
                 Some(Value::new_set(facets.argv_prefixes().map(|words| Value::new_string(quote_words(words)))))
             }
             Attribute::CommandLine => facets.command_line().map(Value::new_string),
             Attribute::WorkingDirectory => facets.working_directory.as_deref().map(text),
+            Attribute::EnvNames => Some(texts(facets.env_names().iter().map(String::as_str))),
+            Attribute::HasStdin => Some(Value::new_bool(facets.stdin_sha256.is_some())),
+            Attribute::TreesRead => Some(texts(facets.trees_read.iter().map(String::as_str))),
             Attribute::PathsRead => Some(texts(facets.paths_read.iter().map(String::as_str))),
             Attribute::PathsWritten => Some(texts(facets.paths_written.iter().map(String::as_str))),
             Attribute::ReadUnder => {
-                Some(Value::new_set(place::under(&facets.paths_read)?.into_iter().map(Value::new_string)))
+                let mut under = place::under(&facets.paths_read)?;
+                under.extend(place::within(&facets.trees_read, self.places)?.map(str::to_owned));
+                Some(Value::new_set(under.into_iter().map(Value::new_string)))
             }
             Attribute::WrittenUnder => {
                 Some(Value::new_set(place::under(&facets.paths_written)?.into_iter().map(Value::new_string)))
             }
             Attribute::ReadRoot => place::root(&facets.paths_read)?.map(Value::new_string),
             Attribute::WrittenRoot => place::root(&facets.paths_written)?.map(Value::new_string),
-            Attribute::Hosts => Some(texts(facets.hosts.iter().map(String::as_str))),
+            Attribute::Hosts => Some(Value::new_set(place::hosts(&facets.hosts).into_iter().map(Value::new_string))),
+            Attribute::Endpoints => {
+                Some(Value::new_set(place::endpoints(&facets.hosts).into_iter().map(Value::new_string)))
+            }
             Attribute::HostDomains => {
                 Some(Value::new_set(place::domains(&facets.hosts).into_iter().map(Value::new_string)))
             }
@@ -115,6 +128,11 @@ impl Circumstances<'_> {
     fn proposed_by(&self) -> Option<Value> {
         let proposer = self.context.proposed_by.as_ref()?;
         (proposer.kind() == PrincipalKind::User).then(|| Value::new_entity_uid(self.names.principal(proposer)))
+    }
+
+    fn people(&self, all: &[Principal]) -> Value {
+        let people = all.iter().filter(|one| one.kind() == PrincipalKind::User);
+        Value::new_set(people.map(|person| Value::new_entity_uid(self.names.principal(person))))
     }
 
     /// Running something that can do harm is sensitive even if whoever asks forgot to say so.

@@ -6,15 +6,16 @@
 
 use crate::action::PolicyAction;
 use crate::attribute::Attribute;
-use crate::circumstances::{Approval, Circumstances, known_for};
+use crate::circumstances::{Approval, known_for};
 use crate::error::PolicyError;
 use crate::explain::{Grounds, PolicyExplanation};
-use crate::load;
+use crate::load::{self, Known};
 use crate::membership::Membership;
 use crate::request::{PolicyRequest, PolicyRequestContext};
 use crate::rule::{Effect, Rule};
 use crate::scene::{Allowed, Scene, Scenes, Stage};
 use crate::source::{DEFAULT_NAME, PolicySource, SCHEMA_SRC};
+use crate::toolbox::Toolbox;
 use cedar_policy::{Authorizer, Decision, Entities, PolicyId, PolicySet, Request, Response, Schema};
 use palyra_protocol::{Digest, DigestBuilder};
 use serde::{Deserialize, Serialize};
@@ -70,9 +71,18 @@ impl PolicyEngine {
     /// # Errors
     /// Any source has any flaw: all are reported, and nothing is loaded.
     pub fn load(sources: &[PolicySource], membership: &Membership) -> Result<Self, PolicyError> {
+        Self::load_for(sources, membership, None)
+    }
+
+    /// The same, for a daemon with these tools.
+    pub(crate) fn load_for(
+        sources: &[PolicySource],
+        membership: &Membership,
+        tools: Option<&dyn Toolbox>,
+    ) -> Result<Self, PolicyError> {
         let (schema, _) = Schema::from_cedarschema_str(SCHEMA_SRC).map_err(|e| PolicyError::Bug(e.to_string()))?;
         membership.check()?;
-        let rules = load::load(sources, membership, &schema)?;
+        let rules = load::load(sources, Known { membership, tools }, &schema)?;
         Self::assemble(rules, membership, schema)
     }
 
@@ -163,8 +173,7 @@ impl PolicyEngine {
     ) -> Result<Evaluation, String> {
         let inner = &*self.0;
         let scene = inner.scenes.scene(&inner.stage, request, context)?;
-        let circumstances =
-            Circumstances { names: &inner.stage.names, request, context, channel: &scene.channel, approval };
+        let circumstances = inner.stage.circumstances(request, context, &scene, approval);
         let which = circumstances.which(scene.slice.attributes);
         if let Some(Allowed { asked, rules }) = which.and_then(|n| scene.allowed[n].get()).cloned() {
             let grounds = Grounds { inner: Arc::clone(&self.0), scene, request: asked };
@@ -195,8 +204,7 @@ impl PolicyEngine {
     pub(crate) fn allows(&self, request: &PolicyRequest, context: &PolicyRequestContext, approval: Approval) -> bool {
         let inner = &*self.0;
         let Ok(scene) = inner.scenes.scene(&inner.stage, request, context) else { return false };
-        let circumstances =
-            Circumstances { names: &inner.stage.names, request, context, channel: &scene.channel, approval };
+        let circumstances = inner.stage.circumstances(request, context, &scene, approval);
         let asked = circumstances.build(scene.slice.attributes).and_then(|context| inner.request(&scene, context));
         let Ok(asked) = asked else { return false };
         let response = inner.authorizer.is_authorized(&asked, &scene.slice.policies, &scene.entities);
@@ -222,9 +230,7 @@ impl PolicyEngine {
     pub fn raw_parts(&self, request: &PolicyRequest, context: &PolicyRequestContext) -> Result<RawParts<'_>, String> {
         let inner = &*self.0;
         let scene = inner.scenes.scene(&inner.stage, request, context)?;
-        let approval = Approval::AsItStands;
-        let circumstances =
-            Circumstances { names: &inner.stage.names, request, context, channel: &scene.channel, approval };
+        let circumstances = inner.stage.circumstances(request, context, &scene, Approval::AsItStands);
         let asked = circumstances.build(known_for(request.action))?;
         let request = Request::new(
             scene.principal.clone(),

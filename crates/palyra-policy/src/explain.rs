@@ -4,6 +4,7 @@
 //! [`ExplanationRecord`] is the finished form that the journal keeps and callers see; its shape is stable.
 
 use crate::action::PolicyAction;
+use crate::attribute::Attributes;
 use crate::change::{self, Change, Needs};
 use crate::condition::{Relation, Who};
 use crate::engine::{Inner, PolicyDecision};
@@ -180,6 +181,23 @@ impl PolicyExplanation {
         }
     }
 
+    /// Whether other arguments of the same call could have made another answer of this denial: every rule that forbids it
+    /// looks at the arguments, and it is permitted, or a rule could permit it that looks at them.
+    #[must_use]
+    pub fn hinges_on_arguments(&self) -> bool {
+        let Question::Asked(grounds) = &self.question else { return false };
+        if self.decision == PolicyDecision::Allow || !self.errors.is_empty() {
+            return false;
+        }
+        let looks = |rule: &Rule| rule.attributes.intersection(Attributes::ARGUMENTS) != Attributes::NONE;
+        let scene = &grounds.scene;
+        let mut fitting = grounds
+            .rules_for_action()
+            .filter(|rule| rule.scope_fits(&scene.principal, &scene.resource, &scene.entities));
+        let mut permittable = || fitting.any(|rule| rule.effect() == Effect::Permit && looks(rule));
+        self.rules().all(looks) && (!self.rules.is_empty() && grounds.is_permitted() || permittable())
+    }
+
     /// What the deciding rules looked at; if none decided, what the rules that could have permitted looked at.
     #[must_use]
     pub fn facts(&self) -> Vec<Fact> {
@@ -205,8 +223,12 @@ impl PolicyExplanation {
     /// One sentence for people.
     #[must_use]
     pub fn summary(&self) -> String {
-        if let Some(error) = self.errors.first() {
-            return format!("Denied because policy could not be evaluated: {error}");
+        match (&self.question, self.errors.first()) {
+            (_, None) => {}
+            // A rule failed, and the error speaks of it; those who may see explanations find that in `errors`.
+            (Question::Asked(_), Some(_)) => return "Denied because policy could not be evaluated.".to_owned(),
+            // The call itself cannot be put as a question: its caller can do something about that.
+            (_, Some(error)) => return format!("Denied because policy could not be evaluated: {error}"),
         }
         let reasons: Vec<_> = self.rules.iter().map(|rule| format!("{} ({})", rule.reason(), rule.id())).collect();
         match (self.decision, reasons.is_empty()) {
@@ -263,7 +285,7 @@ fn asked(principal: impl fmt::Display, action: &str, resource: impl fmt::Display
 }
 
 fn looked_at<'r>(rules: impl Iterator<Item = &'r Rule>, grounds: &Grounds, facts: &mut Vec<Fact>) {
-    let mut attributes = crate::attribute::Attributes::NONE;
+    let mut attributes = Attributes::NONE;
     for rule in rules {
         attributes = attributes.union(rule.attributes);
         for (text, relation) in &rule.relations {

@@ -81,6 +81,29 @@ impl Depth {
     }
 }
 
+/// The string literals of a rule's head and conditions, each with its quotes and its place. What annotations say is not among
+/// them, nor what stands in comments.
+pub(crate) fn strings(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let bytes = text.as_bytes();
+    let (mut at, mut in_rule) = (0, false);
+    std::iter::from_fn(move || {
+        while at < bytes.len() {
+            let start = at;
+            at = match bytes[at] {
+                b'"' => end_of_string(bytes, at),
+                b'/' if bytes.get(at + 1) == Some(&b'/') => end_of_line(bytes, at),
+                b if b.is_ascii_alphabetic() || b == b'_' => word(bytes, at, &mut Depth::default()),
+                _ => at + 1,
+            };
+            in_rule |= matches!(&bytes[start..at], b"permit" | b"forbid");
+            if in_rule && bytes[start] == b'"' {
+                return text.get(start..at).map(|literal| (start, literal));
+            }
+        }
+        None
+    })
+}
+
 fn end_of_string(bytes: &[u8], start: usize) -> usize {
     let mut at = start + 1;
     while at < bytes.len() {
@@ -120,6 +143,14 @@ mod tests {
         // Strings and comments hold what they like.
         check(&format!("// {}\n\"{}\\\"{}\"", "(".repeat(999), "[".repeat(999), "{".repeat(999))).unwrap();
         check(&"permit (principal, action, resource) when { a && b };\n".repeat(1_000)).unwrap();
+    }
+
+    #[test]
+    fn strings_are_those_of_the_rule_itself() {
+        let rule =
+            "@id(\"permit\") // \"no\"\npermit (principal, action == Action::\"a\", resource) when { x == \"ü\\\"\" };";
+        let found: Vec<_> = strings(rule).map(|(at, literal)| (&rule[at..at + 1], literal)).collect();
+        assert_eq!(found, [("\"", "\"a\""), ("\"", "\"ü\\\"\"")]);
     }
 
     #[test]

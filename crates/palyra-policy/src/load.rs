@@ -5,9 +5,12 @@
 
 use crate::error::{Flaw, FlawKind, PolicyError};
 use crate::guard;
+use crate::lint;
+use crate::literal::place_of_entity;
 use crate::membership::Membership;
 use crate::rule::{Labels, Rule};
 use crate::source::{Author, Indexed, MAX_SOURCE_BYTES, PolicySource};
+use crate::toolbox::Toolbox;
 use cedar_policy::ffi::DetailedError;
 use cedar_policy::{EntityUid, Policy, PolicyId, PolicySet, Schema, ValidationMode, Validator};
 use std::collections::BTreeMap;
@@ -36,6 +39,13 @@ impl Draft<'_> {
     }
 }
 
+/// What rules can name besides what the schema says.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Known<'a> {
+    pub(crate) membership: &'a Membership,
+    pub(crate) tools: Option<&'a dyn Toolbox>,
+}
+
 /// Enough for the deepest rule that the guard lets through, optimised or not.
 const STACK_BYTES: usize = 64 * 1024 * 1024;
 
@@ -43,27 +53,19 @@ const STACK_BYTES: usize = 64 * 1024 * 1024;
 ///
 /// Cedar's parser and validator recurse, so they get a thread with a stack of their own. Should they panic, that is an
 /// error like any other and the set that runs keeps running.
-pub(crate) fn load(
-    sources: &[PolicySource],
-    membership: &Membership,
-    schema: &Schema,
-) -> Result<Vec<Arc<Rule>>, PolicyError> {
+pub(crate) fn load(sources: &[PolicySource], known: Known<'_>, schema: &Schema) -> Result<Vec<Arc<Rule>>, PolicyError> {
     std::thread::scope(|scope| {
         std::thread::Builder::new()
             .name("policy-load".to_owned())
             .stack_size(STACK_BYTES)
-            .spawn_scoped(scope, || load_here(sources, membership, schema))
+            .spawn_scoped(scope, || load_here(sources, known, schema))
             .map_err(|error| PolicyError::Bug(format!("no thread to load rules on: {error}")))?
             .join()
             .map_err(|_| PolicyError::Bug("reading the rules panicked".to_owned()))?
     })
 }
 
-fn load_here(
-    sources: &[PolicySource],
-    membership: &Membership,
-    schema: &Schema,
-) -> Result<Vec<Arc<Rule>>, PolicyError> {
+fn load_here(sources: &[PolicySource], known: Known<'_>, schema: &Schema) -> Result<Vec<Arc<Rule>>, PolicyError> {
     let indexed: Vec<_> = sources.iter().map(Indexed::new).collect();
     let mut flaws = Vec::new();
     let mut drafts = Vec::new();
@@ -75,7 +77,8 @@ fn load_here(
     }
     for draft in &drafts {
         check_annotations(draft, &mut flaws);
-        check_groups(draft, membership, &mut flaws);
+        check_groups(draft, known.membership, &mut flaws);
+        check_literals(draft, known.tools, &mut flaws);
     }
     let drafts = replace(drafts, &mut flaws);
     let drafts = refuse_if_any(flaws, drafts)?;
@@ -172,7 +175,16 @@ fn is_id(id: &str) -> bool {
 /// A group that nobody can belong to makes a permit useless and a forbid a false comfort.
 fn check_groups(draft: &Draft<'_>, membership: &Membership, flaws: &mut Vec<Flaw>) {
     for uid in unknown_groups(&draft.policy, membership) {
-        flaws.push(draft.flaw(FlawKind::UnknownGroup, nobody_in(&uid)));
+        let offset = draft.offset + place_of_entity(&draft.text, &uid);
+        flaws.push(draft.place.flaw(offset, FlawKind::UnknownGroup, nobody_in(&uid)));
+    }
+}
+
+/// A text that nothing is ever equal to makes a rule that never does what it says.
+fn check_literals(draft: &Draft<'_>, tools: Option<&dyn Toolbox>, flaws: &mut Vec<Flaw>) {
+    for never in lint::look(&draft.policy, &draft.text, tools) {
+        let flaw = draft.place.flaw(draft.offset + never.offset, never.kind, never.message);
+        flaws.push(Flaw { help: Some(never.help), ..flaw });
     }
 }
 

@@ -87,9 +87,10 @@ impl MembershipError {
             Self::NotAPerson { given } | Self::GroupName { given } => (Some(given), None),
             Self::NoSuchGroup { group, inner } => (Some(inner), Some(group)),
             Self::Reserved { group } | Self::Mixed { group } => (Some(group), None),
-            Self::Cycle { .. } => (None, None),
+            // The first of those that the way round names.
+            Self::Cycle { path } => return [path.split('`').nth(1), None].into_iter().flatten(),
         };
-        first.into_iter().chain(second).map(String::as_str)
+        [first.map(String::as_str), second.map(String::as_str)].into_iter().flatten()
     }
 }
 

@@ -56,6 +56,25 @@ pub(crate) fn under(paths: &[String]) -> Result<BTreeSet<String>, TooDeep> {
     Ok(all)
 }
 
+/// Those of the given places that lie beneath one of these directories.
+pub(crate) fn within<'p>(
+    trees: &[String],
+    places: &'p [String],
+) -> Result<impl Iterator<Item = &'p str> + use<'p>, TooDeep> {
+    let mut found = Vec::new();
+    for tree in trees {
+        let tree = components(tree)?;
+        for place in places {
+            // What is too deep to be a path, or leaves the tree again, names nothing in it.
+            let below = components(place).is_ok_and(|parts| parts.starts_with(&tree) && !parts.contains(&".."));
+            if below {
+                found.push(place.as_str());
+            }
+        }
+    }
+    Ok(found.into_iter())
+}
+
 /// The deepest directory, or the one path, that holds all of them. Nothing holds both relative and absolute paths.
 pub(crate) fn root(paths: &[String]) -> Result<Option<String>, TooDeep> {
     let mut common: Option<Vec<&str>> = None;
@@ -73,24 +92,48 @@ pub(crate) fn root(paths: &[String]) -> Result<Option<String>, TooDeep> {
     Ok(common.map(|parts| join(&parts)))
 }
 
+/// A host as a call names it, `host` or `host:port`, in one spelling: the host alone, and the port if there is one.
+fn parts(named: &str) -> (String, Option<&str>) {
+    let (host, port) = match named.rsplit_once(':') {
+        // An IPv6 address has colons of its own, and brackets around them where a port follows.
+        Some((host, port))
+            if !port.is_empty()
+                && port.bytes().all(|b| b.is_ascii_digit())
+                && (!host.contains(':') || host.starts_with('[') && host.ends_with(']')) =>
+        {
+            (host, Some(port))
+        }
+        _ => (named, None),
+    };
+    (host.trim_end_matches('.').to_ascii_lowercase(), port)
+}
+
+/// Every host, without its port: a rule about a host is a rule about all of its ports.
+pub(crate) fn hosts(named: &[String]) -> BTreeSet<String> {
+    named.iter().map(|named| parts(named).0).collect()
+}
+
+/// Every host with its port, `host:443`; `host:*` where the call does not say which.
+pub(crate) fn endpoints(named: &[String]) -> BTreeSet<String> {
+    let endpoint = |named: &String| {
+        let (host, port) = parts(named);
+        format!("{host}:{}", port.unwrap_or("*"))
+    };
+    named.iter().map(endpoint).collect()
+}
+
 /// Every host, and every domain above it. An address has none.
-pub(crate) fn domains(hosts: &[String]) -> BTreeSet<String> {
+pub(crate) fn domains(named: &[String]) -> BTreeSet<String> {
     let mut all = BTreeSet::new();
-    for host in hosts {
-        let host = host.to_ascii_lowercase();
-        let name = match host.rsplit_once(':') {
-            Some((name, port)) if !name.contains(':') && port.bytes().all(|b| b.is_ascii_digit()) => name,
-            _ => &host,
-        };
-        let name = name.trim_end_matches('.');
-        if name.parse::<std::net::IpAddr>().is_err() && !name.starts_with('[') {
-            let mut rest = name;
+    for host in hosts(named) {
+        if host.parse::<std::net::IpAddr>().is_err() && !host.starts_with('[') {
+            let mut rest = host.as_str();
             while let Some((_, parent)) = rest.split_once('.') {
                 all.insert(parent.to_owned());
                 rest = parent;
             }
         }
-        all.insert(name.to_owned());
+        all.insert(host);
     }
     all
 }
@@ -98,6 +141,16 @@ pub(crate) fn domains(hosts: &[String]) -> BTreeSet<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_tree_holds_the_places_below_it_and_no_others() {
+        let places: Vec<String> = [".ssh", "src/keys", "srcs", "/etc", "..", "."].map(str::to_owned).to_vec();
+        let within = |tree: &str| within(&[tree.to_owned()], &places).unwrap().collect::<Vec<_>>();
+        assert_eq!(within("."), [".ssh", "src/keys", "srcs", "."]);
+        assert_eq!(within("src"), ["src/keys"]);
+        assert_eq!(within("src/keys"), ["src/keys"]);
+        assert!(within("docs").is_empty());
+    }
 
     fn set(paths: &[&str]) -> Vec<String> {
         let paths: Vec<_> = paths.iter().map(|p| (*p).to_owned()).collect();
@@ -138,6 +191,25 @@ mod tests {
     fn a_host_brings_its_domains() {
         let hosts = ["Static.Packages.example:443".to_owned(), "10.0.0.1".to_owned(), "[::1]:80".to_owned()];
         let all: Vec<_> = domains(&hosts).into_iter().collect();
-        assert_eq!(all, ["10.0.0.1", "[::1]:80", "example", "packages.example", "static.packages.example"]);
+        assert_eq!(all, ["10.0.0.1", "[::1]", "example", "packages.example", "static.packages.example"]);
+    }
+
+    #[test]
+    fn hosts_have_no_port_and_endpoints_always_have_one() {
+        for (named, host, endpoint) in [
+            ("a.example:443", "a.example", "a.example:443"),
+            ("A.Example.", "a.example", "a.example:*"),
+            ("a.example.:80", "a.example", "a.example:80"),
+            ("10.0.0.1:22", "10.0.0.1", "10.0.0.1:22"),
+            ("[::1]:80", "[::1]", "[::1]:80"),
+            ("[::1]", "[::1]", "[::1]:*"),
+            ("fe80::1", "fe80::1", "fe80::1:*"),
+            ("odd:", "odd:", "odd::*"),
+            ("odd:x", "odd:x", "odd:x:*"),
+        ] {
+            let named = [named.to_owned()];
+            assert_eq!(hosts(&named).into_iter().collect::<Vec<_>>(), [host], "{named:?}");
+            assert_eq!(endpoints(&named).into_iter().collect::<Vec<_>>(), [endpoint], "{named:?}");
+        }
     }
 }

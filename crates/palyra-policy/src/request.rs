@@ -85,6 +85,16 @@ pub struct PolicyRequestContext {
     /// What the principal is to this daemon, besides what the configuration's lists say.
     #[serde(default)]
     pub roles: Vec<PolicyRole>,
+    /// The role that the principal's token leaves it. It takes the place of every role that the principal has.
+    #[serde(default)]
+    pub role: Option<PolicyRole>,
+    /// Everybody who had a hand in the token that this request shows.
+    #[serde(default)]
+    pub issued_by: Vec<Principal>,
+    /// Everybody who had a hand in the token that the call was proposed with, for the call and for whoever decides
+    /// about it.
+    #[serde(default)]
+    pub proposal_issued_by: Vec<Principal>,
     /// The session it belongs to.
     #[serde(default)]
     pub session_id: Option<SessionId>,
@@ -141,6 +151,9 @@ impl PolicyRequestContext {
             device_id: None,
             workspace: None,
             roles: Vec::new(),
+            role: None,
+            issued_by: Vec::new(),
+            proposal_issued_by: Vec::new(),
             session_id: None,
             run_id: None,
             proposed_by: None,

@@ -12,7 +12,9 @@
 
 use crate::action::PolicyAction;
 use crate::attribute::Attributes;
+use crate::circumstances::{Approval, Circumstances};
 use crate::error::PolicyError;
+use crate::literal;
 use crate::membership::Membership;
 use crate::names::{EntityKind, Names};
 use crate::request::{PolicyRequest, PolicyRequestContext, PolicyRole, SkillTrust};
@@ -43,6 +45,7 @@ pub(crate) struct SceneKey {
     trust: Option<SkillTrust>,
     capabilities: u8,
     roles: u8,
+    role: Option<PolicyRole>,
 }
 
 impl SceneKey {
@@ -62,6 +65,7 @@ impl SceneKey {
             trust: context.trust,
             capabilities: capability_bits(&context.capabilities),
             roles: role_bits(&context.roles),
+            role: context.role,
         }
     }
 
@@ -80,6 +84,7 @@ impl SceneKey {
             && self.trust == context.trust
             && self.capabilities == capability_bits(&context.capabilities)
             && self.roles == role_bits(&context.roles)
+            && self.role == context.role
     }
 }
 
@@ -129,6 +134,8 @@ pub(crate) struct Stage {
     by_action: Vec<Vec<u32>>,
     /// The types that an action applies to, by `PolicyAction as usize`.
     applies_to: Vec<AppliesTo>,
+    /// The places that rules about reading name.
+    places: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -157,7 +164,20 @@ impl Stage {
             by_action.push(speaking.map(|(n, _)| n).collect());
             applies_to.push(AppliesTo::new(*action, &names, schema)?);
         }
-        Ok(Self { names, membership, rules, by_action, applies_to })
+        let places = literal::places(&rules);
+        Ok(Self { names, membership, rules, by_action, applies_to, places })
+    }
+
+    /// What a context is built from, in one of these scenes.
+    pub(crate) fn circumstances<'a>(
+        &'a self,
+        request: &'a PolicyRequest,
+        context: &'a PolicyRequestContext,
+        scene: &'a Scene,
+        approval: Approval,
+    ) -> Circumstances<'a> {
+        let (names, places) = (&self.names, self.places.as_slice());
+        Circumstances { names, request, context, channel: &scene.channel, approval, places }
     }
 
     /// The rules that can speak of an action.
@@ -213,9 +233,7 @@ impl Stage {
         channel: &EntityUid,
     ) -> Result<Entities, String> {
         let mut parents: HashMap<EntityUid, HashSet<EntityUid>> = HashMap::new();
-        let roles = PolicyRole::ALL.into_iter().filter(|role| key.roles & (1 << *role as u8) != 0);
-        let roles = roles.map(|role| self.names.uid(EntityKind::Role, role.as_str()));
-        parents.insert(principal.clone(), self.belongs_to(&key.principal).into_iter().chain(roles).collect());
+        parents.insert(principal.clone(), self.standing(key));
         for other in [&key.owned_by, &key.proposed_by].into_iter().flatten() {
             parents.entry(self.names.principal(other)).or_insert_with(|| self.belongs_to(other));
         }
@@ -280,6 +298,17 @@ impl Stage {
         held.map(|c| self.names.uid(EntityKind::Capability, c.policy_name())).collect()
     }
 
+    /// What the principal belongs to. A token can leave it less of a role than it has without one, never more.
+    fn standing(&self, key: &SceneKey) -> HashSet<EntityUid> {
+        let uid = |role: PolicyRole| self.names.uid(EntityKind::Role, role.as_str());
+        if let Some(role) = key.role {
+            let groups = self.membership.groups_of(&key.principal);
+            return groups.map(|group| self.names.uid(EntityKind::Group, group)).chain([uid(role)]).collect();
+        }
+        let besides = PolicyRole::ALL.into_iter().filter(|role| key.roles & (1 << *role as u8) != 0);
+        self.belongs_to(&key.principal).into_iter().chain(besides.map(uid)).collect()
+    }
+
     fn belongs_to(&self, principal: &Principal) -> HashSet<EntityUid> {
         let groups = self.membership.groups_of(principal).map(|group| self.names.uid(EntityKind::Group, group));
         let roles = self.membership.roles_of(principal).map(|role| self.names.uid(EntityKind::Role, role));
@@ -340,7 +369,7 @@ impl Scenes {
         let people = (&request.principal, &context.owned_by, &context.proposed_by);
         let things = (request.action, &request.resource, &context.channel, &context.device_id, &context.tool);
         let skill = (&context.skill_id, &context.publisher, context.trust);
-        let roles = role_bits(&context.roles);
+        let roles = (role_bits(&context.roles), context.role);
         let hash = self.hasher.hash_one((people, things, skill, &context.workspace, capabilities, roles));
         let slot = &self.slots[(hash % self.slots.len() as u64) as usize];
         if let Some(scene) = slot.read().unwrap_or_else(PoisonError::into_inner).as_ref()

@@ -8,13 +8,17 @@ use crate::cases::{CaseError, CaseFile, CaseResults};
 use crate::directory::PolicyFiles;
 use crate::engine::PolicyEngine;
 use crate::error::{Flaw, FlawKind, PolicyError};
+use crate::lint::CHANNELS;
 use crate::membership::Membership;
 use crate::rule::Rule;
 use crate::source::{Indexed, PolicySource};
+use crate::toolbox::Toolbox;
+use cedar_policy::EntityUid;
 use palyra_protocol::Digest;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// The most cases of one set.
 const MAX_CASES: usize = 50_000;
@@ -26,6 +30,8 @@ pub struct PolicyLoader {
     pub directory: Option<PathBuf>,
     /// Who belongs to what, as far as the configuration says.
     pub membership: Membership,
+    /// The tools that rules and cases can name, where they are known.
+    pub tools: Option<Arc<dyn Toolbox>>,
 }
 
 /// A set that may run.
@@ -88,7 +94,9 @@ impl PolicyLoader {
     /// # Errors
     /// Everything that is wrong with them.
     pub fn check(&self, files: &PolicyFiles) -> Result<CheckedSet, RefusedSet> {
-        files.check(&self.membership).map_err(|error| RefusedSet { files: Some(files.digest()), error })
+        files
+            .check(&self.membership, self.tools.as_deref())
+            .map_err(|error| RefusedSet { files: Some(files.digest()), error })
     }
 }
 
@@ -97,16 +105,20 @@ impl PolicyFiles {
     ///
     /// # Errors
     /// Every flaw of every file; if there is none, every case that comes out otherwise.
-    pub fn check(&self, base: &Membership) -> Result<CheckedSet, PolicyError> {
-        let engine = self.engine(base)?;
+    pub fn check(&self, base: &Membership, tools: Option<&dyn Toolbox>) -> Result<CheckedSet, PolicyError> {
+        let engine = self.engine(base, tools)?;
         let mut results = CaseResults::default();
         let mut flaws = Vec::new();
         for source in &self.cases {
-            match try_cases(source, &engine) {
+            match try_cases(source, &engine, tools) {
                 Ok(of_file) => {
                     results.run += of_file.run;
                     results.deciding.extend(of_file.deciding);
                     let place = Indexed::new(source);
+                    flaws.extend(of_file.refused.into_iter().map(|refused| {
+                        let message = format!("`{}` asks nothing: {}", refused.name, refused.message);
+                        place.flaw(refused.offset, FlawKind::BadCase, message)
+                    }));
                     flaws.extend(of_file.failures.into_iter().map(|failure| Flaw {
                         help: Some("`palyra policy explain` shows how a call is decided".to_owned()),
                         ..place.flaw(failure.offset, FlawKind::CaseFailed, failure.to_string())
@@ -118,19 +130,19 @@ impl PolicyFiles {
         if !flaws.is_empty() {
             return Err(PolicyError::Flawed(flaws));
         }
-        let notes = notes(&engine, &results.deciding);
+        let notes = notes(&engine, &results.deciding, tools);
         Ok(CheckedSet { engine, files: self.digest(), cases: results.run, notes })
     }
 
     /// The rules alone, without their cases.
-    fn engine(&self, base: &Membership) -> Result<PolicyEngine, PolicyError> {
+    fn engine(&self, base: &Membership, tools: Option<&dyn Toolbox>) -> Result<PolicyEngine, PolicyError> {
         let mut membership = base.clone();
         if let Some(source) = &self.groups {
             membership = with_groups(membership, source)?;
         }
         let mut sources = vec![PolicySource::defaults()];
         sources.extend(self.rules.iter().cloned());
-        PolicyEngine::load(&sources, &membership)
+        PolicyEngine::load_for(&sources, &membership, tools)
     }
 }
 
@@ -140,12 +152,29 @@ fn with_groups(membership: Membership, source: &PolicySource) -> Result<Membersh
     let file: GroupsFile = toml::from_str(&source.text)
         .map_err(|error| refused(error.span().map_or(0, |span| span.start), error.message().trim().to_owned()))?;
     membership.with_groups(&file.groups).map_err(|error| {
-        let offset = error.names().find_map(|name| source.text.find(name)).unwrap_or(0);
+        let offset = error.names().find_map(|name| place_of(name, &source.text)).unwrap_or(0);
         refused(offset, error.to_string())
     })
 }
 
-fn try_cases(source: &PolicySource, engine: &PolicyEngine) -> Result<CaseResults, Vec<Flaw>> {
+/// Where a file of groups speaks of a name: where it says who belongs to it, else where it stands first.
+fn place_of(name: &str, text: &str) -> Option<usize> {
+    let mut start = 0;
+    for line in text.split_inclusive('\n') {
+        let key = line.split_once('=').map(|(key, _)| key.trim().trim_matches('"'));
+        if key == Some(name) {
+            return Some(start);
+        }
+        start += line.len();
+    }
+    text.find(&format!("{name}\"")).or_else(|| text.find(name))
+}
+
+fn try_cases(
+    source: &PolicySource,
+    engine: &PolicyEngine,
+    tools: Option<&dyn Toolbox>,
+) -> Result<CaseResults, Vec<Flaw>> {
     let place = Indexed::new(source);
     let bad = |offset, message| vec![place.flaw(offset, FlawKind::BadCase, message)];
     let file = CaseFile::parse(&source.text).map_err(|error| match error {
@@ -156,20 +185,20 @@ fn try_cases(source: &PolicySource, engine: &PolicyEngine) -> Result<CaseResults
         return Err(bad(0, format!("a file has at most {MAX_CASES} cases")));
     }
     match file.membership(engine.membership()).map_err(|error| bad(0, error.to_string()))? {
-        None => Ok(file.run(engine)),
+        None => Ok(file.run(engine, tools)),
         Some(membership) => {
             let engine = engine.with_membership(&membership).map_err(|error| match error {
                 PolicyError::Flawed(flaws) => flaws,
                 other => bad(0, other.to_string()),
             })?;
-            Ok(file.run(&engine))
+            Ok(file.run(&engine, tools))
         }
     }
 }
 
-/// An operator's rule that no case tries may say something else than its author meant; and one that asks a person may
-/// find that another rule stands in for that person.
-fn notes(engine: &PolicyEngine, deciding: &BTreeSet<String>) -> Vec<Note> {
+/// An operator's rule that no case tries may say something else than its author meant; one that asks a person may
+/// find that another rule stands in for that person; and one that names a door or a tool that is not there may wait for it in vain.
+fn notes(engine: &PolicyEngine, deciding: &BTreeSet<String>, tools: Option<&dyn Toolbox>) -> Vec<Note> {
     let note = |rule: &Rule, message: &str| Note {
         rule: rule.id().to_owned(),
         at: rule.position().to_string(),
@@ -184,5 +213,27 @@ fn notes(engine: &PolicyEngine, deciding: &BTreeSet<String>) -> Vec<Note> {
             "a rule that permits `approval.waive` can stand in for the person this one asks for; if a person must always be asked, let it forbid `approval.waive` as well",
         )
     });
-    untried.chain(waivable).collect()
+    let known = tools.map(Toolbox::names);
+    let strangers = engine.operator_rules().flat_map(|rule| {
+        let literals = rule.policy.entity_literals().into_iter();
+        literals
+            .filter_map(|uid| unknown(&uid, known.as_deref()))
+            .map(|message| note(rule, &message))
+            .collect::<Vec<_>>()
+    });
+    untried.chain(waivable).chain(strangers).collect()
+}
+
+/// What is odd about an entity that could be there one day.
+fn unknown(uid: &EntityUid, tools: Option<&[String]>) -> Option<String> {
+    let name = uid.id().unescaped();
+    match uid.type_name().basename() {
+        "Tool" if tools.is_some_and(|tools| !tools.iter().any(|tool| tool == name)) => {
+            Some(format!("there is no tool `{name}` now"))
+        }
+        "Channel" if !CHANNELS.contains(&name) => {
+            Some(format!("there is no door `{name}` now; there are {}", CHANNELS.join(", ")))
+        }
+        _ => None,
+    }
 }

@@ -1,7 +1,8 @@
 //! Rules that past approvals suggest: the narrowest that would have spared a person the same answer again and again.
 //!
 //! A suggestion waives the approval of exactly the commands, or of exactly the files, that a person approved: for one
-//! principal, one tool, one workspace, one program, one directory. It is tried against the running set before it is
+//! principal, one tool, one workspace, one program, one directory. Commands that set environment variables or feed standard input get
+//! none: rules see neither values nor content, so that no rule would be as narrow as the approval was. It is tried against the running set before it is
 //! offered: it must cover what was approved and nothing that a person denied. Nobody applies it but an operator.
 
 use crate::action::PolicyAction;
@@ -13,7 +14,9 @@ use crate::resource::PolicyResource;
 use crate::source::PolicySource;
 use cedar_policy::EntityId;
 use palyra_protocol::facets::quote_words;
-use palyra_protocol::{ChannelId, DecisionKind, Facets, Principal, PrincipalKind, RiskLevel, ToolCapability};
+use palyra_protocol::{
+    ChannelId, DecisionKind, Digest, Environment, Facets, Principal, PrincipalKind, RiskLevel, ToolCapability,
+};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -82,20 +85,25 @@ impl PastAnswer {
     fn what(&self) -> String {
         self.facets.command_line().unwrap_or_else(|| self.facets.paths_written.join(" "))
     }
+
+    /// Whether it is the command alone: no variable set, nothing on standard input.
+    fn is_plain(&self) -> bool {
+        self.facets.environment.is_none() && self.facets.stdin_sha256.is_none()
+    }
 }
 
 /// Suggests rules from answers, each of which would have spared at least `least` approvals.
 #[must_use]
 pub fn suggest(running: &PolicyEngine, answers: &[PastAnswer], least: usize) -> Vec<Suggestion> {
-    type Place<'a> = (String, &'a str, Option<&'a str>, Option<&'a str>, Option<&'a str>);
+    type Place<'a> = (String, &'a str, Option<&'a str>, Vec<&'a str>, Option<&'a str>);
     let mut alike: BTreeMap<Place<'_>, Vec<&PastAnswer>> = BTreeMap::new();
-    for answer in answers.iter().filter(|answer| answer.allowed) {
+    for answer in answers.iter().filter(|answer| answer.allowed && answer.is_plain()) {
         let facets = &answer.facets;
         let place: Place<'_> = (
             answer.principal.to_string(),
             &answer.tool,
             answer.workspace.as_deref(),
-            facets.executable.as_deref(),
+            facets.all_executables().collect(),
             facets.working_directory.as_deref(),
         );
         alike.entry(place).or_default().push(answer);
@@ -154,10 +162,13 @@ fn condition<'a>(calls: impl Iterator<Item = &'a PastAnswer>) -> Option<String> 
     let literals = |texts: BTreeSet<String>| texts.iter().map(|text| literal(text)).collect::<Vec<_>>();
     if calls.iter().all(|call| !call.facets.argv.is_empty()) {
         let lines = literals(calls.iter().map(|call| quote_words(&call.facets.argv)).collect());
-        return Some(match lines.as_slice() {
-            [one] => format!("context has command_line && context.command_line == {one}"),
-            many => format!("context has command_line && [{}].contains(context.command_line)", many.join(", ")),
-        });
+        let line = match lines.as_slice() {
+            [one] => format!("context.command_line == {one}"),
+            many => format!("[{}].contains(context.command_line)", many.join(", ")),
+        };
+        return Some(format!(
+            "context has command_line && {line} }}\nwhen {{ context.env_names.isEmpty() && !context.has_stdin"
+        ));
     }
     if calls.iter().all(|call| call.facets.argv.is_empty() && !call.facets.paths_written.is_empty()) {
         let paths = literals(calls.iter().flat_map(|call| call.facets.paths_written.iter().cloned()).collect());
@@ -193,6 +204,10 @@ fn rule(id: &str, call: &PastAnswer, spared: usize, condition: &str) -> String {
         if let Some(value) = value {
             rule.push_str(&format!("when {{ context has {attribute} && context.{attribute} == {} }}\n", text(value)));
         }
+    }
+    if !call.facets.executables.is_empty() {
+        let files: Vec<_> = call.facets.executables.iter().map(|file| text(file)).collect();
+        rule.push_str(&format!("when {{ context.executables == [{}] }}\n", files.join(", ")));
     }
     rule.push_str(&format!("when {{ {condition} }};\n"));
     rule
@@ -257,7 +272,7 @@ fn cases(tried: &PolicyEngine, examples: &[&PastAnswer]) -> Option<String> {
     toml::to_string(&CasesOut { case: all }).ok()
 }
 
-/// Calls that the rule must not cover: another caller, a longer command, another directory.
+/// Calls that the rule must not cover: another caller, a longer command, another directory, other surroundings.
 fn neighbours(call: &PastAnswer) -> Vec<(PastAnswer, &'static str)> {
     let mut beside = Vec::new();
     if let Ok(other) = Principal::new(call.principal.kind(), "somebody-else") {
@@ -275,6 +290,9 @@ fn neighbours(call: &PastAnswer) -> Vec<(PastAnswer, &'static str)> {
         beside.push((changed(&|facets| facets.argv.push("--more".to_owned())), "has a word more"));
         let elsewhere = changed(&|facets| facets.working_directory = Some("elsewhere".to_owned()));
         beside.push((elsewhere, "runs in another directory"));
+        let set = changed(&|facets| facets.environment = Environment::new([("HOME", "elsewhere")]));
+        beside.push((set, "sets a variable"));
+        beside.push((changed(&|facets| facets.stdin_sha256 = Some(Digest::of(b"more"))), "feeds standard input"));
     }
     beside
 }
@@ -312,6 +330,6 @@ impl Suggestion {
     /// Whether it passes every check that an operator's files pass.
     #[must_use]
     pub fn holds(&self, membership: &crate::membership::Membership) -> bool {
-        PolicyFiles::new(self.files().to_vec()).and_then(|files| files.check(membership)).is_ok()
+        PolicyFiles::new(self.files().to_vec()).and_then(|files| files.check(membership, None)).is_ok()
     }
 }

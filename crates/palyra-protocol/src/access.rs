@@ -3,8 +3,11 @@
 //! These are the records of the access registry, and the documents that doors and the command line show of them. A
 //! token's secret is in none of them: a record holds the hash, a view not even that.
 
+mod token;
+
+pub use token::{ApiTokenRecord, ChangedToken, ReplacedSecret, ShownToken, TokenState, TokenView};
+
 use crate::clock::Timestamp;
-use crate::digest::Digest;
 use crate::id::{ChannelId, TokenId, WorkspaceId, excerpt};
 use crate::principal::Principal;
 use serde::{Deserialize, Serialize};
@@ -286,158 +289,6 @@ pub struct GroupRecord {
     pub members: Vec<GroupMember>,
 }
 
-/// A secret that was replaced and still holds for a while.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ReplacedSecret {
-    /// SHA-256 of the whole token.
-    pub token_hash_sha256: Digest,
-    /// Until when it holds.
-    pub valid_until: Timestamp,
-}
-
-/// A token as the registry keeps it: nothing in it lets anybody in.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ApiTokenRecord {
-    /// Its id; a token begins with `palyra_` and the id's own part.
-    pub token_id: TokenId,
-    /// What it is for.
-    pub label: String,
-    /// SHA-256 of the whole token.
-    pub token_hash_sha256: Digest,
-    /// The secret before the last rotation.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub replaced: Option<ReplacedSecret>,
-    /// Who speaks when it is shown.
-    pub principal: Principal,
-    /// The role it is limited to.
-    pub role: WorkspaceRole,
-    /// The workspace it opens.
-    pub workspace: WorkspaceId,
-    /// What it may do.
-    pub scopes: Vec<TokenScope>,
-    /// How many requests a minute.
-    pub rate_per_minute: u32,
-    /// Since when.
-    pub created_at: Timestamp,
-    /// Who issued it.
-    pub by: Principal,
-    /// Until when.
-    pub expires_at: Timestamp,
-    /// When its secret was last replaced.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rotated_at: Option<Timestamp>,
-    /// When it was withdrawn.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub revoked_at: Option<Timestamp>,
-}
-
-impl ApiTokenRecord {
-    /// What every text of this token begins with. Not secret.
-    #[must_use]
-    pub fn prefix(&self) -> String {
-        format!("palyra_{}", self.token_id.body())
-    }
-
-    /// Where it stands.
-    #[must_use]
-    pub fn state(&self, now: Timestamp) -> TokenState {
-        if self.revoked_at.is_some() {
-            TokenState::Revoked
-        } else if now >= self.expires_at {
-            TokenState::Expired
-        } else {
-            TokenState::Active
-        }
-    }
-
-    /// What may be shown of it.
-    #[must_use]
-    pub fn view(&self, now: Timestamp, last_used_at: Option<Timestamp>) -> TokenView {
-        let overlap = self.replaced.as_ref().map(|r| r.valid_until).filter(|until| *until > now);
-        TokenView {
-            token_id: self.token_id.clone(),
-            prefix: self.prefix(),
-            label: self.label.clone(),
-            state: self.state(now),
-            principal: self.principal.clone(),
-            role: self.role,
-            workspace: self.workspace.clone(),
-            scopes: self.scopes.clone(),
-            rate_per_minute: self.rate_per_minute,
-            created_at: self.created_at,
-            by: self.by.clone(),
-            expires_at: self.expires_at,
-            rotated_at: self.rotated_at,
-            replaced_secret_valid_until: overlap,
-            revoked_at: self.revoked_at,
-            last_used_at,
-        }
-    }
-}
-
-/// Where a token stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum TokenState {
-    /// It opens.
-    Active,
-    /// Its time is over.
-    Expired,
-    /// It was withdrawn.
-    Revoked,
-}
-
-impl TokenState {
-    /// Its name.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Active => "active",
-            Self::Expired => "expired",
-            Self::Revoked => "revoked",
-        }
-    }
-}
-
-/// A token as it is shown: no secret, no hash.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TokenView {
-    /// Its id.
-    pub token_id: TokenId,
-    /// What its text begins with.
-    pub prefix: String,
-    /// What it is for.
-    pub label: String,
-    /// Where it stands.
-    pub state: TokenState,
-    /// Who speaks when it is shown.
-    pub principal: Principal,
-    /// The role it is limited to.
-    pub role: WorkspaceRole,
-    /// The workspace it opens.
-    pub workspace: WorkspaceId,
-    /// What it may do.
-    pub scopes: Vec<TokenScope>,
-    /// How many requests a minute.
-    pub rate_per_minute: u32,
-    /// Since when.
-    pub created_at: Timestamp,
-    /// Who issued it.
-    pub by: Principal,
-    /// Until when.
-    pub expires_at: Timestamp,
-    /// When its secret was last replaced.
-    pub rotated_at: Option<Timestamp>,
-    /// Until when the secret before that still holds.
-    pub replaced_secret_valid_until: Option<Timestamp>,
-    /// When it was withdrawn.
-    pub revoked_at: Option<Timestamp>,
-    /// When it was last shown with success, as far as is known.
-    pub last_used_at: Option<Timestamp>,
-}
-
 /// A feature flag as it is shown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FeatureView {
@@ -458,13 +309,18 @@ pub struct RightView {
     pub action: String,
     /// On what it was asked.
     pub resource: String,
-    /// `allow`, `needs_approval` or `deny`.
+    /// `allow`, `needs_approval` or `deny`; `depends` where a call's arguments decide.
     pub decision: String,
     /// What decides when it is not allowed: `scope`, `role`, `policy`, or the `token` itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decided_by: Option<String>,
     /// Why.
     pub reason: String,
+}
+
+impl RightView {
+    /// The decision where a call's arguments decide.
+    pub const DEPENDS: &str = "depends";
 }
 
 /// Who the daemon takes a caller for, and what that allows.

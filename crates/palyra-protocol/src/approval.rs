@@ -4,6 +4,7 @@
 //! the answer holds, its matcher how wide. The subject's name (`tool:name|skill:id`) groups approvals for people; it is
 //! never a licence for other arguments.
 
+use crate::access::ShownToken;
 use crate::capability::RiskLevel;
 use crate::clock::Timestamp;
 use crate::digest::{Digest, DigestBuilder};
@@ -86,7 +87,8 @@ pub const MAX_WINDOW_MS: u64 = 24 * 60 * 60 * 1000;
 pub enum GrantMatcher {
     /// Exactly this call again.
     ExactCall,
-    /// Any call of this tool, in the same directory, whose executable is the same and whose argv begins with these words.
+    /// Any call of this tool, in the same directory, whose executable is the same and whose argv begins with these words;
+    /// with the environment variables and the standard input of the call that was shown, which mostly are none.
     ArgvPrefix {
         /// The words, as many as the operator chose on screen.
         words: Vec<String>,
@@ -129,7 +131,20 @@ impl MatchKey {
     }
 
     fn prefix(workspace: &str, tool: &ToolName, facets: &Facets, words: &[String]) -> Self {
-        let builder = Self::builder("argv", workspace, tool)
+        // One program: its own path says which. More: a grant for `nice ./build` is one for that file and no other.
+        let builder = match facets.executables.as_slice() {
+            [] => Self::builder("argv", workspace, tool),
+            files => Self::builder("argv-of-several", workspace, tool).field(quote_words(files).as_bytes()),
+        };
+        // `HOME=… git status` and `git status` are two commands.
+        let builder = match (&facets.environment, &facets.stdin_sha256) {
+            (None, None) => builder,
+            (environment, stdin) => builder
+                .field(b"with surroundings")
+                .optional(environment.as_ref().map(|environment| environment.digest.as_bytes().as_slice()))
+                .optional(stdin.as_ref().map(|stdin| stdin.as_bytes().as_slice())),
+        };
+        let builder = builder
             .optional(facets.executable.as_deref().map(str::as_bytes))
             .optional(facets.working_directory.as_deref().map(str::as_bytes));
         Self(words.iter().fold(builder, |b, word| b.field(word.as_bytes())).finish())
@@ -209,6 +224,9 @@ pub struct ApprovalRecord {
     pub principal: Principal,
     /// Who made the proposal.
     pub proposed_by: Principal,
+    /// The token they showed. When it is withdrawn, the question ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<ShownToken>,
     /// The session it was asked in.
     pub session: SessionId,
     /// What will run, exactly and unredacted: the canonical input.
@@ -248,6 +266,9 @@ fn is_one(number: &u32) -> bool {
 pub struct GivenApproval {
     /// Who.
     pub by: Principal,
+    /// The token they showed; none on the daemon's own socket.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<ShownToken>,
     /// When.
     pub at: Timestamp,
     /// Why.
@@ -260,6 +281,9 @@ pub struct GivenApproval {
 pub struct ApprovalResolution {
     /// Who ended it: a person, whoever withdrew the call, or the daemon.
     pub by: Principal,
+    /// The token they showed; none on the daemon's own socket.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<ShownToken>,
     /// When.
     pub at: Timestamp,
     /// How long a yes holds.
@@ -365,6 +389,7 @@ impl ShownCall {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::facets::Environment;
 
     fn facets(words: &[&str]) -> Facets {
         Facets {
@@ -394,8 +419,37 @@ mod tests {
         assert!(!covered(&shown, &prefix, &facets(&["git"])));
         let other_program = Facets { executable: Some("/srv/git".to_owned()), ..facets(&["git", "status"]) };
         assert!(!covered(&shown, &prefix, &other_program));
+        let wrapped = |program: &str| Facets {
+            executables: vec!["/usr/bin/git".to_owned(), program.to_owned()],
+            ..facets(&["git", "status"])
+        };
+        assert!(!covered(&shown, &prefix, &wrapped("/usr/bin/a")));
+        assert!(covered(&wrapped("/usr/bin/a"), &prefix, &wrapped("/usr/bin/a")));
+        assert!(!covered(&wrapped("/usr/bin/a"), &prefix, &wrapped("/srv/a")));
         let elsewhere = Facets { working_directory: Some("sub".to_owned()), ..facets(&["git", "status"]) };
         assert!(!covered(&shown, &prefix, &elsewhere));
+    }
+
+    #[test]
+    fn a_prefix_covers_only_the_surroundings_that_were_shown() {
+        let prefix = GrantMatcher::ArgvPrefix { words: vec!["git".into(), "status".into()] };
+        let plain = facets(&["git", "status"]);
+        let env = |value: &str| Facets { environment: Environment::new([("HOME", value)]), ..plain.clone() };
+        let fed = |text: &str| Facets { stdin_sha256: Some(Digest::of(text.as_bytes())), ..plain.clone() };
+        let all = [
+            plain.clone(),
+            env("a"),
+            env("b"),
+            fed("a"),
+            fed("b"),
+            Facets { stdin_sha256: fed("a").stdin_sha256, ..env("a") },
+        ];
+        for (n, shown) in all.iter().enumerate() {
+            for (m, call) in all.iter().enumerate() {
+                let longer = Facets { argv: [&call.argv[..], &["-s".to_owned()]].concat(), ..call.clone() };
+                assert_eq!(covered(shown, &prefix, &longer), n == m, "{shown:?} {call:?}");
+            }
+        }
     }
 
     #[test]

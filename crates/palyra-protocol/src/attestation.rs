@@ -8,11 +8,14 @@ use crate::call::{Authority, CallState};
 use crate::clock::Timestamp;
 use crate::digest::{Digest, DigestBuilder};
 use crate::id::{AttestationId, CallId, DecisionId};
-use crate::json::{JsonRejection, canonical_text, canonical_value, is_plain};
+use crate::json::{self, JsonRejection, canonical_text, canonical_value, is_plain};
 use crate::signing::{DaemonKey, PublicKey, Signature, SignatureError};
 use crate::tool::ToolName;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+/// Room for the text of an ordinary statement.
+const STATEMENT_BYTES: usize = 1024;
 
 /// What is stated about an execution.
 ///
@@ -118,7 +121,7 @@ impl ExecutionStatement {
     /// A statement has no canonical form.
     pub fn sha256(&self) -> Result<Digest, JsonRejection> {
         let text = if is_plain(&self.sandbox_enforcement) {
-            serde_json::to_string(self).map_err(|e| JsonRejection::Malformed { reason: e.to_string() })?
+            json::text(self, STATEMENT_BYTES).map_err(|e| JsonRejection::Malformed { reason: e.to_string() })?
         } else {
             canonical_text(self)?
         };

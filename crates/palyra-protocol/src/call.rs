@@ -1,5 +1,6 @@
 //! Proposals and calls: what a caller alleges, and what was made of it.
 
+use crate::access::ShownToken;
 use crate::clock::Timestamp;
 use crate::digest::{Digest, DigestBuilder};
 use crate::facets::Facets;
@@ -30,6 +31,9 @@ pub struct Origin {
     /// The request that brought it, where the door gives requests ids.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<RequestId>,
+    /// The token that the proposer showed; none on the daemon's own socket.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<ShownToken>,
 }
 
 /// What a caller alleges: nothing in it has been checked.

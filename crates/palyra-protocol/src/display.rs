@@ -6,11 +6,20 @@
 
 use std::fmt::Write as _;
 
-/// Control characters, and the invisible ones that reorder or hide text.
+/// Control characters, those that reorder text, and those that show nothing: what Unicode calls `Bidi_Control` and
+/// `Default_Ignorable_Code_Point`, line and paragraph separators, interlinear annotations, and letters that are blank.
 #[must_use]
 pub fn deceives(c: char) -> bool {
+    // Printable ASCII is nearly everything that is ever asked about.
+    if matches!(c, ' '..='~') {
+        return false;
+    }
     c.is_control()
-        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}')
+        || matches!(c,
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}' | '\u{180b}'..='\u{180f}'
+            | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{2800}' | '\u{3164}'
+            | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{13430}'..='\u{1345f}'
+            | '\u{1bca0}'..='\u{1bca3}' | '\u{1d159}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
 /// A stranger's text on one line, with everything that could deceive made visible.
@@ -126,6 +135,9 @@ mod tests {
     fn deceiving_characters_are_shown() {
         assert_eq!(safe("a\u{1b}[2Kb\u{202e}c\r\n"), "a\\u{1b}[2Kb\\u{202e}c\\u{d}\\u{a}");
         assert_eq!(safe("grüße €"), "grüße €");
+        for invisible in "\u{ad}\u{34f}\u{61c}\u{115f}\u{1160}\u{180e}\u{2066}\u{206f}\u{2800}\u{3164}\u{fe0f}\u{ffa0}\u{fff9}\u{e0100}".chars() {
+            assert_eq!(safe(&invisible.to_string()), format!("\\u{{{:x}}}", invisible as u32));
+        }
         assert_eq!(safe_lines("a\tb\n\u{9b}31mc"), "a\tb\n\\u{9b}31mc");
     }
 

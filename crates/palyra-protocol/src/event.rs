@@ -104,6 +104,18 @@ pub enum JournalEvent {
         /// How many are needed.
         people: u32,
     },
+    /// A question stays: rules that took over ask the same people, for the same reasons.
+    #[serde(rename = "approval.rebound")]
+    ApprovalRebound {
+        /// The question.
+        approval_id: ApprovalId,
+        /// The call that waits.
+        call_id: CallId,
+        /// The rules that asked until now.
+        from: Digest,
+        /// The rules that ask from now on.
+        to: Digest,
+    },
     /// Another set of rules took over.
     #[serde(rename = "policy.reloaded")]
     PolicyReloaded {
@@ -174,8 +186,14 @@ pub enum JournalEvent {
         before: Option<Digest>,
         /// SHA-256 of the file after.
         after: Digest,
+        /// The rules that decided until now, where other members make them others.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        policy_before: Option<Digest>,
+        /// The rules that decide from now on.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        policy_after: Option<Digest>,
     },
-    /// The access registry's file was refused at a start.
+    /// The access registry's file was refused: at a start, or because it was not the one that a change was to replace.
     #[serde(rename = "access.registry_refused")]
     AccessRegistryRefused {
         /// SHA-256 of what was found; none when there was nothing.
@@ -276,6 +294,7 @@ impl JournalEvent {
             Self::ToolDecided { .. } => "tool.decided",
             Self::ApprovalRequested { .. } => "approval.requested",
             Self::ApprovalGiven { .. } => "approval.given",
+            Self::ApprovalRebound { .. } => "approval.rebound",
             Self::PolicyReloaded { .. } => "policy.reloaded",
             Self::PolicyRejected { .. } => "policy.rejected",
             Self::ApprovalResolved { .. } => "approval.resolved",
@@ -315,6 +334,7 @@ impl JournalEvent {
             Self::ToolRejected { call_id, .. }
             | Self::ToolDecided { call_id, .. }
             | Self::ApprovalGiven { call_id, .. }
+            | Self::ApprovalRebound { call_id, .. }
             | Self::ApprovalResolved { call_id, .. }
             | Self::ToolStarted { call_id, .. }
             | Self::ToolFinished { call_id, .. }

@@ -4,24 +4,38 @@
 //! here, already resolved. Paths are relative to the workspace and free of symlinks, so that a rule about `infra/` also
 //! sees a write through a link that points there.
 
+use crate::digest::{Digest, DigestBuilder};
+use crate::display::deceives;
 use serde::{Deserialize, Serialize};
 
 /// What a call would touch, as far as its input tells.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Facets {
-    /// The program that would really run: its resolved absolute path.
+    /// The program that the command names: its resolved absolute path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub executable: Option<String>,
+    /// Every file that would run, where that is more than one: a wrapper and what it starts, a script and its interpreter.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub executables: Vec<String>,
     /// The program's arguments, the name it was called by first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub argv: Vec<String>,
     /// The directory the program would run in, relative to the workspace (`.` is its root).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub working_directory: Option<String>,
+    /// What the caller sets in the program's environment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub environment: Option<Environment>,
+    /// What the caller writes to the program's standard input, by its digest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stdin_sha256: Option<Digest>,
     /// Paths that would be read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub paths_read: Vec<String>,
+    /// Those of them that are read with everything below them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub trees_read: Vec<String>,
     /// Paths that would be written.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub paths_written: Vec<String>,
@@ -33,15 +47,52 @@ pub struct Facets {
     pub method: Option<String>,
 }
 
+/// Variables that a caller sets for a program. Rules see the names; a grant that covers more than one call holds for the same
+/// names with the same values.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Environment {
+    /// Their names, sorted.
+    pub names: Vec<String>,
+    /// The digest of names and values.
+    pub digest: Digest,
+}
+
+impl Environment {
+    /// The variables as facets hold them; none where nothing is set.
+    pub fn new<'v>(variables: impl IntoIterator<Item = (&'v str, &'v str)>) -> Option<Self> {
+        let mut variables: Vec<_> = variables.into_iter().collect();
+        variables.sort_unstable();
+        let digest = DigestBuilder::new("palyra.environment.v1").number(variables.len() as u64);
+        let digest = variables.iter().fold(digest, |d, (name, value)| d.field(name.as_bytes()).field(value.as_bytes()));
+        (!variables.is_empty()).then(|| Self {
+            names: variables.iter().map(|(name, _)| (*name).to_owned()).collect(),
+            digest: digest.finish(),
+        })
+    }
+}
+
 /// The most words of an argv prefix that policies and grants can match on.
 pub const MAX_PREFIX_WORDS: usize = 8;
 
 impl Facets {
+    /// Every file that would run, also where it is only one.
+    pub fn all_executables(&self) -> impl Iterator<Item = &str> {
+        let only = self.executable.as_deref().filter(|_| self.executables.is_empty());
+        self.executables.iter().map(String::as_str).chain(only)
+    }
+
     /// The command's leading words, `["git"]`, `["git", "status"]`, …: what prefix rules and prefix grants match.
     ///
     /// Matching whole words of the parsed argv is what keeps `git status` from admitting `git status && git push`.
     pub fn argv_prefixes(&self) -> impl Iterator<Item = &[String]> {
         (1..=self.argv.len().min(MAX_PREFIX_WORDS)).map(|n| &self.argv[..n])
+    }
+
+    /// The names of the environment variables that the caller sets.
+    #[must_use]
+    pub fn env_names(&self) -> &[String] {
+        self.environment.as_ref().map_or(&[], |environment| &environment.names)
     }
 
     /// The whole command on one line, each word quoted where it needs to be: for people, never for execution.
@@ -70,14 +121,15 @@ fn quote_into(word: &str, line: &mut String) {
         line.push_str(word);
         return;
     }
-    // A person reads this line before saying yes: nothing in it may move the cursor or hide. Words with such characters
-    // take the `$'…'` form, in which the escapes, and only they, begin with a backslash: two words never look alike.
-    if word.chars().any(char::is_control) {
+    // A person reads this line before saying yes: nothing in it may move the cursor, hide, or pass for a space. Words with
+    // such characters take the `$'…'` form, in which the escapes, and only they, begin with a backslash: two words never
+    // look alike.
+    if word.chars().any(hides) {
         line.push_str("$'");
         for c in word.chars() {
             match c {
                 '\'' | '\\' => line.extend(['\\', c]),
-                c if c.is_control() => line.extend(c.escape_default()),
+                c if hides(c) => line.extend(c.escape_default()),
                 c => line.push(c),
             }
         }
@@ -86,6 +138,11 @@ fn quote_into(word: &str, line: &mut String) {
         line.push_str(&word.replace('\'', "'\\''"));
     }
     line.push('\'');
+}
+
+/// Whether a character is not seen for what it is.
+fn hides(c: char) -> bool {
+    deceives(c) || (c.is_whitespace() && c != ' ')
 }
 
 #[cfg(test)]
@@ -98,6 +155,27 @@ mod tests {
         assert_eq!(quote_words(&words), r"git commit -m 'it'\''s done' '&&' '' $'a\u{1b}[2Kb\n'");
         assert_ne!(quote_words(&["a\nb"]), quote_words(&["a\\nb"]));
         assert_ne!(quote_words(&["a\nb\\n"]), quote_words(&["a\nb\n"]));
+        assert_eq!(quote_words(&["\u{202e}a\\", "b\u{a0}c"]), r"$'\u{202e}a\\' $'b\u{a0}c'");
+        assert_ne!(quote_words(&["\u{202e}abc"]), quote_words(&["\\u{202e}abc"]));
+    }
+
+    #[test]
+    fn one_file_that_runs_is_told_as_before() {
+        let mut facets = Facets { executable: Some("/usr/bin/nice".to_owned()), ..Facets::default() };
+        assert_eq!(serde_json::to_string(&facets).unwrap(), r#"{"executable":"/usr/bin/nice"}"#);
+        assert_eq!(facets.all_executables().collect::<Vec<_>>(), ["/usr/bin/nice"]);
+        facets.executables = ["/usr/bin/nice", "/usr/bin/git"].map(str::to_owned).to_vec();
+        assert_eq!(facets.all_executables().collect::<Vec<_>>(), ["/usr/bin/nice", "/usr/bin/git"]);
+    }
+
+    #[test]
+    fn an_environment_is_its_names_and_values_in_any_order() {
+        let one = Environment::new([("B", "2"), ("A", "1")]).unwrap();
+        assert_eq!(Some(&one), Environment::new([("A", "1"), ("B", "2")]).as_ref());
+        assert_eq!(one.names, ["A", "B"]);
+        assert_ne!(one.digest, Environment::new([("A", "1"), ("B", "3")]).unwrap().digest);
+        assert_ne!(one.digest, Environment::new([("A", "1B"), ("", "2")]).unwrap().digest);
+        assert_eq!(Environment::new([]), None);
     }
 
     #[test]

@@ -224,6 +224,14 @@ caller_name!(
     DeviceId, 128, "device"
 );
 
+impl ChannelId {
+    /// The door of the command line.
+    #[must_use]
+    pub fn command_line() -> Self {
+        Self("cli".into())
+    }
+}
+
 impl WorkspaceId {
     /// The id of a directory to one daemon: the same whenever it is asked, and no other daemon's.
     #[must_use]

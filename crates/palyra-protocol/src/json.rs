@@ -4,14 +4,20 @@
 //! is read once, strictly (I-JSON, RFC 7493: valid UTF-8, no duplicate keys, no number that a double cannot hold
 //! exactly), within limits on size and depth, and from then on only its canonical form (RFC 8785) exists.
 
+use serde::Serialize;
 use serde::de::{self, DeserializeSeed, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
+use std::borrow::Cow;
+use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::fmt;
 
 /// The largest input of a tool call.
 pub const MAX_INPUT_BYTES: usize = 1 << 20;
 /// How deep objects and arrays may nest.
 pub const MAX_DEPTH: usize = 64;
+/// How many values a document may have: each costs memory many times its text, so a limit on bytes alone is none.
+pub const MAX_VALUES: usize = 50_000;
 /// The largest integer that every JSON reader agrees about.
 const MAX_SAFE_INTEGER: u64 = (1 << 53) - 1;
 
@@ -24,6 +30,9 @@ pub enum JsonRejection {
     /// Nested beyond the limit.
     #[error("the input nests deeper than {MAX_DEPTH} levels")]
     TooDeep,
+    /// More values than the limit.
+    #[error("the input has more than {MAX_VALUES} values")]
+    TooMany,
     /// Not UTF-8.
     #[error("the input is not valid UTF-8 (byte {at})")]
     NotUtf8 { at: usize },
@@ -39,6 +48,7 @@ impl JsonRejection {
         match self {
             Self::TooLarge { .. } => "input_too_large",
             Self::TooDeep => "input_too_deep",
+            Self::TooMany => "input_too_many_values",
             Self::NotUtf8 { .. } => "input_not_utf8",
             Self::Malformed { .. } => "input_malformed",
         }
@@ -89,22 +99,41 @@ impl CanonicalJson {
     }
 }
 
-/// Reads untrusted bytes that hold an input, with what a door wraps around it: as strict as an input is read, within the
-/// door's own limits.
+/// Looks at a document of a door's own protocol that holds an input: as strict as an input is read, within the door's own
+/// limits, and without building anything. Whoever parses it afterwards has been spared what is ambiguous or too much.
 ///
 /// # Errors
 /// As for [`CanonicalJson::parse`].
-pub fn read_envelope(bytes: &[u8], limit: usize, wrapping: usize) -> Result<Value, JsonRejection> {
-    read(bytes, limit, MAX_DEPTH + wrapping)
+pub fn check_envelope(bytes: &[u8], limit: usize, wrapping: usize) -> Result<(), JsonRejection> {
+    walk(bytes, limit, MAX_DEPTH + wrapping, MAX_VALUES, Nothing)
+}
+
+/// Looks at a result in the same way. It may have as many values as it likes: it was made here, and whoever reads it has room.
+///
+/// # Errors
+/// As for [`CanonicalJson::parse`].
+pub fn check_result(bytes: &[u8], limit: usize, wrapping: usize) -> Result<(), JsonRejection> {
+    walk(bytes, limit, MAX_DEPTH + wrapping, usize::MAX, Nothing)
 }
 
 fn read(bytes: &[u8], limit: usize, deepest: usize) -> Result<Value, JsonRejection> {
+    walk(bytes, limit, deepest, MAX_VALUES, Tree)
+}
+
+fn walk<B: Build>(
+    bytes: &[u8],
+    limit: usize,
+    deepest: usize,
+    most: usize,
+    build: B,
+) -> Result<B::Built, JsonRejection> {
     if bytes.len() > limit {
         return Err(JsonRejection::TooLarge { bytes: bytes.len(), limit });
     }
     let text = std::str::from_utf8(bytes).map_err(|e| JsonRejection::NotUtf8 { at: e.valid_up_to() })?;
     let mut reader = serde_json::Deserializer::from_str(text);
-    Strict { left: deepest }
+    let values = Cell::new(most);
+    Strict { left: deepest, values: &values, build }
         .deserialize(&mut reader)
         .and_then(|value| reader.end().map(|()| value))
         .map_err(|e| rejection(&e))
@@ -114,7 +143,7 @@ fn read(bytes: &[u8], limit: usize, deepest: usize) -> Result<Value, JsonRejecti
 ///
 /// # Errors
 /// The value cannot be represented in JSON.
-pub fn canonical_text<T: serde::Serialize>(value: &T) -> Result<String, JsonRejection> {
+pub fn canonical_text<T: Serialize>(value: &T) -> Result<String, JsonRejection> {
     serde_json_canonicalizer::to_string(value).map_err(|e| JsonRejection::Malformed { reason: e.to_string() })
 }
 
@@ -127,6 +156,16 @@ pub fn canonical_value(value: &Value) -> Result<String, JsonRejection> {
         return serde_json::to_string(value).map_err(|e| JsonRejection::Malformed { reason: e.to_string() });
     }
     canonical_text(value)
+}
+
+/// A value's ordinary text, written into a buffer that has room for `expected` bytes.
+///
+/// # Errors
+/// The value cannot be written as JSON.
+pub fn text(value: &impl Serialize, expected: usize) -> Result<String, serde_json::Error> {
+    let mut text = Vec::with_capacity(expected);
+    serde_json::to_writer(&mut text, value)?;
+    String::from_utf8(text).map_err(serde::ser::Error::custom)
 }
 
 /// Whether a value's ordinary text is its canonical text already, which is cheaper to write: its keys are ASCII and in
@@ -147,97 +186,187 @@ pub(crate) fn is_plain(value: &Value) -> bool {
 }
 
 const TOO_DEEP: &str = "nested too deeply";
+const TOO_MANY: &str = "too many values";
 
 fn rejection(error: &serde_json::Error) -> JsonRejection {
     let reason = error.to_string();
     if reason.contains(TOO_DEEP) || reason.starts_with("recursion limit exceeded") {
         JsonRejection::TooDeep
+    } else if reason.contains(TOO_MANY) {
+        JsonRejection::TooMany
     } else {
         JsonRejection::Malformed { reason: crate::id::excerpt(&reason) }
     }
 }
 
-/// Reads a value, counting levels and refusing duplicate keys.
-#[derive(Clone, Copy)]
-struct Strict {
-    /// How many levels there may still be.
-    left: usize,
+/// What becomes of the values that are read.
+trait Build: Copy {
+    type Built;
+    type List: Default;
+    type Map: Default;
+
+    fn scalar(self, value: impl FnOnce() -> Value) -> Self::Built;
+    fn push(self, list: &mut Self::List, item: Self::Built);
+    fn has(self, map: &Self::Map, key: &str) -> bool;
+    fn insert(self, map: &mut Self::Map, key: Cow<'_, str>, value: Self::Built);
+    fn list(self, list: Self::List) -> Self::Built;
+    fn map(self, map: Self::Map) -> Self::Built;
 }
 
-impl Strict {
-    fn deeper<E: de::Error>(self) -> Result<Self, E> {
-        self.left.checked_sub(1).map(|left| Self { left }).ok_or_else(|| E::custom(TOO_DEEP))
+/// A tree of them.
+#[derive(Clone, Copy)]
+struct Tree;
+
+impl Build for Tree {
+    type Built = Value;
+    type List = Vec<Value>;
+    type Map = Map<String, Value>;
+
+    fn scalar(self, value: impl FnOnce() -> Value) -> Value {
+        value()
+    }
+
+    fn push(self, list: &mut Vec<Value>, item: Value) {
+        list.push(item);
+    }
+
+    fn has(self, map: &Map<String, Value>, key: &str) -> bool {
+        map.contains_key(key)
+    }
+
+    fn insert(self, map: &mut Map<String, Value>, key: Cow<'_, str>, value: Value) {
+        map.insert(key.into_owned(), value);
+    }
+
+    fn list(self, list: Vec<Value>) -> Value {
+        Value::Array(list)
+    }
+
+    fn map(self, map: Map<String, Value>) -> Value {
+        Value::Object(map)
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Strict {
-    type Value = Value;
-    fn deserialize<D: de::Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+/// Nothing: they are only looked at.
+#[derive(Clone, Copy)]
+struct Nothing;
+
+impl Build for Nothing {
+    type Built = ();
+    type List = ();
+    type Map = BTreeSet<String>;
+
+    fn scalar(self, _: impl FnOnce() -> Value) {}
+
+    fn push(self, (): &mut (), (): ()) {}
+
+    fn has(self, keys: &BTreeSet<String>, key: &str) -> bool {
+        keys.contains(key)
+    }
+
+    fn insert(self, keys: &mut BTreeSet<String>, key: Cow<'_, str>, (): ()) {
+        keys.insert(key.into_owned());
+    }
+
+    fn list(self, (): ()) {}
+
+    fn map(self, _: BTreeSet<String>) {}
+}
+
+/// Reads a value, counting levels and values, and refusing duplicate keys.
+#[derive(Clone, Copy)]
+struct Strict<'a, B> {
+    /// How many levels there may still be.
+    left: usize,
+    /// How many values there may still be.
+    values: &'a Cell<usize>,
+    build: B,
+}
+
+impl<B: Build> Strict<'_, B> {
+    fn deeper<E: de::Error>(self) -> Result<Self, E> {
+        self.left.checked_sub(1).map(|left| Self { left, ..self }).ok_or_else(|| E::custom(TOO_DEEP))
+    }
+
+    fn integer<E: de::Error>(self, size: u64, number: impl FnOnce() -> Number) -> Result<B::Built, E> {
+        if size > MAX_SAFE_INTEGER {
+            return Err(E::custom("an integer beyond ±(2^53-1) is not exact everywhere; send it as a string"));
+        }
+        Ok(self.build.scalar(|| Value::Number(number())))
+    }
+}
+
+impl<'de, B: Build> DeserializeSeed<'de> for Strict<'_, B> {
+    type Value = B::Built;
+
+    fn deserialize<D: de::Deserializer<'de>>(self, deserializer: D) -> Result<B::Built, D::Error> {
+        let left = self.values.get().checked_sub(1).ok_or_else(|| de::Error::custom(TOO_MANY))?;
+        self.values.set(left);
         deserializer.deserialize_any(self)
     }
 }
 
-impl<'de> Visitor<'de> for Strict {
-    type Value = Value;
+impl<'de, B: Build> Visitor<'de> for Strict<'_, B> {
+    type Value = B::Built;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a JSON value")
     }
 
-    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
-        Ok(Value::Bool(value))
+    fn visit_bool<E>(self, value: bool) -> Result<B::Built, E> {
+        Ok(self.build.scalar(|| Value::Bool(value)))
     }
 
-    fn visit_i64<E: de::Error>(self, value: i64) -> Result<Value, E> {
-        if value.unsigned_abs() > MAX_SAFE_INTEGER {
+    fn visit_i64<E: de::Error>(self, value: i64) -> Result<B::Built, E> {
+        self.integer(value.unsigned_abs(), || value.into())
+    }
+
+    fn visit_u64<E: de::Error>(self, value: u64) -> Result<B::Built, E> {
+        self.integer(value, || value.into())
+    }
+
+    fn visit_f64<E: de::Error>(self, value: f64) -> Result<B::Built, E> {
+        // Written as `1e16` or `9007199254740993.0` it is the same integer: rounded already, and beyond the limit in its
+        // canonical form. From 1e21 on the canonical form is a power of ten, which stays what it is.
+        if value.fract() == 0.0 && value.abs() > MAX_SAFE_INTEGER as f64 && value.abs() < 1e21 {
             return Err(E::custom("an integer beyond ±(2^53-1) is not exact everywhere; send it as a string"));
         }
-        Ok(Value::Number(value.into()))
+        let number = Number::from_f64(value).ok_or_else(|| E::custom("a number out of range"))?;
+        Ok(self.build.scalar(|| Value::Number(number)))
     }
 
-    fn visit_u64<E: de::Error>(self, value: u64) -> Result<Value, E> {
-        if value > MAX_SAFE_INTEGER {
-            return Err(E::custom("an integer beyond ±(2^53-1) is not exact everywhere; send it as a string"));
-        }
-        Ok(Value::Number(value.into()))
+    fn visit_str<E>(self, value: &str) -> Result<B::Built, E> {
+        Ok(self.build.scalar(|| Value::String(value.to_owned())))
     }
 
-    fn visit_f64<E: de::Error>(self, value: f64) -> Result<Value, E> {
-        Number::from_f64(value).map(Value::Number).ok_or_else(|| E::custom("a number out of range"))
+    fn visit_string<E>(self, value: String) -> Result<B::Built, E> {
+        Ok(self.build.scalar(|| Value::String(value)))
     }
 
-    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
-        Ok(Value::String(value.to_owned()))
+    fn visit_unit<E>(self) -> Result<B::Built, E> {
+        Ok(self.build.scalar(|| Value::Null))
     }
 
-    fn visit_string<E>(self, value: String) -> Result<Value, E> {
-        Ok(Value::String(value))
-    }
-
-    fn visit_unit<E>(self) -> Result<Value, E> {
-        Ok(Value::Null)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<B::Built, A::Error> {
         let deeper = self.deeper()?;
-        let mut list = Vec::new();
+        let mut list = B::List::default();
         while let Some(item) = items.next_element_seed(deeper)? {
-            list.push(item);
+            self.build.push(&mut list, item);
         }
-        Ok(Value::Array(list))
+        Ok(self.build.list(list))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<B::Built, A::Error> {
         let deeper = self.deeper()?;
-        let mut map = Map::new();
-        while let Some(key) = entries.next_key::<String>()? {
-            if map.contains_key(&key) {
+        let mut map = B::Map::default();
+        while let Some(key) = entries.next_key::<Cow<'de, str>>()? {
+            if self.build.has(&map, &key) {
                 return Err(de::Error::custom(format_args!("the key `{}` appears twice", crate::id::excerpt(&key))));
             }
             let value = entries.next_value_seed(deeper)?;
-            map.insert(key, value);
+            self.build.insert(&mut map, key, value);
         }
-        Ok(Value::Object(map))
+        Ok(self.build.map(map))
     }
 }
 
@@ -252,6 +381,17 @@ mod tests {
 
     fn refused(bytes: &[u8]) -> &'static str {
         CanonicalJson::parse(bytes).unwrap_err().code()
+    }
+
+    #[test]
+    fn an_integer_is_inexact_however_it_is_written() {
+        for text in ["9007199254740993", "9007199254740993.0", "1e16", "-1E+17", "123456789012345678901"] {
+            assert_eq!(refused(text.as_bytes()), "input_malformed", "{text}");
+        }
+        for text in ["9007199254740991.0", "1e15", "1e21", "-1e300", "0.1"] {
+            let once = CanonicalJson::parse(text.as_bytes()).unwrap();
+            assert_eq!(CanonicalJson::parse(once.as_str().as_bytes()).unwrap().as_str(), once.as_str(), "{text}");
+        }
     }
 
     #[test]
@@ -299,6 +439,16 @@ mod tests {
         assert_eq!(refused("[".repeat(100_000).as_bytes()), "input_too_deep");
     }
 
+    #[test]
+    fn the_number_of_values_is_bounded() {
+        let list = |n: usize| format!("[{}]", vec!["1"; n].join(","));
+        assert!(CanonicalJson::parse(list(MAX_VALUES - 1).as_bytes()).is_ok());
+        for many in [list(MAX_VALUES), list(400_000), format!("[{}]", vec!["{\"a\":[]}"; MAX_VALUES / 2].join(","))] {
+            assert_eq!(refused(many.as_bytes()), "input_too_many_values");
+            assert_eq!(check_envelope(many.as_bytes(), 4 << 20, 2), Err(JsonRejection::TooMany));
+        }
+    }
+
     fn any_value() -> impl Strategy<Value = Value> {
         let leaf = prop_oneof![
             Just(Value::Null),
@@ -330,6 +480,13 @@ mod tests {
         #[test]
         fn plain_values_are_canonical_already(value in any_value()) {
             prop_assert_eq!(canonical_value(&value).unwrap(), canonical_text(&value).unwrap());
+        }
+
+        /// A look finds what reading finds.
+        #[test]
+        fn looking_is_as_strict_as_reading(text in r#"[\[\]{}:,"\\ua-b0-9eE.\-trfnl ]{0,40}"#) {
+            let read = read(text.as_bytes(), MAX_INPUT_BYTES, MAX_DEPTH).map(drop);
+            prop_assert_eq!(check_envelope(text.as_bytes(), MAX_INPUT_BYTES, 0), read);
         }
 
         #[test]

@@ -10,6 +10,7 @@ pub mod approval;
 pub mod attestation;
 pub mod call;
 pub mod capability;
+pub mod card;
 pub mod chain;
 pub mod clock;
 pub mod decision;
@@ -37,13 +38,14 @@ pub use call::{
     ToolOutcome, ToolProposal,
 };
 pub use capability::{RiskLevel, SENSITIVE_CAPABILITY_POLICY_NAMES, ToolCapability};
+pub use card::{Card, speaker};
 pub use chain::{ChainFault, ChainVerifier, Checkpoint, CheckpointFault};
 pub use clock::{Clock, SystemClock, Timestamp};
 pub use decision::{DecisionBasis, DecisionKind, ToolDecision};
 pub use digest::{Digest, DigestBuilder};
 pub use egress::{EgressEnd, EgressProtocol, EgressRecord, EgressVerdict, TlsName};
 pub use event::{ChainedEvent, JournalEvent};
-pub use facets::Facets;
+pub use facets::{Environment, Facets};
 pub use id::{
     ApprovalId, AttestationId, CallId, ChannelId, DecisionId, DeviceId, GrantId, IdempotencyKey, JournalId, RequestId,
     RunId, SessionId, TokenId, WorkspaceId,

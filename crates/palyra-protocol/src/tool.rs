@@ -98,8 +98,21 @@ pub enum FacetRule {
     Argv(&'static str),
     /// The directory to run in; the workspace's root when absent.
     WorkingDirectory(&'static str),
+    /// An object of environment variables.
+    Environment(&'static str),
+    /// A text for standard input; none when empty.
+    StandardInput(&'static str),
     /// A path that is read; the workspace's root when absent.
     PathRead(&'static str),
+    /// A path that is read with everything below it; the workspace's root when absent.
+    TreeRead(&'static str),
+    /// A directory that is listed, and how many levels deep: more than one, and it is read with what is below it.
+    Listed {
+        /// The directory; the workspace's root when absent.
+        path: &'static str,
+        /// The levels; one when absent.
+        depth: &'static str,
+    },
     /// A path that is written.
     PathWritten(&'static str),
     /// A unified diff; every file it names is written.

@@ -2,13 +2,14 @@
 //!
 //! A prediction, made before anything runs so that a person and a policy can see it: the kernel enforces the same rule whatever
 //! is predicted here. It looks at every word that is, holds or leads to an existing path: plain, relative, through
-//! symlinks and `..`, after `--flag=`, `-I`, `@` and `file://`. A word that names nothing on this machine is not judged: it
-//! may be a pattern, a URL or prose. The daemon's own state is judged apart: whoever names it is refused in every tier, even
+//! symlinks and `..`, after `--flag=`, `-I`, `@`, `file://` in any spelling, and behind each of the signs that programs
+//! put between a name and a path. A word that names nothing on this machine is not judged: it may be a pattern, a URL or prose. The daemon's own state is judged apart: whoever names it is refused in every tier, even
 //! where the process would find something else under that name. It must never be taken for the enforcement.
 
 use crate::error::SandboxError;
 use crate::layout;
 use crate::policy::SandboxProcessRunnerPolicy;
+use std::borrow::Cow;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -25,17 +26,19 @@ pub fn check_arguments(
     let protected = protected_paths(policy);
     let mut named = Vec::new();
     for argument in argv.iter().skip(1) {
-        for candidate in candidates(argument) {
-            if candidate.starts_with('~') {
+        for Candidate { text: candidate, surely } in candidates(argument) {
+            if is_home(&candidate) {
                 // Nothing expands it on the way, but many programs do themselves.
-                let path = PathBuf::from(candidate);
+                let path = PathBuf::from(&*candidate);
                 return Err(SandboxError::ArgumentOutside { argument: argument.clone(), path });
             }
-            let reached = nearest(&working_directory.join(candidate));
+            let reached = nearest(&working_directory.join(&*candidate));
             if protected.iter().any(|path| reached.starts_with(path)) {
                 return Err(SandboxError::ArgumentOutside { argument: argument.clone(), path: reached });
             }
-            let Some(path) = existing(&working_directory.join(candidate)) else { continue };
+            let candidate = working_directory.join(&*candidate);
+            let found = if surely { existing(&candidate) } else { fs::canonicalize(&candidate).ok() };
+            let Some(path) = found else { continue };
             if !allowed.iter().any(|root| path.starts_with(root)) {
                 return Err(SandboxError::ArgumentOutside { argument: argument.clone(), path });
             }
@@ -90,52 +93,122 @@ fn allowed_roots(policy: &SandboxProcessRunnerPolicy) -> Vec<PathBuf> {
     allowed
 }
 
-/// The parts of a word that may be paths.
-fn candidates(word: &str) -> Vec<&str> {
-    let mut found = Vec::new();
-    let mut add = |text: &'_ str| {
-        // `/a:/b`, as in search paths and volume options; a plain file name may hold a colon too.
-        if text.contains(":/") && !text.contains("://") {
-            found.extend(text.split(':').map(str::len).scan(0, |at, length| {
-                let part = (*at, *at + length);
-                *at += length + 1;
-                Some(part)
-            }));
-        }
-        found.push((0, text.len()));
-    };
-    let inner = strip(word);
-    add(inner);
-    found.into_iter().map(|(from, to)| &inner[from..to]).filter(|text| is_pathlike(text)).collect()
+/// What programs put between a name and a path, or between paths.
+const SEPARATORS: [char; 8] = ['=', ',', ':', '@', '<', '>', ';', '|'];
+/// A word with more parts than this is no list of paths.
+const MOST_PARTS: usize = 64;
+
+/// A part of a word that may be a path.
+#[derive(Debug, PartialEq, Eq)]
+struct Candidate<'a> {
+    text: Cow<'a, str>,
+    /// Whether it stands where paths stand, so that it is one even if nothing is there yet.
+    surely: bool,
 }
 
-/// A word without what options put before a path.
-fn strip(word: &str) -> &str {
-    let mut inner = word;
-    if let Some(option) = word.strip_prefix('-') {
-        inner = match option.split_once('=') {
-            Some((_, value)) => value,
-            // `-I/usr/include`, `-C../x`.
-            None => match option.find(|c| c == '~' || std::path::is_separator(c)) {
-                Some(at) => option[..at].rfind(|c| c != '.').map_or(option, |last| &option[last + 1..]),
-                None => "",
-            },
-        };
-    } else if let Some((name, value)) = word.split_once('=')
-        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
-    {
-        // `of=/dev/sda`.
-        inner = value;
+/// The parts of a word that may be paths: the whole, and from behind each separator to the next one or to the end.
+fn candidates(word: &str) -> Vec<Candidate<'_>> {
+    let mut found: Vec<Candidate<'_>> = Vec::new();
+    for (start, surely) in starts(word) {
+        let text = &word[start..];
+        if let Some(path) = file_url(text) {
+            found.push(Candidate { text: path, surely });
+            continue;
+        }
+        let end = text.find(SEPARATORS).unwrap_or(text.len());
+        for part in [text, &text[..end]] {
+            if is_pathlike(part) && !found.iter().any(|known| known.text == part) {
+                found.push(Candidate { text: part.into(), surely });
+            }
+        }
     }
-    let inner = inner.strip_prefix('@').unwrap_or(inner);
-    inner.strip_prefix("file://localhost").or_else(|| inner.strip_prefix("file://")).unwrap_or(inner)
+    found
+}
+
+/// Where a path may begin in a word, and whether paths surely stand there.
+fn starts(word: &str) -> Vec<(usize, bool)> {
+    let mut starts = Vec::new();
+    if let Some(option) = word.strip_prefix('-') {
+        // `-I/usr/include`, `-C../x`.
+        if let Some(at) = option.find(|c| c == '~' || std::path::is_separator(c)) {
+            let dots = option[..at].len() - option[..at].trim_end_matches('.').len();
+            starts.push((1 + at - dots, true));
+        }
+    } else {
+        starts.push((0, true));
+    }
+    // What follows the scheme of a URL is a host and no path; only of files it is one, and that is seen from the scheme on.
+    let end = scheme_end(word).unwrap_or(word.len());
+    let name = word.find(|c: char| !c.is_ascii_alphanumeric() && !"_-.".contains(c));
+    let behind = word[..end].match_indices(SEPARATORS).filter_map(|(at, sign)| {
+        // `--file=…`, `of=…`, `@…`, `a:/b`.
+        let surely = (name == Some(at) && sign == "=") || at == 0 || word[at..].starts_with(":/");
+        // Prose and code have such signs for other reasons.
+        let counts = surely || !word.contains(char::is_whitespace);
+        (counts && at + sign.len() < word.len()).then_some((at + sign.len(), surely))
+    });
+    starts.extend(behind.take(MOST_PARTS));
+    starts
+}
+
+/// Where the scheme of a URL ends, before its colon.
+fn scheme_end(word: &str) -> Option<usize> {
+    word.find("://")
+}
+
+/// The path of a `file:` URL: in any case, behind any prefix (`git+file:`), on any host, percent signs undone.
+fn file_url(text: &str) -> Option<Cow<'_, str>> {
+    let (scheme, rest) = text.split_once(':')?;
+    let scheme = scheme.rsplit('+').next().unwrap_or(scheme);
+    if !scheme.eq_ignore_ascii_case("file") {
+        return None;
+    }
+    let path = match rest.strip_prefix("//") {
+        Some(authority) => authority.find('/').map_or("", |at| &authority[at..]),
+        None => rest,
+    };
+    Some(percent_decoded(path.split(['?', '#']).next().unwrap_or(path)))
+}
+
+fn percent_decoded(text: &str) -> Cow<'_, str> {
+    if !text.contains('%') {
+        return text.into();
+    }
+    let bytes = text.as_bytes();
+    let digit = |at: usize| bytes.get(at).and_then(|byte| char::from(*byte).to_digit(16));
+    let (mut decoded, mut at) = (Vec::with_capacity(bytes.len()), 0);
+    while let Some(byte) = bytes.get(at) {
+        match (byte, digit(at + 1), digit(at + 2)) {
+            (b'%', Some(high), Some(low)) => {
+                decoded.push(u8::try_from(high * 16 + low).unwrap_or(b'%'));
+                at += 3;
+            }
+            _ => {
+                decoded.push(*byte);
+                at += 1;
+            }
+        }
+    }
+    String::from_utf8_lossy(&decoded).into_owned().into()
+}
+
+/// Whether a program that knows homes would read this as somebody's: `~`, `~/x`, `~root/x`.
+fn is_home(text: &str) -> bool {
+    let Some(rest) = text.strip_prefix('~') else { return false };
+    let name = rest.split(std::path::is_separator).next().unwrap_or(rest);
+    name.is_empty() || is_user(name)
+}
+
+/// Whether somebody of this name has a home here.
+fn is_user(name: &str) -> bool {
+    let plausible = name.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-.".contains(&b));
+    let users = || fs::read_to_string("/etc/passwd").unwrap_or_default();
+    plausible && users().lines().any(|line| line.split(':').next() == Some(name))
 }
 
 /// Whether a word is worth looking for on disk. A bare name counts: it may be a symlink to anywhere.
 fn is_pathlike(text: &str) -> bool {
-    let home = text.strip_prefix('~').is_some_and(|rest| rest.is_empty() || rest.starts_with(std::path::is_separator));
-    let url = text.contains("://");
-    home || (!text.is_empty() && !url && !text.starts_with('~') && !text.contains(['\n', '\0']) && text.len() < 4096)
+    !text.is_empty() && scheme_end(text).is_none() && !text.contains('\0') && text.len() < 4096
 }
 
 #[cfg(test)]
@@ -147,22 +220,39 @@ mod tests {
     use std::os::unix::fs::symlink;
     use tempfile::TempDir;
 
+    fn texts(word: &str) -> Vec<String> {
+        candidates(word).into_iter().map(|candidate| candidate.text.into_owned()).collect()
+    }
+
     #[test]
-    fn words_are_stripped_to_what_they_name() {
+    fn every_part_of_a_word_that_may_be_a_path_is_found() {
         for (word, expect) in [
             ("--file=/a/b", "/a/b"),
             ("-I/usr/include", "/usr/include"),
             ("-C../x", "../x"),
             ("@list", "list"),
             ("file:///etc/passwd", "/etc/passwd"),
+            ("FILE:///etc%2fpasswd", "/etc/passwd"),
+            ("--url=git+File://127.0.0.1/etc/passwd", "/etc/passwd"),
+            ("file:/etc/passwd?x", "/etc/passwd"),
             ("of=/dev/sda", "/dev/sda"),
-            ("-x", ""),
+            ("--x=y=/a", "/a"),
+            ("a-b=/a", "/a"),
+            ("--m=type=bind,source=/a", "/a"),
+            ("f=</a", "/a"),
+            ("-I/a=x", "/a"),
+            ("a:../../b", "../../b"),
+            ("--x=~root/y", "~root/y"),
+            ("a\nb", "a\nb"),
             ("plain", "plain"),
         ] {
-            assert_eq!(strip(word), expect, "{word}");
+            assert!(texts(word).iter().any(|found| found == expect), "{word}: {:?}", candidates(word));
         }
-        assert_eq!(candidates("/a:/b"), ["/a", "/b", "/a:/b"]);
-        assert!(candidates("https://example.org/x").is_empty());
+        assert_eq!(texts("/a:/b"), ["/a:/b", "/a", "/b"]);
+        assert_eq!(texts("https://example.org/x?y=/etc/shadow"), ["https"]);
+        assert!(candidates("-x").is_empty());
+        let long = "=,".repeat(5000);
+        assert!(candidates(&long).len() <= 2 * MOST_PARTS + 2);
     }
 
     #[test]
@@ -175,6 +265,7 @@ mod tests {
         symlink(dir.path().join("secret"), workspace.join("link")).unwrap();
         symlink(dir.path().join("not-yet"), workspace.join("dangling")).unwrap();
         symlink("..", workspace.join("up")).unwrap();
+        symlink("../secret", workspace.join("new\nline")).unwrap();
         let policy = policy(&workspace);
         let secret = dir.path().join("secret").display().to_string();
         let check = |word: &str| check_arguments(&policy, &["cat".into(), word.into()], &workspace);
@@ -195,6 +286,18 @@ mod tests {
             &format!("if={secret}"),
             &format!("a:{secret}"),
             "up",
+            &format!("FILE://{secret}"),
+            &format!("file://127.0.0.1{secret}"),
+            &format!("git+file://{}", secret.replace('/', "%2f").replacen("%2f", "/", 1)),
+            "~root/x",
+            "--x=~root/y",
+            &format!("--x=y={secret}"),
+            &format!("a-b={secret}"),
+            &format!("--m=type=bind,source={secret}"),
+            &format!("f=<{secret}"),
+            &format!("-I{secret}=x"),
+            "a:../secret",
+            "new\nline",
             "../new-file",
             "/srv/x",
         ] {
@@ -212,6 +315,14 @@ mod tests {
             "",
             "HEAD~1",
             "a b c",
+            "x=~s/a/b/",
+            "https://etc/shadow",
+            "https://example.org/?x=/etc/shadow",
+            "-DNAME=value",
+            "fix: a thing, and another",
+            "(echo x > new) 2>/dev/null && cat </etc/shadow; true",
+            "2>/srv/none",
+            "origin/main:ok",
         ] {
             assert!(check(word).is_ok(), "{word} {:?}", check(word));
         }

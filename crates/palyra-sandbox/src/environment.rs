@@ -3,6 +3,8 @@
 //! A few fixed variables, those of the daemon's that the operator named, then the caller's. Variables that change which code
 //! a program loads would undo the decision about the program, so a caller may only set them when the operator named them.
 
+pub(crate) use crate::code_variables::changes_code;
+use crate::code_variables::same_name;
 use crate::error::SandboxError;
 use crate::policy::SandboxProcessRunnerPolicy;
 use std::collections::BTreeMap;
@@ -32,102 +34,20 @@ const SYSTEM_VARIABLES: &[&str] = &[
     "OS",
 ];
 
-/// Variables that make a program load or start other code, by exact name.
-const CODE_VARIABLES: &[&str] = &[
-    "BASH_ENV",
-    "ENV",
-    "SHELLOPTS",
-    "BASHOPTS",
-    "PS4",
-    "PROMPT_COMMAND",
-    "GLIBC_TUNABLES",
-    "GCONV_PATH",
-    "LOCPATH",
-    "NLSPATH",
-    "HOSTALIASES",
-    "RESOLV_HOST_CONF",
-    "PYTHONSTARTUP",
-    "PYTHONPATH",
-    "PYTHONHOME",
-    "PYTHONBREAKPOINT",
-    "PYTHONWARNINGS",
-    "PERL5OPT",
-    "PERL5LIB",
-    "PERLLIB",
-    "PERL5DB",
-    "RUBYOPT",
-    "RUBYLIB",
-    "NODE_OPTIONS",
-    "NODE_PATH",
-    "LUA_INIT",
-    "LUA_PATH",
-    "LUA_CPATH",
-    "JAVA_TOOL_OPTIONS",
-    "_JAVA_OPTIONS",
-    "JDK_JAVA_OPTIONS",
-    "CLASSPATH",
-    "DOTNET_STARTUP_HOOKS",
-    "OPENSSL_CONF",
-    "OPENSSL_MODULES",
-    "OPENSSL_ENGINES",
-    "PAGER",
-    "EDITOR",
-    "VISUAL",
-    "BROWSER",
-    "SHELL",
-    "MANPAGER",
-    "LESSOPEN",
-    "LESSCLOSE",
-    "RUSTC_WRAPPER",
-    "RUSTC_WORKSPACE_WRAPPER",
-    "RUSTC",
-    "RUSTDOC",
-    "CARGO_BUILD_RUSTC_WRAPPER",
-    "MAKEFLAGS",
-    "MAKEFILES",
-    "GIT_EXEC_PATH",
-    "GIT_SSH",
-    "GIT_SSH_COMMAND",
-    "GIT_PROXY_COMMAND",
-    "GIT_EXTERNAL_DIFF",
-    "GIT_PAGER",
-    "GIT_EDITOR",
-    "GIT_SEQUENCE_EDITOR",
-    "GIT_ASKPASS",
-    "SSH_ASKPASS",
-    "GIT_TEMPLATE_DIR",
-    "GIT_DIR",
-    "TERMINFO",
-    "ComSpec",
-    "PATHEXT",
-    "SystemRoot",
-    "windir",
-    "PSModulePath",
-];
-
-/// The same, by prefix.
-const CODE_VARIABLE_PREFIXES: &[&str] =
-    &["LD_", "DYLD_", "BASH_FUNC_", "GIT_CONFIG", "npm_config_", "NPM_CONFIG_", "CARGO_TARGET_", "MALLOC_"];
-
-/// Whether a variable decides which code a program runs.
-pub(crate) fn changes_code(name: &str) -> bool {
-    let begins = |prefix: &&str| name.get(..prefix.len()).is_some_and(|start| same_name(start, prefix));
-    CODE_VARIABLES.iter().any(|known| same_name(known, name)) || CODE_VARIABLE_PREFIXES.iter().any(begins)
-}
-
 /// Variables that lead programs to the proxy.
 const PROXY_VARIABLES: &[&str] =
     &["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy", "ALL_PROXY", "all_proxy", "NODE_USE_ENV_PROXY"];
-/// Exceptions from it. Empty by default; a caller may set them, for servers of its own inside the sandbox.
+/// Exceptions from it. A caller may set them.
 const PROXY_EXCEPTIONS: &[&str] = &["NO_PROXY", "no_proxy"];
+/// What is not asked of the proxy: the loopback device inside belongs to the run, and test suites talk to servers of their own there.
+const OWN_SERVERS: &str = "localhost,127.0.0.1,::1";
 
 /// How a program inside finds the proxy on `port`.
 fn proxy_value(name: &str, port: u16) -> String {
     match name {
         // Without it node's own `fetch` looks at none of the others.
         "NODE_USE_ENV_PROXY" => "1".to_owned(),
-        // With an `h`: names are resolved by the proxy.
-        "ALL_PROXY" | "all_proxy" => format!("socks5h://127.0.0.1:{port}"),
+        // `ALL_PROXY` too: the port speaks SOCKS as well, but many clients refuse to start when they are told to and cannot.
         _ => format!("http://127.0.0.1:{port}"),
     }
 }
@@ -143,11 +63,6 @@ pub(crate) fn search_path(policy: &SandboxProcessRunnerPolicy) -> String {
     return std::env::var("SystemRoot").map_or_else(|_| String::new(), |root| format!("{root}\\System32;{root}"));
     #[cfg(not(windows))]
     DEFAULT_PATH.to_owned()
-}
-
-/// Whether two names are the same variable: Windows does not look at their case.
-fn same_name(a: &str, b: &str) -> bool {
-    if cfg!(windows) { a.eq_ignore_ascii_case(b) } else { a == b }
 }
 
 /// The whole environment of a process whose private directory is `temporary`; with the port of its proxy, if it has one.
@@ -189,8 +104,10 @@ pub(crate) fn compose(
         for name in PROXY_VARIABLES {
             set(name, proxy_value(name, port).as_ref());
         }
+        // Where a rule opens a port of the host's own loopback device, the proxy is the way to it.
+        let exceptions = if policy.egress_rules.name_loopback() { "" } else { OWN_SERVERS };
         for name in PROXY_EXCEPTIONS {
-            set(name, OsStr::new(""));
+            set(name, OsStr::new(exceptions));
         }
     }
     for (name, value) in requested {
@@ -226,9 +143,17 @@ mod tests {
 
     #[test]
     fn variables_that_load_code_need_the_operator() {
-        for name in
-            ["LD_PRELOAD", "BASH_ENV", "GIT_SSH_COMMAND", "NODE_OPTIONS", "PATH", "GIT_CONFIG_COUNT", "BASH_FUNC_ls%%"]
-        {
+        for name in [
+            "LD_PRELOAD",
+            "BASH_ENV",
+            "GIT_SSH_COMMAND",
+            "NODE_OPTIONS",
+            "PATH",
+            "GIT_CONFIG_COUNT",
+            "BASH_FUNC_ls%%",
+            "HOME",
+            "TAR_OPTIONS",
+        ] {
             let requested = BTreeMap::from([(name.to_owned(), "x".to_owned())]);
             let refused = compose(&policy("/w"), &requested, Path::new("/t"), None).unwrap_err();
             assert_eq!(refused.code(), "sandbox_environment_refused", "{name}");
@@ -241,11 +166,9 @@ mod tests {
     #[test]
     fn with_a_proxy_programs_are_led_to_it_and_a_caller_cannot_lead_them_away() {
         let env = compose(&policy("/w"), &BTreeMap::new(), Path::new("/t"), Some(3128)).unwrap();
-        for name in ["HTTP_PROXY", "https_proxy"] {
+        for name in ["HTTP_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"] {
             assert_eq!(env[OsStr::new(name)], "http://127.0.0.1:3128");
         }
-        assert_eq!(env[OsStr::new("ALL_PROXY")], "socks5h://127.0.0.1:3128");
-        assert_eq!(env[OsStr::new("NO_PROXY")], "");
         let set = |name: &str| BTreeMap::from([(name.to_owned(), "x".to_owned())]);
         for name in PROXY_VARIABLES {
             let refused = compose(&policy("/w"), &set(name), Path::new("/t"), Some(3128)).unwrap_err();
@@ -253,6 +176,24 @@ mod tests {
             assert!(compose(&policy("/w"), &set(name), Path::new("/t"), None).is_ok());
         }
         assert!(compose(&policy("/w"), &set("NO_PROXY"), Path::new("/t"), Some(3128)).is_ok());
+    }
+
+    #[test]
+    fn a_runs_own_servers_are_not_asked_of_the_proxy_unless_a_rule_opens_the_hosts() {
+        let mut policy = policy("/w");
+        let mut exceptions = |rule: &str| {
+            let rules = crate::egress::EgressRules::new(vec![rule.parse().unwrap()]);
+            policy.egress_rules = std::sync::Arc::new(rules);
+            let env = compose(&policy, &BTreeMap::new(), Path::new("/t"), Some(3128)).unwrap();
+            assert_eq!(env[OsStr::new("NO_PROXY")], env[OsStr::new("no_proxy")]);
+            env[OsStr::new("NO_PROXY")].to_string_lossy().into_owned()
+        };
+        for rule in ["example.org", "10.0.0.1:80", "GET http://example.org/x"] {
+            assert_eq!(exceptions(rule), "localhost,127.0.0.1,::1", "{rule}");
+        }
+        for rule in ["localhost:80", "127.0.0.1:80", "127.9.9.9:80", "[::1]:80", "GET http://localhost:80/x"] {
+            assert_eq!(exceptions(rule), "", "{rule}");
+        }
     }
 
     #[test]

@@ -117,6 +117,12 @@ pub enum SandboxError {
         /// The host.
         host: String,
     },
+    /// More hosts than anybody would look through.
+    #[error("the command names more than {limit} hosts, and all of them have to be looked at")]
+    TooManyHosts {
+        /// How many are looked at.
+        limit: usize,
+    },
     /// Tier B cannot hold back the network.
     #[error("strict egress cannot be enforced in tier b")]
     EgressNeedsTierC,
@@ -239,6 +245,7 @@ impl SandboxError {
             Self::EnvironmentRefused { .. } => "sandbox_environment_refused",
             Self::ProxyVariable { .. } => "sandbox_proxy_variable",
             Self::HostNotAllowed { .. } => "sandbox_host_not_allowed",
+            Self::TooManyHosts { .. } => "sandbox_too_many_hosts",
             Self::EgressNeedsTierC => "sandbox_egress_needs_tier_c",
             Self::InvalidPolicy { .. } => "sandbox_invalid_policy",
             Self::ProtectedPathExposed { .. } => "sandbox_protected_path_exposed",
@@ -273,6 +280,7 @@ impl SandboxError {
             | Self::EnvironmentRefused { .. }
             | Self::ProxyVariable { .. }
             | Self::HostNotAllowed { .. }
+            | Self::TooManyHosts { .. }
             | Self::EgressNeedsTierC
             | Self::InvalidPolicy { .. }
             | Self::ProtectedPathExposed { .. } => Fault::Policy,
@@ -316,6 +324,7 @@ impl SandboxError {
             Self::HostNotAllowed { host } => {
                 Some(format!("an operator can add `{host}` to `allowed_hosts` under `[egress]`"))
             }
+            Self::TooManyHosts { .. } => Some("do the work in several calls".into()),
             Self::EgressNeedsTierC => {
                 Some("use tier c, which has a network of its own, or egress mode `preflight`".into())
             }

@@ -1,13 +1,18 @@
 //! Which hosts a command line names.
 //!
 //! For people and policies to see before anything runs, and for egress mode `preflight`. It finds URLs anywhere in a word,
-//! `user@host:path`, and `host:port`; for programs whose plain arguments are URLs it takes those too. It cannot find a host that
-//! a program computes, reads from a file or knows by itself: in strict mode the proxy sees every connection, in the other
-//! modes nobody does. It must never be taken for the enforcement.
+//! `user@host:path`, and `host:port`; for well-known programs it knows where they take a host ([`programs`]), behind wrappers too. Where a host must
+//! stand, what cannot be read as one is kept as it is, and fits no rule. It cannot find a host that a program computes, reads from
+//! a file or knows by itself: in strict mode the proxy sees every connection, in the other modes nobody does. It must never
+//! be taken for the enforcement.
+
+mod programs;
 
 use crate::egress::Host;
 use crate::error::SandboxError;
+use crate::executable::commands;
 use crate::policy::{EgressEnforcementMode, SandboxProcessRunnerPolicy};
+use programs::{Program, Word, Words, program};
 use std::collections::HashSet;
 use std::fmt;
 use std::path::Path;
@@ -52,53 +57,8 @@ enum Reading {
     Guess,
 }
 
-/// More than anybody would name; the rest is not looked for.
+/// More than anybody would name; a command that names more is not run where hosts are judged.
 const MOST_HOSTS: usize = 256;
-
-/// Programs whose plain arguments are URLs, with or without a scheme.
-const TAKES_URLS: &[&str] = &["curl", "wget", "wget2", "aria2c", "http", "https", "xh", "lynx", "w3m", "links"];
-
-/// Options of those whose value is no URL.
-const TAKES_OTHERS: &[&str] = &[
-    "-o",
-    "--output",
-    "-d",
-    "--data",
-    "--data-raw",
-    "--data-binary",
-    "--data-urlencode",
-    "--json",
-    "-H",
-    "--header",
-    "-T",
-    "--upload-file",
-    "-F",
-    "--form",
-    "-K",
-    "--config",
-    "-u",
-    "--user",
-    "-A",
-    "--user-agent",
-    "-b",
-    "--cookie",
-    "-c",
-    "--cookie-jar",
-    "-X",
-    "--request",
-    "-E",
-    "--cert",
-    "--key",
-    "--cacert",
-    "-w",
-    "--write-out",
-    "-D",
-    "--dump-header",
-    "--output-document",
-    "-P",
-    "--directory-prefix",
-    "--output-dir",
-];
 
 /// Ports of schemes.
 const SCHEMES: &[(&str, u16)] = &[
@@ -124,31 +84,126 @@ const SCHEMES: &[(&str, u16)] = &[
     ("mongodb", 27017),
 ];
 
-/// The hosts that a command's arguments name, each once, in order.
+/// The hosts that a command's arguments name, each once, in order, and no more than anybody would name.
 #[must_use]
 pub fn hosts_in_arguments(argv: &[String]) -> Vec<NamedHost> {
-    let program = argv.first().and_then(|word| Path::new(word).file_name()?.to_str()).unwrap_or("");
-    let takes_urls = TAKES_URLS.contains(&program);
-    let mut found: Vec<NamedHost> = Vec::new();
-    let mut add = |host: Option<NamedHost>| {
-        if let Some(host) = host.filter(|host| !found.contains(host)) {
-            found.push(host);
-        }
-        found.len() < MOST_HOSTS
-    };
-    for (before, word) in argv.iter().zip(argv.iter().skip(1)) {
-        let urls = urls(word);
-        let is_url = takes_urls && !TAKES_OTHERS.contains(&before.as_str());
-        let more = if urls.is_empty() {
-            add(address(word).or_else(|| if is_url { bare_url(word) } else { None }))
-        } else {
-            urls.into_iter().all(|host| add(Some(host)))
-        };
-        if !more {
-            break;
+    let mut found = all_hosts(argv);
+    found.truncate(MOST_HOSTS);
+    found
+}
+
+/// All of them; one more than [`MOST_HOSTS`] stands for any number.
+fn all_hosts(argv: &[String]) -> Vec<NamedHost> {
+    let mut found = Found::default();
+    for command in commands(argv) {
+        in_command(&command, &mut found);
+    }
+    // Wrappers have words of their own.
+    argv.iter().skip(1).for_each(|word| found.add(anywhere(word)));
+    found.hosts
+}
+
+/// Hosts, each once.
+#[derive(Default)]
+struct Found {
+    hosts: Vec<NamedHost>,
+    seen: HashSet<NamedHost>,
+}
+
+impl Found {
+    fn add(&mut self, hosts: impl IntoIterator<Item = NamedHost>) {
+        for host in hosts {
+            if self.hosts.len() <= MOST_HOSTS && self.seen.insert(host.clone()) {
+                self.hosts.push(host);
+            }
         }
     }
-    found
+}
+
+/// The hosts of one command, without its wrappers.
+fn in_command(argv: &[String], found: &mut Found) {
+    let Some((name, arguments)) = argv.split_first() else { return };
+    let name = Path::new(name).file_name().and_then(|name| name.to_str()).unwrap_or("");
+    let Some(program) = program(name) else {
+        arguments.iter().for_each(|word| found.add(anywhere(word)));
+        if name == "git" {
+            found.add(git_place(arguments));
+        }
+        return;
+    };
+    let mut plain = 0;
+    for (argument, word) in arguments.iter().zip(program.words(arguments)) {
+        let named = match word {
+            Word::Option => Vec::new(),
+            Word::Host(value) if value.contains("://") => urls(value),
+            Word::Host(value) => authority(value, Reading::Certain).into_iter().collect(),
+            Word::Plain(text) => {
+                plain += 1;
+                in_place(program, plain, text)
+            }
+        };
+        found.add(if named.is_empty() { anywhere(argument) } else { named });
+    }
+}
+
+/// What a plain word of a known program names; `at` counts them from 1.
+fn in_place(program: &Program, at: usize, word: &str) -> Vec<NamedHost> {
+    let certain = |word: &str| {
+        let word = word.trim_start_matches('@');
+        host_and_port(word.rsplit_once('@').map_or(word, |(_, host)| host), Reading::Certain)
+    };
+    let named = match program.words {
+        Words::Urls => as_url(word),
+        // `GET url`, or `url`.
+        Words::UrlThenItems if at == 1 && word.bytes().all(|b| b.is_ascii_uppercase()) => None,
+        Words::UrlThenItems if at <= 2 && !word.contains('=') => as_url(word),
+        Words::HostFirst if at == 1 && !word.contains("://") => certain(word.split(':').next().unwrap_or(word)),
+        Words::Hosts if !word.starts_with('+') && !word.contains("://") => certain(word),
+        Words::Places => remote_place(word),
+        Words::Sockets => socket_address(word),
+        Words::UrlThenItems | Words::HostFirst | Words::Hosts | Words::Others => None,
+    };
+    named.into_iter().collect()
+}
+
+/// What any word of any program may name.
+fn anywhere(word: &str) -> Vec<NamedHost> {
+    let urls = urls(word);
+    if urls.is_empty() { address(word).into_iter().collect() } else { urls }
+}
+
+/// `git clone host:path`; elsewhere git's words with a colon are refspecs.
+fn git_place(arguments: &[String]) -> Vec<NamedHost> {
+    let takes_place = |word: &String| matches!(word.as_str(), "clone" | "ls-remote" | "add" | "set-url");
+    let Some(at) = arguments.iter().position(takes_place) else { return Vec::new() };
+    arguments[at + 1..]
+        .iter()
+        .filter(|word| !word.starts_with('-'))
+        .find_map(|word| remote_place(word))
+        .into_iter()
+        .collect()
+}
+
+/// `[user@]host:path`, as scp, rsync and git write it.
+fn remote_place(word: &str) -> Option<NamedHost> {
+    let (host, _) = word.split_once(':').filter(|(host, _)| !host.is_empty() && !host.contains('/'))?;
+    if word.contains("://") {
+        return None;
+    }
+    let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
+    host_and_port(host, Reading::Certain).map(|named| NamedHost { port: Some(22), ..named })
+}
+
+/// `TCP:host:port`, as socat writes it.
+fn socket_address(word: &str) -> Option<NamedHost> {
+    let (kind, rest) = word.split_once(':')?;
+    let reaches = ["TCP", "UDP", "SSL", "OPENSSL", "SCTP", "PROXY", "SOCKS"];
+    if !reaches.iter().any(|known| kind.get(..known.len()).is_some_and(|start| start.eq_ignore_ascii_case(known)))
+        || kind.to_ascii_uppercase().contains("LISTEN")
+    {
+        return None;
+    }
+    host_and_port(rest.split(',').next().unwrap_or(rest), Reading::Certain)
 }
 
 /// Compares the hosts that a call names with the allow-list, as far as its egress mode wants that, and tells all of them: those
@@ -156,27 +211,34 @@ pub fn hosts_in_arguments(argv: &[String]) -> Vec<NamedHost> {
 ///
 /// # Errors
 /// When the call asks for a host that no rule speaks of and the mode is not `none`; in preflight mode also when its arguments
-/// name one.
+/// name one. When there are more than anybody would look through, and they were to be judged.
 pub fn check_hosts(
     policy: &SandboxProcessRunnerPolicy,
     argv: &[String],
     requested: &[String],
 ) -> Result<Vec<NamedHost>, SandboxError> {
-    let mut hosts: Vec<NamedHost> = requested.iter().take(MOST_HOSTS).map(|text| NamedHost::parse(text)).collect();
+    let mut hosts: Vec<NamedHost> = requested.iter().take(MOST_HOSTS + 1).map(|text| NamedHost::parse(text)).collect();
     let asked = hosts.len();
-    hosts.extend(hosts_in_arguments(argv));
-    let judged = match policy.egress {
-        EgressEnforcementMode::None => 0,
+    let in_arguments = all_hosts(argv);
+    let (judged, too_many) = match policy.egress {
+        EgressEnforcementMode::None => (0, false),
         // A word that only looks like a host must not end a run in which every connection is judged anyway.
-        EgressEnforcementMode::Strict => asked,
-        EgressEnforcementMode::Preflight => hosts.len(),
+        EgressEnforcementMode::Strict => (asked, asked > MOST_HOSTS),
+        EgressEnforcementMode::Preflight => {
+            (asked + in_arguments.len(), asked > MOST_HOSTS || in_arguments.len() > MOST_HOSTS)
+        }
     };
+    if too_many {
+        return Err(SandboxError::TooManyHosts { limit: MOST_HOSTS });
+    }
+    hosts.extend(in_arguments);
     let fits = |named: &&NamedHost| named.known().is_some_and(|host| policy.egress_rules.speaks_of(&host, named.port));
     match hosts[..judged].iter().find(|named| !fits(named)) {
         Some(named) => Err(SandboxError::HostNotAllowed { host: named.to_string() }),
         None => {
             let mut seen = HashSet::new();
             hosts.retain(|named| seen.insert(named.clone()));
+            hosts.truncate(MOST_HOSTS);
             Ok(hosts)
         }
     }
@@ -247,15 +309,16 @@ fn address(word: &str) -> Option<NamedHost> {
     {
         return host_and_port(host, Reading::Guess).map(|named| NamedHost { port: Some(22), ..named });
     }
-    host_and_port(word, Reading::Guess).filter(|named| named.port.is_some() && is_plausible(named))
+    // `host:port/path` is one too.
+    authority(word, Reading::Guess).filter(|named| named.port.is_some() && is_plausible(named))
 }
 
-/// A URL without its scheme, as curl takes it.
-fn bare_url(word: &str) -> Option<NamedHost> {
-    if word.starts_with(['-', '/', '.', '@']) {
-        return None;
+/// A URL with or without its scheme, where one must stand.
+fn as_url(word: &str) -> Option<NamedHost> {
+    if word.contains("://") || word.starts_with(['-', '/', '.', '@']) || word.is_empty() {
+        return urls(word).into_iter().next();
     }
-    let named = authority(word, Reading::Guess).filter(is_plausible)?;
+    let named = authority(word, Reading::Certain)?;
     Some(NamedHost { port: named.port.or(Some(80)), ..named })
 }
 
@@ -352,8 +415,50 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_hosts_is_cut_off() {
-        let argv: Vec<String> = (0..2000).map(|n| format!("http://h{n}.test")).collect();
+    fn programs_are_known_by_where_they_take_a_host() {
+        check("curl 127.1:18080/x", &["127.1:18080"]);
+        check("curl 2130706433:18080/x", &["2130706433:18080"]);
+        check("curl -sSo out.html intranet/x", &["intranet:80"]);
+        check("curl -m 5 --retry 3 -H Accept:x a.test", &["a.test:80"]);
+        check("curl -xproxy.test:1 --proxy=other.test:2 a.test", &["proxy.test:1", "other.test:2", "a.test:80"]);
+        check("nice curl 127.0.0.1:18080/x", &["127.0.0.1:18080"]);
+        check("timeout 5 env A=1 nice -n 3 curl intranet", &["intranet:80"]);
+        check("find . -name x -exec curl a.test/{} ;", &["a.test:80"]);
+        check("env PROXY=http://p.test true", &["p.test:80"]);
+        check("tool 127.0.0.1:18080/x", &["127.0.0.1:18080"]);
+        check("wget -c -b host.test/file -O out", &["host.test:80"]);
+        check("http GET intranet/x name=value X-A:b", &["intranet:80"]);
+        check("ssh -p 22 -i key user@box ls a.b", &["box"]);
+        check("scp -r file box:dir user@other.test:dir ./a:b", &["box:22", "other.test:22"]);
+        check("rsync -a -e ssh src/ box::module", &["box:22"]);
+        check("git clone box:path dir", &["box:22"]);
+        check("git remote add origin box:path", &["box:22"]);
+        check("nc -w 3 box 80", &["box"]);
+        check("ping -c 1 box", &["box"]);
+        check("dig +short @8.8.8.8 secret.tunnel.test", &["8.8.8.8", "secret.tunnel.test"]);
+        check("psql -h db -U me", &["db"]);
+        check("mysql --host=db", &["db"]);
+        check("openssl s_client -connect box:443", &["box:443"]);
+        check("socat - TCP:box:25,crlf", &["box:25"]);
+    }
+
+    #[test]
+    fn a_flood_of_hosts_is_refused_where_hosts_are_judged() {
+        let argv: Vec<String> = (0..2000).map(|n| format!("http://h{n}.ok.test")).collect();
         assert_eq!(hosts_in_arguments(&argv).len(), MOST_HOSTS);
+        let mut policy = crate::testing::policy("/w");
+        policy.egress_rules = Arc::new(EgressRules::new(vec!["*.ok.test".parse().unwrap()]));
+        policy.egress = EgressEnforcementMode::Preflight;
+        let refused = |policy: &SandboxProcessRunnerPolicy, argv: &[String], asked: &[String]| {
+            check_hosts(policy, argv, asked).err().map(|error| error.code())
+        };
+        assert_eq!(refused(&policy, &argv, &[]), Some("sandbox_too_many_hosts"));
+        assert_eq!(refused(&policy, &argv[..MOST_HOSTS + 1], &[]), None, "the first word is the program");
+        assert_eq!(refused(&policy, &[], &argv), Some("sandbox_too_many_hosts"));
+        policy.egress = EgressEnforcementMode::Strict;
+        assert_eq!(refused(&policy, &[], &argv), Some("sandbox_too_many_hosts"));
+        assert_eq!(refused(&policy, &argv, &[]), None, "the proxy judges every connection");
+        policy.egress = EgressEnforcementMode::None;
+        assert_eq!(refused(&policy, &argv, &argv), None);
     }
 }

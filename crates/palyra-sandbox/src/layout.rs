@@ -23,7 +23,8 @@ pub(crate) const SYSTEM_DIRECTORIES: &[&str] = &[
     "/run/current-system/sw",
 ];
 
-/// Files of `/etc` that programs need and that hold no secret: read. Tier C copies them, which is cheaper than a mount each.
+/// Files of `/etc` that programs need: read. Tier C copies them, which is cheaper than a mount each, and leaves out those that
+/// are not open to every user: an `npmrc` or `gitconfig` that is may be read by anybody anyway.
 #[cfg(not(any(target_os = "macos", windows)))]
 pub(crate) const ETC_FILES: &[&str] = &[
     "/etc/ld.so.cache",
@@ -89,6 +90,8 @@ pub(crate) const GUARDED_IN_WORKSPACE: &[&str] = &[
     ".git/hooks",
     ".git/config",
     ".git/config.worktree",
+    ".git/commondir",
+    ".git/gitdir",
     ".git/info/attributes",
     ".palyra",
     ".bashrc",
@@ -102,6 +105,12 @@ pub(crate) const GUARDED_IN_WORKSPACE: &[&str] = &[
     ".zprofile",
     ".zlogin",
     ".zlogout",
+    // What zsh prefers to the files of the same name.
+    ".zshrc.zwc",
+    ".zshenv.zwc",
+    ".zprofile.zwc",
+    ".zlogin.zwc",
+    ".zlogout.zwc",
     ".kshrc",
     ".cshrc",
     ".tcshrc",

@@ -6,7 +6,7 @@
 //! can decide, and the runner then executes that and nothing else. What a host cannot enforce is refused by name;
 //! a run never falls back to a weaker tier, and [`Enforcement`] tells what held, not what was configured.
 //!
-//! Unsafe code lives in `linux/{raw,child,sys,doorway,workplace}.rs`, in `group.rs` and in `windows/{file,job,process,token}.rs`,
+//! Unsafe code lives in `linux/{raw,child,mounts,sys,doorway}.rs`, in `group.rs`, `removal.rs` and in `windows/{file,job,process,token}.rs`,
 //! and nowhere else.
 #![cfg_attr(
     not(any(target_os = "linux", target_os = "macos", windows)),
@@ -15,6 +15,7 @@
 
 mod arguments;
 mod cancel;
+mod code_variables;
 mod detect;
 #[cfg_attr(
     any(target_os = "macos", windows),
@@ -37,6 +38,7 @@ mod layout;
 mod linux;
 #[cfg(target_os = "macos")]
 mod macos;
+mod minimum;
 mod outcome;
 mod policy;
 #[cfg(any(target_os = "linux", target_os = "macos"))]
@@ -62,6 +64,7 @@ pub use explain::{
     ArgumentView, Explanation, FileAccess, FileView, Limits, NamedFile, ProgramStep, ProgramView, Refusal, explain,
 };
 pub use hosts::{NamedHost, check_hosts, hosts_in_arguments};
+pub use minimum::check_required_layers;
 pub use outcome::{
     CapturedStream, EgressCount, Enforcement, Layer, LimitHit, OutputSink, OutputStream, ProcessExit, ProcessOutcome,
     SeccompRule,

@@ -3,7 +3,7 @@
 //! [`Enforcement`] is evidence: it goes into a signed attestation. Every layer in it is there because a system call
 //! succeeded, or because the child reported that one did. It must never be filled from configuration.
 
-use crate::egress::EgressRecord;
+use crate::egress::{Denials, EgressRecord};
 use crate::policy::{EgressEnforcementMode, SandboxTier};
 use serde::Serialize;
 use std::io::PipeReader;
@@ -48,7 +48,8 @@ impl OutputSink for () {
 pub enum ProcessExit {
     /// It exited with this code.
     Code(i32),
-    /// This signal ended it. Tier C learns of signals as exit codes 128 + n, so there a code in that range is told as one.
+    /// This signal ended it. Bubblewrap reports signal n as code 128 + n, as shells do, and nothing tells it from a code that the
+    /// command chose: in Tier C it stays that code.
     Signal(i32),
 }
 
@@ -138,17 +139,22 @@ pub struct ProcessOutcome {
     pub egress: EgressCount,
     /// Guarded paths that it created, under the names they have now: `.envrc.held`.
     pub set_aside: Vec<PathBuf>,
+    /// Guarded paths that it created or changed and that could not be set aside: they are still there.
+    pub not_set_aside: Vec<PathBuf>,
     /// What really held it.
     pub enforcement: Enforcement,
 }
 
-/// How many connections a process made through the filtering proxy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+/// The connections that a process made through the filtering proxy. Many clients hide what a denied one was told, so it is kept here.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct EgressCount {
-    /// Those that a rule allows.
+    /// How many a rule allows.
     pub allowed: u64,
-    /// Those that none does.
+    /// How many none does.
     pub denied: u64,
+    /// What those were told.
+    #[serde(flatten)]
+    pub denials: Denials,
 }
 
 /// One wall, and whether it stood.
@@ -181,6 +187,8 @@ pub struct SeccompRule {
     pub errno: i32,
     /// Whether it depends on the arguments.
     pub conditional: bool,
+    /// Arguments that it refuses.
+    pub example: [u64; 6],
     /// Why the call is refused.
     pub reason: &'static str,
 }

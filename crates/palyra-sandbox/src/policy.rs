@@ -90,6 +90,8 @@ pub struct SandboxProcessRunnerPolicy {
     pub max_file_size_bytes: u64,
     /// Names of the daemon's environment variables that are passed on. Everything else is cleared.
     pub env_allowlist: Vec<String>,
+    /// Layers, by the names that enforcement tells them by, without which a run is refused: more than the tier's own minimum.
+    pub required_layers: Vec<String>,
     /// The daemon's own state, keys and sockets: never visible to any process, whatever else is granted.
     pub protected_paths: Vec<PathBuf>,
 }

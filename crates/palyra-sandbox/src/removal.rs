@@ -4,12 +4,116 @@
 //! which takes a second to make, would bring the daemon down. Here depth costs nothing: directories found inside a directory
 //! are first moved up beside it. It runs only when every process that could interfere is gone, and never follows a
 //! symlink.
+//!
+//! How long it takes is the process's choice too: sixty thousand directories take minutes. So what is more than a few files
+//! is removed by a thread of its own, and the run's answer does not wait for it.
+#![expect(unsafe_code, reason = "a function for the end of the process")]
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::{Condvar, Mutex, MutexGuard, Once, PoisonError};
+use std::time::{Duration, Instant};
+
+/// More entries than this are not removed while somebody waits.
+const FEW: usize = 16;
+/// How long the end of the process waits for what is still to be removed. The rest is left to the next one.
+const MOST_WAIT_AT_EXIT: Duration = Duration::from_secs(20);
+
+/// What is still to be removed, and whether something is being removed now.
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: Vec<PathBuf>,
+    busy: bool,
+    at_exit: Vec<fn()>,
+}
+
+static QUEUE: Mutex<Queue> = Mutex::new(Queue { waiting: Vec::new(), busy: false, at_exit: Vec::new() });
+static CHANGED: Condvar = Condvar::new();
+
+fn queue() -> MutexGuard<'static, Queue> {
+    QUEUE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Removes a directory that holds no more than a few files; tells whether it is gone.
+pub(crate) fn remove_few(path: &Path) -> bool {
+    // Most commands leave nothing in it.
+    if std::fs::remove_dir(path).is_ok() {
+        return true;
+    }
+    let Ok(entries) = std::fs::read_dir(path) else { return !path.exists() };
+    let files: Vec<_> = entries.take(FEW + 1).flatten().collect();
+    if files.len() > FEW || files.iter().any(|file| !file.file_type().is_ok_and(|kind| !kind.is_dir())) {
+        return false;
+    }
+    files.iter().all(|file| std::fs::remove_file(file.path()).is_ok()) && std::fs::remove_dir(path).is_ok()
+}
+
+/// Removes a directory and everything in it, some time.
+pub(crate) fn later(path: PathBuf) {
+    prepare();
+    queue().waiting.push(path);
+    CHANGED.notify_all();
+}
+
+/// Has `act` done when the process ends, after everything is removed.
+pub(crate) fn at_exit(act: fn()) {
+    prepare();
+    let mut queue = queue();
+    if !queue.at_exit.contains(&act) {
+        queue.at_exit.push(act);
+    }
+}
+
+fn prepare() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // Without the thread, the end of the process removes it.
+        let _started = std::thread::Builder::new().name("palyra-removal".into()).spawn(work);
+        // SAFETY: the function takes no arguments and does not unwind.
+        unsafe { libc::atexit(end) };
+    });
+}
+
+fn work() {
+    let mut waiting = queue();
+    loop {
+        match waiting.waiting.pop() {
+            Some(path) => {
+                waiting.busy = true;
+                drop(waiting);
+                // What cannot be removed even so is left to the host's own cleaning.
+                let _removed = remove_tree(&path);
+                waiting = queue();
+                waiting.busy = false;
+                CHANGED.notify_all();
+            }
+            None => waiting = CHANGED.wait(waiting).unwrap_or_else(PoisonError::into_inner),
+        }
+    }
+}
+
+/// Waits until everything is removed, or for a while.
+pub(crate) fn finish() {
+    let deadline = Instant::now() + MOST_WAIT_AT_EXIT;
+    let mut waiting = queue();
+    while waiting.busy || !waiting.waiting.is_empty() {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return;
+        }
+        waiting = CHANGED.wait_timeout(waiting, left).unwrap_or_else(PoisonError::into_inner).0;
+    }
+}
+
+extern "C" fn end() {
+    finish();
+    let acts = std::mem::take(&mut queue().at_exit);
+    // As with `atexit`: what was made last goes first.
+    acts.into_iter().rev().for_each(|act| act());
+}
 
 /// Removes a directory and everything in it.
 pub(crate) fn remove_tree(path: &Path) -> io::Result<()> {

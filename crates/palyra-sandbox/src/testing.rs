@@ -24,6 +24,7 @@ pub(crate) fn policy(workspace: impl AsRef<Path>) -> SandboxProcessRunnerPolicy 
         max_open_files: 256,
         max_file_size_bytes: 64 << 20,
         env_allowlist: Vec::new(),
+        required_layers: Vec::new(),
         protected_paths: Vec::new(),
     }
 }

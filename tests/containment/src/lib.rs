@@ -6,8 +6,10 @@
 #![expect(clippy::expect_used, clippy::panic, reason = "a test that cannot go on fails")]
 
 mod server;
+mod tls;
 
 pub use server::Server;
+pub use tls::TlsServer;
 
 use palyra_sandbox::egress::EgressRules;
 use palyra_sandbox::{
@@ -67,6 +69,7 @@ pub fn world(tier: SandboxTier) -> World {
         max_open_files: 256,
         max_file_size_bytes: 16 << 20,
         env_allowlist: vec![],
+        required_layers: vec![],
         protected_paths: vec![state.clone()],
     };
     World { dir, workspace, state, policy }
@@ -153,6 +156,15 @@ pub fn stderr(outcome: &ProcessOutcome) -> String {
     String::from_utf8_lossy(&outcome.stderr.bytes).into_owned()
 }
 
+/// How a tier tells that a signal ended the command: bubblewrap makes a code of it, as shells do.
+#[must_use]
+pub fn signal(tier: SandboxTier, number: i32) -> ProcessExit {
+    match tier {
+        SandboxTier::B => ProcessExit::Signal(number),
+        SandboxTier::C => ProcessExit::Code(128 + number),
+    }
+}
+
 /// The outcome must be exit code 0 with this output.
 pub fn expect_output(outcome: &ProcessOutcome, expect: &str) {
     assert_eq!((outcome.exit, stdout(outcome).trim()), (ProcessExit::Code(0), expect), "stderr: {}", stderr(outcome));
@@ -178,6 +190,19 @@ pub fn alone(name: &str, wrapper: &[&str], body: impl FnOnce()) {
         .expect("the test can be started again");
     let said = format!("{}\n{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success() && said.contains("1 passed"), "{said}");
+}
+
+/// Tests that take root. The ordinary user's pass leaves them out, by name.
+pub const TAKE_ROOT: [&str; 3] = [
+    "limits::a_missing_bubblewrap_is_named_with_what_installs_it",
+    "limits::a_blocked_bubblewrap_is_named_with_what_it_said",
+    "neighbours::files_of_etc_that_are_roots_alone_stay_so",
+];
+
+/// The same as [`alone`] for one of those. Without root it cannot run, and fails.
+pub fn as_root_alone(name: &str, wrapper: &[&str], body: impl FnOnce()) {
+    assert!(TAKE_ROOT.contains(&name) && is_root(), "this probe takes root: run the suite as root");
+    alone(name, wrapper, body);
 }
 
 /// Whether the tests run as root, as which a daemon drops to another user first.

@@ -65,6 +65,22 @@ impl Host {
     }
 }
 
+impl Host {
+    /// A call that runs until [`Self::pipe`] is closed, and returns what was written there.
+    #[must_use]
+    pub fn cat_from_pipe(&self) -> Value {
+        let made = std::process::Command::new("mkfifo").arg("-m").arg("666").arg(self.work("pipe")).status();
+        assert!(made.expect("mkfifo is there").success());
+        json!({ "name": "palyra_process_run", "arguments": { "argv": ["cat", "pipe"] } })
+    }
+
+    /// The other end of the pipe, once the call is there to read.
+    #[must_use]
+    pub fn pipe(&self) -> std::fs::File {
+        std::fs::File::options().write(true).open(self.work("pipe")).expect("the pipe is there")
+    }
+}
+
 impl Mcp {
     /// Shakes hands and returns what the server says of itself.
     pub fn initialize(&mut self, revision: &str) -> Value {

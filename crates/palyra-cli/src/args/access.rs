@@ -54,18 +54,24 @@ pub enum Token {
         /// How long the old secret still holds, like `10m`, `1h`, `2d`; at most seven days; `0s`: not at all
         #[arg(long, value_name = "TIME", value_parser = overlap, default_value = "1h")]
         overlap: Duration,
+        /// Without an overlap: keep the tokens that were issued with it
+        #[arg(long)]
+        keep_issued: bool,
     },
-    /// Withdraw a token, at once
+    /// Withdraw a token at once, and every token that was issued with it
     Revoke {
         /// The token, from `palyra access token list`
         #[arg(value_name = "TOKEN_ID")]
         id: TokenId,
+        /// Keep the tokens that were issued with it
+        #[arg(long)]
+        keep_issued: bool,
     },
 }
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Nobody issues more than they hold: no higher role, no wider scope, no longer life than their own token's.
+    after_help = "Nobody issues more than they hold: no higher role, no wider scope, no longer life and no higher rate than their own token's.
 The token alone goes to standard output, so it can be kept like this:
   TOKEN=$(palyra access token create agent:ci --label 'the build' --expires 30d)
 
@@ -87,9 +93,9 @@ pub struct CreateToken {
     /// How long it holds, like `12h`, `30d`; at most 366 days
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "90d")]
     pub expires: Duration,
-    /// How many requests a minute
-    #[arg(long, value_name = "N", default_value_t = 600)]
-    pub rate: u32,
+    /// How many requests a minute [default: 600, or as many as the token that issues it has]
+    #[arg(long, value_name = "N")]
+    pub rate: Option<u32>,
 }
 
 #[derive(Debug, Subcommand)]

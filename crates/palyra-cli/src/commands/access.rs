@@ -14,8 +14,8 @@ use palyra_api::v1::{
     SetGroupRequest, SetMemberRequest, WhoAmIRequest,
 };
 use palyra_protocol::access::{
-    AgentRecord, FeatureView, GroupMember, GroupName, GroupRecord, MemberRecord, RightView, TokenState, TokenView,
-    WhoAmI,
+    AgentRecord, ChangedToken, FeatureView, GroupMember, GroupName, GroupRecord, MemberRecord, RightView, TokenState,
+    TokenView, WhoAmI,
 };
 use palyra_protocol::{Principal, WorkspaceRole};
 use serde::Serialize;
@@ -89,6 +89,7 @@ fn right_row(right: &RightView) -> Vec<String> {
     let (mark, why) = match right.decision.as_str() {
         "allow" => ("yes", String::new()),
         "needs_approval" => ("ask", "a person must approve it".to_owned()),
+        RightView::DEPENDS => ("depends", safe(&right.reason)),
         _ => ("no", format!("{}: {}", right.decided_by.as_deref().unwrap_or("policy"), safe(&right.reason))),
     };
     vec![mark.to_owned(), right.action.clone(), safe(&right.resource), why]
@@ -113,14 +114,16 @@ async fn token(context: &Context, connection: &Connection, command: Token) -> Re
     match command {
         Token::Create(new) => issued(context, access.create_token(create(new)).await?, "issued"),
         Token::List => list_tokens(context, &all(access.list_tokens(ListTokensRequest {}).await?)?),
-        Token::Rotate { id, overlap } => {
-            let request = RotateTokenRequest { token_id: id.into(), overlap_ms: ms(overlap) };
+        Token::Rotate { id, overlap, keep_issued } => {
+            let request = RotateTokenRequest { token_id: id.into(), overlap_ms: ms(overlap), keep_issued };
             issued(context, access.rotate_token(request).await?, "replaced")
         }
-        Token::Revoke { id } => {
-            let request = RevokeTokenRequest { token_id: id.into() };
-            let token: TokenView = one(access.revoke_token(request).await?)?;
-            tell(context, &token, &format!("{} opens nothing any more", token.token_id))
+        Token::Revoke { id, keep_issued } => {
+            let request = RevokeTokenRequest { token_id: id.into(), keep_issued };
+            let changed: ChangedToken = one(access.revoke_token(request).await?)?;
+            tell(context, &changed, &format!("{} opens nothing any more", changed.token.token_id))?;
+            also_revoked(context, &changed);
+            Ok(())
         }
     }
 }
@@ -132,7 +135,7 @@ fn create(new: CreateToken) -> CreateTokenRequest {
         role: new.role.to_string(),
         scopes: new.scopes.iter().map(ToString::to_string).collect(),
         life_ms: ms(new.expires),
-        rate_per_minute: new.rate,
+        rate_per_minute: new.rate.unwrap_or_default(),
     }
 }
 
@@ -143,10 +146,12 @@ fn ms(duration: Duration) -> u64 {
 /// The token goes to standard output, alone; what there is to know about it beside it.
 fn issued(context: &Context, reply: tonic::Response<IssuedToken>, how: &str) -> Result<(), Failure> {
     let IssuedToken { token_json, secret } = reply.into_inner();
-    let record: TokenView = read(&token_json)?;
+    let changed: ChangedToken = read(&token_json)?;
     if context.json() {
-        return output::json(&json!({ "token": secret, "record": record }));
+        return output::json(&json!({ "token": secret, "record": changed }));
     }
+    also_revoked(context, &changed);
+    let record = changed.token;
     let scopes: Vec<_> = record.scopes.iter().map(ToString::to_string).collect();
     note!("{} {} {how} for {}, as {}", styled(GOOD, "✔"), record.token_id, record.principal, record.role);
     note!("  scopes   {}", scopes.join(", "));
@@ -157,6 +162,14 @@ fn issued(context: &Context, reply: tonic::Response<IssuedToken>, how: &str) -> 
     note!("{}", styled(WARN, "this is the only time that the token is shown:"));
     say!("{secret}");
     Ok(())
+}
+
+/// The tokens that went with another one.
+fn also_revoked(context: &Context, changed: &ChangedToken) {
+    if !context.json() && !changed.issued_revoked.is_empty() {
+        let ids: Vec<_> = changed.issued_revoked.iter().map(ToString::to_string).collect();
+        note!("{} issued with it, and withdrawn as well: {}", styled(WARN, "!"), ids.join(", "));
+    }
 }
 
 fn list_tokens(context: &Context, tokens: &[TokenView]) -> Result<(), Failure> {
@@ -178,13 +191,16 @@ fn list_tokens(context: &Context, tokens: &[TokenView]) -> Result<(), Failure> {
             token.principal.to_string(),
             token.role.to_string(),
             holds,
+            token.by.to_string(),
+            when(token.created_at),
             token.last_used_at.map_or_else(|| "never".to_owned(), when),
             safe(&token.label),
             scopes.join(","),
         ]
     };
     let rows: Vec<_> = tokens.iter().map(row).collect();
-    output::table(&["TOKEN", "SPEAKS FOR", "ROLE", "HOLDS", "LAST USED", "LABEL", "SCOPES"], &rows);
+    let head = ["TOKEN", "SPEAKS FOR", "ROLE", "HOLDS", "ISSUED BY", "SINCE", "LAST USED", "LABEL", "SCOPES"];
+    output::table(&head, &rows);
     Ok(())
 }
 

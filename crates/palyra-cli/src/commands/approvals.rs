@@ -3,12 +3,12 @@
 use super::read;
 use crate::args::{Approvals, Decide, Decision, Matcher, Scope};
 use crate::context::Context;
-use crate::exit::{FAILED, Failure};
+use crate::exit::{Failure, REFUSED};
 use crate::output::{self, BAD, BOLD, DIM, GOOD, WARN, note, remaining, say, styled, when};
-use crate::text::{pretty, safe};
+use crate::text::safe;
 use palyra_api::Connection;
 use palyra_api::v1::{self, Approval, DecideRequest, GetApprovalRequest, ListApprovalsRequest, WatchApprovalsRequest};
-use palyra_protocol::{ApprovalRecord, ApprovalScope, ApprovalState, RiskLevel};
+use palyra_protocol::{ApprovalRecord, ApprovalScope, ApprovalState, Card, RiskLevel, speaker};
 
 pub async fn run(context: &Context, command: Approvals) -> Result<(), Failure> {
     let connection = context.connect().await?;
@@ -94,31 +94,21 @@ fn card(context: &Context, approval: &ApprovalRecord) -> Result<(), Failure> {
         RiskLevel::High | RiskLevel::Critical => styled(BAD, approval.risk),
     };
     say!("{}  {}  risk {risk}", styled(BOLD, &approval.approval_id), styled(BOLD, &approval.tool));
-    let facets = &approval.facets;
-    if let Some(command) = facets.command_line() {
-        say!("\n    {}\n", styled(BOLD, safe(&command)));
+    let card = Card::of(approval);
+    if let Some(command) = &card.command {
+        say!("\n    {}\n", styled(BOLD, command));
     }
-    let paths = |paths: &[String]| paths.iter().map(|p| safe(p)).collect::<Vec<_>>().join(", ");
-    for (name, value) in [
-        ("runs", facets.executable.as_deref().map(safe)),
-        ("in", facets.working_directory.as_deref().map(safe)),
-        ("reads", (!facets.paths_read.is_empty()).then(|| paths(&facets.paths_read))),
-        ("writes", (!facets.paths_written.is_empty()).then(|| paths(&facets.paths_written))),
-        ("contacts", (!facets.hosts.is_empty()).then(|| contacts(facets))),
-        ("for", Some(approval.principal.to_string())),
-        ("proposed by", (approval.proposed_by != approval.principal).then(|| approval.proposed_by.to_string())),
-        ("session", Some(approval.session.to_string())),
-        ("why", Some(safe(&approval.why))),
+    let more = [
         ("asked", Some(when(approval.requested_at))),
         ("needs", (approval.people > 1).then(|| people(approval))),
         ("state", Some(state(approval))),
         ("digest", Some(styled(DIM, approval.call_digest))),
-    ] {
-        if let Some(value) = value {
-            say!("  {}{}{value}", styled(BOLD, name), " ".repeat(13 - name.len()));
-        }
+    ];
+    let more = more.into_iter().filter_map(|(name, value)| Some((name, value?)));
+    for (name, value) in card.facts.into_iter().chain(more) {
+        say!("  {}{}{value}", styled(BOLD, name), " ".repeat(13 - name.len()));
     }
-    say!("\n{}\n{}", styled(BOLD, "input"), pretty(&approval.input));
+    say!("\n{}\n{}", styled(BOLD, "input"), card.input);
     if approval.state == ApprovalState::Pending {
         note!("\n{}", styled(DIM, format!("palyra approvals decide {} allow|deny", approval.approval_id)));
     }
@@ -127,7 +117,7 @@ fn card(context: &Context, approval: &ApprovalRecord) -> Result<(), Failure> {
 
 /// Who has said yes to a question that needs several people.
 fn people(approval: &ApprovalRecord) -> String {
-    let given: Vec<_> = approval.given.iter().map(|given| given.by.to_string()).collect();
+    let given: Vec<_> = approval.given.iter().map(|given| speaker(&given.by, given.token.as_ref())).collect();
     let given = if given.is_empty() { "nobody".to_owned() } else { given.join(", ") };
     format!("{} different people; approved so far by {given}", approval.people)
 }
@@ -156,7 +146,7 @@ async fn decide(context: &Context, connection: &Connection, answer: Decide) -> R
             if words == 0 || words > argv.len() {
                 let message = format!("the command that was shown has {} words", argv.len());
                 return Err(Failure::new(
-                    FAILED,
+                    REFUSED,
                     "approval_scope",
                     message,
                     Some("choose `--words` between 1 and that"),
@@ -214,7 +204,7 @@ async fn watch(context: &Context, connection: &Connection) -> Result<(), Failure
             approval = stream.message() => approval?,
             _ = tokio::signal::ctrl_c() => return Ok(()),
         };
-        let Some(approval) = approval else { return Ok(()) };
+        let Some(approval) = approval else { return Err(Failure::daemon_ended()) };
         let record: ApprovalRecord = read(&approval.approval_json)?;
         if context.json() {
             output::json(&record)?;
@@ -224,10 +214,4 @@ async fn watch(context: &Context, connection: &Connection) -> Result<(), Failure
             say!("{}  {}", record.approval_id, state(&record));
         }
     }
-}
-
-/// The method and the hosts of a call that leaves this machine.
-fn contacts(facets: &palyra_protocol::Facets) -> String {
-    let hosts = facets.hosts.iter().map(|host| safe(host)).collect::<Vec<_>>().join(", ");
-    format!("{} {hosts}", safe(facets.method.as_deref().unwrap_or(""))).trim_start().to_owned()
 }

@@ -5,7 +5,7 @@ use crate::context::Context;
 use crate::exit::{FAILED, Failure, UNVERIFIED};
 use crate::output::{self, BAD, DIM, GOOD, say, styled};
 use palyra_api::v1::StatusRequest;
-use palyra_protocol::json::read_envelope;
+use palyra_protocol::json::check_result;
 use palyra_protocol::{CallId, CallState, ExecutionStatement, PublicKey, ToolAttestation};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -125,8 +125,8 @@ fn read(file: &Path) -> Result<Received, Failure> {
         )
     };
     // As strictly as an input: of a key that stands there twice, two readers would see two results.
-    let document = read_envelope(&bytes, MAX_RESULT_BYTES, WRAPPING).map_err(|e| malformed(e.to_string()))?;
-    serde_json::from_value(document).map_err(|e| malformed(e.to_string()))
+    check_result(&bytes, MAX_RESULT_BYTES, WRAPPING).map_err(|e| malformed(e.to_string()))?;
+    serde_json::from_slice(&bytes).map_err(|e| malformed(e.to_string()))
 }
 
 async fn daemons_key(context: &Context) -> Result<PublicKey, Failure> {

@@ -4,25 +4,35 @@ use super::live::{self, Live};
 use super::{read, read_optional};
 use crate::args::{Call, Calls, Proposed};
 use crate::context::Context;
-use crate::exit::{CANCELLED, FAILED, Failure};
+use crate::exit::{CANCELLED, FAILED, Failure, REJECTED};
 use crate::output::{self, DIM, GOOD, WARN, note, say, styled};
 use crate::text::{pretty, safe};
 use palyra_api::Connection;
 use palyra_api::v1::{CallUpdate, CancelCallRequest, FollowCallRequest, GetCallRequest, ProposeRequest};
+use palyra_protocol::json::MAX_INPUT_BYTES;
 use palyra_protocol::{ApprovalRecord, ApprovalState, CallState, ToolOutcome};
 use serde_json::{Value, json};
 use std::io::Read as _;
 use tonic::Streaming;
 
-/// More than the daemon accepts: it is the daemon that says so, with the reason.
+/// More than the daemon accepts: up to here it is the daemon that says so, with the reason.
 const MAX_READ: u64 = 8 << 20;
+
+/// What Ctrl-C means while a call is followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Interrupt {
+    /// The call is ours: it is withdrawn.
+    Withdraws,
+    /// We only look: it goes on.
+    Leaves,
+}
 
 pub async fn call(context: &Context, call: Call) -> Result<(), Failure> {
     let mut request = request(&call.proposed, call.idempotency_key.map(String::from))?;
     request.live_output = !context.json() && !call.detach;
     let connection = context.connect().await?;
     let updates = connection.calls().propose(request).await?.into_inner();
-    follow(context, &connection, updates, call.detach).await
+    follow(context, &connection, updates, call.detach, Interrupt::Withdraws).await
 }
 
 pub async fn calls(context: &Context, command: Calls) -> Result<(), Failure> {
@@ -35,7 +45,7 @@ pub async fn calls(context: &Context, command: Calls) -> Result<(), Failure> {
         Calls::Follow { call } => {
             let request = FollowCallRequest { call_id: call.into(), live_output: !context.json() };
             let updates = connection.calls().follow(request).await?.into_inner();
-            follow(context, &connection, updates, false).await
+            follow(context, &connection, updates, false, Interrupt::Leaves).await
         }
         Calls::Cancel { call } => {
             let update = connection.calls().cancel(CancelCallRequest { call_id: call.into() }).await?.into_inner();
@@ -59,22 +69,27 @@ pub fn request(proposed: &Proposed, key: Option<String>) -> Result<ProposeReques
 fn input(given: &str) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
     let read = match given {
-        "-" => std::io::stdin().take(MAX_READ).read_to_end(&mut bytes),
+        "-" => std::io::stdin().take(MAX_READ + 1).read_to_end(&mut bytes),
         given => match given.strip_prefix('@') {
-            Some(path) => std::fs::File::open(path).and_then(|file| file.take(MAX_READ).read_to_end(&mut bytes)),
+            Some(path) => std::fs::File::open(path).and_then(|file| file.take(MAX_READ + 1).read_to_end(&mut bytes)),
             None => return Ok(given.as_bytes().to_vec()),
         },
     };
     read.map_err(|e| Failure::io(&format!("the input `{}` cannot be read", safe(given)), &e))?;
+    if bytes.len() as u64 > MAX_READ {
+        let message = format!("the input has more than {MAX_READ} bytes; at most {MAX_INPUT_BYTES} are accepted");
+        return Err(Failure::new(REJECTED, "input_too_large", message, None));
+    }
     Ok(bytes)
 }
 
-/// Follows a call to its end, showing what its process writes. Ctrl-C withdraws it.
+/// Follows a call to its end, showing what its process writes.
 async fn follow(
     context: &Context,
     connection: &Connection,
     mut updates: Streaming<CallUpdate>,
     detach: bool,
+    interrupt: Interrupt,
 ) -> Result<(), Failure> {
     let mut call_id = String::new();
     let mut asked = false;
@@ -89,7 +104,10 @@ async fn follow(
         };
         let update = tokio::select! {
             update = next => update?,
-            _ = tokio::signal::ctrl_c() => return withdraw(connection, &call_id).await,
+            _ = tokio::signal::ctrl_c() => return match interrupt {
+                Interrupt::Withdraws => withdraw(connection, &call_id).await,
+                Interrupt::Leaves => Err(left(&call_id)),
+            },
         };
         let Some(update) = update else {
             return Err(Failure::new(
@@ -128,6 +146,13 @@ async fn withdraw(connection: &Connection, call_id: &str) -> Result<(), Failure>
     }
     connection.calls().cancel(CancelCallRequest { call_id: call_id.to_owned() }).await?;
     Err(Failure::new(CANCELLED, "cancelled", "cancelled; the call was withdrawn", None))
+}
+
+fn left(call_id: &str) -> Failure {
+    let hint =
+        format!("follow it again: `palyra calls follow {call_id}`; withdraw it: `palyra calls cancel {call_id}`");
+    let hint = (!call_id.is_empty()).then_some(hint.as_str());
+    Failure::new(CANCELLED, "interrupted", "interrupted; the call goes on", hint)
 }
 
 fn waiting(approval: &ApprovalRecord) {
@@ -186,7 +211,10 @@ async fn print(update: &CallUpdate, outcome: Option<&ToolOutcome>, live: Live) -
     // A process's streams as they are, everything else as JSON.
     match &outcome.output {
         None | Some(Value::Null) => live.finish(&Value::Null, &update.call_id).await?,
-        Some(output) if live::is_process(output) => live.finish(output, &update.call_id).await?,
+        Some(output) if live::is_process(output) => {
+            live.finish(output, &update.call_id).await?;
+            denials(&output["egress"]);
+        }
         Some(output) => say!("{}", pretty(output)),
     }
     let mut facts = vec![outcome.state.as_str().to_owned(), update.call_id.clone()];
@@ -201,6 +229,17 @@ async fn print(update: &CallUpdate, outcome: Option<&ToolOutcome>, live: Live) -
     let mark = if outcome.state == CallState::Succeeded { styled(GOOD, "✔") } else { styled(WARN, "✘") };
     note!("{mark} {}", styled(DIM, facts.join(" · ")));
     Ok(())
+}
+
+/// What the program's connections were denied for: it may not have said so.
+fn denials(egress: &Value) {
+    for denial in egress["denials"].as_array().into_iter().flatten() {
+        let text = |name: &str| safe(denial[name].as_str().unwrap_or_default());
+        note!("{} {} ({})", styled(WARN, "✘"), text("message"), text("hint"));
+    }
+    if let Some(further) = egress["further_denials"].as_u64() {
+        note!("{} {further} further connection(s) denied", styled(WARN, "✘"));
+    }
 }
 
 /// A decision document, for `policy explain`.

@@ -9,7 +9,7 @@ use palyra_api::v1::{
     CheckpointRequest, Event, GetCallRequest, GetEventRequest, TailRequest, VerifyRequest, VerifyUpdate,
 };
 use palyra_protocol::{
-    CallId, ChainFault, ChainVerifier, ChainedEvent, Checkpoint, CheckpointFault, Digest, Timestamp,
+    CallId, ChainFault, ChainVerifier, ChainedEvent, Checkpoint, CheckpointFault, Digest, PublicKey, Timestamp,
 };
 use serde_json::{Value, json};
 use std::fs::File;
@@ -20,8 +20,10 @@ pub async fn run(context: &Context, command: Journal) -> Result<(), Failure> {
     match command {
         Journal::Tail { last, follow } => tail(context, last, follow).await,
         Journal::Show { what } => show(context, &what).await,
-        Journal::Verify { against, export: Some(file) } => verify_export(context, &file, against.as_deref()),
-        Journal::Verify { against, export: None } => verify(context, against).await,
+        Journal::Verify { against, export: Some(file), key } => {
+            verify_export(context, &file, against.as_deref(), key.as_ref())
+        }
+        Journal::Verify { against, export: None, .. } => verify(context, against).await,
         Journal::Export { to } => export(context, to).await,
         Journal::Checkpoint => checkpoint(context).await,
     }
@@ -48,16 +50,16 @@ async fn tail(context: &Context, last: u32, follow: bool) -> Result<(), Failure>
             event = events.message() => event?,
             _ = tokio::signal::ctrl_c() => return Ok(()),
         };
-        let Some(event) = event else { return Ok(()) };
+        let Some(event) = event else { return if follow { Err(Failure::daemon_ended()) } else { Ok(()) } };
         print_line(context, &chained(event)?)?;
     }
 }
 
 fn print_line(context: &Context, event: &ChainedEvent) -> Result<(), Failure> {
-    if context.json() {
-        return output::json(event);
-    }
     let body: Value = super::read(&event.body)?;
+    if context.json() {
+        return output::json(&with_body(event, body)?);
+    }
     say!(
         "{:>7}  {}  {}{} {}",
         event.seq,
@@ -84,6 +86,10 @@ fn gist(body: &Value) -> String {
             text("/problem/message")
         ),
         "access.refused" => format!("{} by {}: {}", text("/action"), text("/by"), text("/problem/message")),
+        "access.changed" if body["policy_after"].is_string() => {
+            let (before, after) = (text("/policy_before"), text("/policy_after"));
+            format!("{} by {}, rules {before:.12} → {after:.12}", text("/change/change"), text("/by"))
+        }
         "access.changed" => format!("{} by {}", text("/change/change"), text("/by")),
         "access.registry_refused" => text("/problem/message"),
         "access.attempts" => format!("refused from {}: {}", text("/source"), safe(&body["refused"].to_string())),
@@ -95,6 +101,7 @@ fn gist(body: &Value) -> String {
         "approval.given" => {
             format!("{} by {}, {} of {}", text("/approval_id"), text("/given/by"), number("/count"), number("/people"))
         }
+        "approval.rebound" => format!("{} stays: {:.12} → {:.12}", text("/approval_id"), text("/from"), text("/to")),
         "policy.reloaded" => format!("{:.12} → {:.12} by {}", text("/from"), text("/to"), text("/by")),
         "policy.rejected" => {
             format!("{:.12} goes on; {} flaws, the first: {}", text("/running"), number("/count"), text("/flaws/0"))
@@ -170,14 +177,19 @@ async fn show(context: &Context, what: &str) -> Result<(), Failure> {
 fn print_whole(context: &Context, event: &ChainedEvent) -> Result<(), Failure> {
     let body: Value = super::read(&event.body)?;
     if context.json() {
-        let mut document = serde_json::to_value(event).map_err(|e| Failure::bug(&e))?;
-        document["body"] = body;
-        return output::json(&document);
+        return output::json(&with_body(event, body)?);
     }
     say!("{} {}  {}", styled(BOLD, format!("#{}", event.seq)), styled(BOLD, &event.kind), when(event.at));
     say!("{}", styled(DIM, format!("hash {}\nprev {}", event.hash, event.prev)));
     say!("{}\n", pretty(&body));
     Ok(())
+}
+
+/// An event to read: its body as a document. An export has it as the text that was hashed.
+fn with_body(event: &ChainedEvent, body: Value) -> Result<Value, Failure> {
+    let mut document = serde_json::to_value(event).map_err(|e| Failure::bug(&e))?;
+    document["body"] = body;
+    Ok(document)
 }
 
 async fn verify(context: &Context, against: Option<PathBuf>) -> Result<(), Failure> {
@@ -242,7 +254,12 @@ fn verdict(context: &Context, update: &VerifyUpdate, compared: bool) -> Result<(
 }
 
 /// Verifies an export by itself: the chain, and a checkpoint if one is given. Needs no daemon.
-fn verify_export(context: &Context, file: &Path, against: Option<&Path>) -> Result<(), Failure> {
+fn verify_export(
+    context: &Context,
+    file: &Path,
+    against: Option<&Path>,
+    key: Option<&PublicKey>,
+) -> Result<(), Failure> {
     let checkpoint = against.map(checkpoint_file).transpose()?;
     let opened = File::open(file).map_err(|e| Failure::io(&format!("`{}` cannot be read", file.display()), &e))?;
     let mut verifier = ChainVerifier::default();
@@ -263,22 +280,29 @@ fn verify_export(context: &Context, file: &Path, against: Option<&Path>) -> Resu
         }
     }
     let contradiction = match (&fault, &checkpoint) {
-        (None, Some(checkpoint)) => contradiction(checkpoint, at_checkpoint, verifier.size()),
+        (None, Some(checkpoint)) => contradiction(checkpoint, key, at_checkpoint, verifier.size()),
         _ => None,
     };
+    // A journal begins with the daemon's first start, so nothing is not a journal.
+    let empty = (verifier.size() == 0).then(|| "the export holds no event".to_owned());
     let update = VerifyUpdate {
         verified: verifier.size(),
         done: true,
         fault_seq: fault.as_ref().map_or(0, ChainFault::seq),
-        fault: fault.map(|f| f.to_string()).or(contradiction.map(|c| c.to_string())).unwrap_or_default(),
+        fault: fault.map(|f| f.to_string()).or(contradiction.map(|c| c.to_string())).or(empty).unwrap_or_default(),
         head: verifier.head().to_string(),
         origin: checkpoint.as_ref().map_or_else(String::new, |c| c.origin.to_string()),
     };
     verdict(context, &update, checkpoint.is_some())
 }
 
-fn contradiction(checkpoint: &Checkpoint, seen: Option<Digest>, size: u64) -> Option<CheckpointFault> {
-    if checkpoint.verify_signature().is_err() {
+fn contradiction(
+    checkpoint: &Checkpoint,
+    key: Option<&PublicKey>,
+    seen: Option<Digest>,
+    size: u64,
+) -> Option<CheckpointFault> {
+    if checkpoint.verify_signature().is_err() || key.is_some_and(|key| *key != checkpoint.public_key) {
         return Some(CheckpointFault::Signature);
     }
     match seen {
@@ -302,15 +326,23 @@ async fn export(context: &Context, to: Option<PathBuf>) -> Result<(), Failure> {
     let mut events = connection.journal().tail(request).await?.into_inner();
     let mut count = 0_u64;
     while let Some(event) = events.message().await? {
-        let line = serde_json::to_string(&chained(event)?).map_err(|e| Failure::bug(&e))?;
-        writeln!(out, "{line}").map_err(|e| Failure::io("the export cannot be written", &e))?;
+        let line = output::document(&chained(event)?)?;
+        writeln!(out, "{line}").map_err(|e| unwritten(to.as_deref(), &e))?;
         count += 1;
     }
-    out.flush().map_err(|e| Failure::io("the export cannot be written", &e))?;
+    out.flush().map_err(|e| unwritten(to.as_deref(), &e))?;
     if let Some(path) = to {
         note!("{} {count} events in {}", styled(GOOD, "✔"), path.display());
     }
     Ok(())
+}
+
+/// An export that cannot be written: to standard output like any answer, to a file as the file's failure.
+fn unwritten(to: Option<&Path>, error: &std::io::Error) -> Failure {
+    match to {
+        None => output::unwritten(error),
+        Some(path) => Failure::io(&format!("`{}` cannot be written", path.display()), error),
+    }
 }
 
 async fn checkpoint(context: &Context) -> Result<(), Failure> {

@@ -4,7 +4,7 @@
 //! recolours, or speaks to the terminal in the process's name.
 
 use crate::exit::Failure;
-use crate::output::{BOLD, note, styled};
+use crate::output::{self, BOLD, note, styled};
 use anstream::{AutoStream, ColorChoice};
 use base64::Engine as _;
 use palyra_api::v1::{OutputPiece, OutputStream};
@@ -114,9 +114,8 @@ async fn write(at: usize, bytes: &[u8]) {
         return;
     }
     if at == 0 {
-        if all(tokio::io::stdout(), bytes).await.is_err() {
-            // A reader that has gone away ends the program quietly, as `head` expects.
-            std::process::exit(0);
+        if let Err(error) = all(tokio::io::stdout(), bytes).await {
+            output::unwritten(&error);
         }
     } else {
         // There is nobody left to tell.

@@ -4,7 +4,6 @@
 //! directions and reads none of them.
 
 use super::up;
-use crate::args::Up;
 use crate::args::connect::Serve;
 use crate::context::Context;
 use crate::exit::{FAILED, Failure, REFUSED, UNREACHABLE};
@@ -12,11 +11,13 @@ use crate::output::{note, say};
 use palyra_protocol::{Principal, Problem};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::io::Read as _;
+use std::io::{Read as _, Write};
+use std::os::unix::net::UnixStream as StdStream;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::UnixStream;
-use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
 /// Whom a client without a token speaks as.
 const NAMELESS: &str = "agent:mcp";
@@ -48,13 +49,19 @@ pub async fn serve(context: &Context, serve: Serve) -> Result<(), Failure> {
     writer.write_all(format!("{greeting}\n").as_bytes()).await.map_err(broken)?;
     let mut line = String::new();
     (&mut reader).take(MAX_LINE).read_line(&mut line).await.map_err(broken)?;
+    if line.is_empty() {
+        return Err(Failure::new(UNREACHABLE, "daemon_unreachable", "the daemon hung up without a word", None));
+    }
     let welcome: Welcome = serde_json::from_str(&line).map_err(|e| Failure::bug(&e))?;
     match welcome {
         Welcome { ok: true, principal: Some(principal), .. } => {
             if token.is_none() {
                 note!("no token: this client speaks as `{principal}`, an agent of yours");
             }
-            pass(reader, writer).await
+            let heard = reader.buffer().to_vec();
+            let stream = reader.into_inner().reunite(writer).map_err(|e| Failure::bug(&e))?;
+            let stream = stream.into_std().and_then(|stream| stream.set_nonblocking(false).map(|()| stream));
+            pass(&heard, stream.map_err(broken)?)
         }
         Welcome { error: Some(Problem { code, message, hint, .. }), .. } => {
             Err(Failure { exit: REFUSED, code, message, hint })
@@ -71,8 +78,7 @@ async fn connect(context: &Context, serve: &Serve) -> Result<UnixStream, Failure
     }
     // One that runs and does not speak MCP is not to be started a second time.
     if context.connect().await.is_err() {
-        let config = std::env::var_os("PALYRA_CONFIG").map(Into::into);
-        up::start(context, &Up { workspace: serve.workspace.clone(), config })?;
+        up::start_unasked(context, serve.workspace.clone())?;
         note!("palyrad was not running; it is now");
     }
     UnixStream::connect(&socket).await.map_err(|e| {
@@ -93,27 +99,47 @@ fn read_token(file: &Path) -> Result<String, Failure> {
     Ok(text.trim().to_owned())
 }
 
-/// Passes bytes on until the daemon has said its last word.
-async fn pass(mut reader: BufReader<OwnedReadHalf>, mut writer: OwnedWriteHalf) -> Result<(), Failure> {
-    let told = tokio::spawn(async move {
+/// Passes bytes on until the daemon has said its last word. By two threads that block: a runtime's standard input and output
+/// are threads as well, with a hand-over to each.
+fn pass(heard_already: &[u8], stream: StdStream) -> Result<(), Failure> {
+    let broken = |e: std::io::Error| Failure::io("the connection broke off", &e);
+    let mut reader = stream.try_clone().map_err(broken)?;
+    let mut writer = stream;
+    let client_ended = Arc::new(AtomicBool::new(false));
+    let ended = Arc::clone(&client_ended);
+    std::thread::spawn(move || {
+        let mut client = std::io::stdin().lock();
         // What ends here is the client's speaking: the daemon still answers what it was asked.
-        drop(tokio::io::copy(&mut tokio::io::stdin(), &mut writer).await);
-        drop(writer.shutdown().await);
+        drop(std::io::copy(&mut client, &mut writer));
+        ended.store(true, Ordering::Release);
+        drop(writer.shutdown(std::net::Shutdown::Write));
     });
-    let mut out = tokio::io::stdout();
-    let heard = tokio::io::copy_buf(&mut reader, &mut out).await;
-    drop(out.flush().await);
-    let client_ended = told.is_finished();
-    told.abort();
+    let mut out = std::io::stdout().lock();
+    let heard = out.write_all(heard_already).and_then(|()| relay(&mut reader, &mut out));
     match heard {
-        _ if client_ended => Ok(()),
-        Err(e) => Err(Failure::io("the connection broke off", &e)),
-        Ok(_) => Err(Failure::new(
+        // The client's last word was said before the daemon's.
+        _ if client_ended.load(Ordering::Acquire) => Ok(()),
+        Err(e) => Err(broken(e)),
+        Ok(()) => Err(Failure::new(
             UNREACHABLE,
             "daemon_unreachable",
             "the daemon ended the connection",
             Some("calls under way are in its journal; start it: `palyra up`"),
         )),
+    }
+}
+
+/// Passes on each piece as it comes.
+fn relay(reader: &mut StdStream, out: &mut impl Write) -> std::io::Result<()> {
+    let mut piece = vec![0; 64 << 10];
+    loop {
+        match reader.read(&mut piece)? {
+            0 => return Ok(()),
+            read => {
+                out.write_all(&piece[..read])?;
+                out.flush()?;
+            }
+        }
     }
 }
 
@@ -140,7 +166,9 @@ pub fn guard() -> Result<(), Failure> {
     let read = std::io::stdin().take(16 << 20).read_to_end(&mut question);
     let asked: Option<Value> = read.ok().and_then(|_| serde_json::from_slice(&question).ok());
     let tool = asked.as_ref().and_then(|asked| asked.get("tool_name")).and_then(Value::as_str).unwrap_or("");
-    if tool.starts_with("mcp__palyra__") || HARMLESS.contains(&tool) {
+    // No tool of ours has two underscores in its name; a server that is called `palyra__x` puts them there.
+    let ours = tool.strip_prefix("mcp__palyra__").is_some_and(|name| !name.is_empty() && !name.contains("__"));
+    if ours || HARMLESS.contains(&tool) {
         return Ok(());
     }
     let reason = "here you act only through Palyra: use its tools (mcp__palyra__…)";

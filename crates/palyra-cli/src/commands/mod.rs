@@ -22,7 +22,9 @@ use serde::de::DeserializeOwned;
 
 /// Prints a completion script.
 pub fn completions(shell: clap_complete::Shell) {
-    clap_complete::generate(shell, &mut crate::args::Cli::command(), "palyra", &mut std::io::stdout());
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut crate::args::Cli::command(), "palyra", &mut script);
+    crate::output::bytes(&script);
 }
 
 /// A document that the daemon sent.

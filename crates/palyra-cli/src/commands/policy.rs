@@ -79,9 +79,11 @@ fn print(decision: &ToolDecision, call: &CallRecord) {
     let explanation = &decision.explanation;
     section("rule that stands in for a person", &explanation["waiver"]["rules"], rule);
     section("rules that decided", &explanation["rules"], rule);
-    section("facts that mattered", &explanation["facts"], |fact| {
+    let fact = |fact: &Value| {
         format!("{} = {}", safe(fact["name"].as_str().unwrap_or("")), safe(fact["value"].as_str().unwrap_or("")))
-    });
+    };
+    section("facts that the rule in a person's place looked at", &explanation["waiver"]["facts"], fact);
+    section("facts that mattered", &explanation["facts"], fact);
     section("what would change it", &explanation["what_would_change"], change);
     section("errors", &explanation["errors"], |error| safe(error.as_str().unwrap_or("")));
     say!("\n{}", styled(DIM, format!("policy {} · call digest {}", decision.policy_hash.short(), call.digest.short())));

@@ -2,35 +2,52 @@
 
 use crate::args::Up;
 use crate::context::Context;
-use crate::exit::{FAILED, Failure};
+use crate::exit::{FAILED, Failure, UNREACHABLE};
 use crate::output::{self, DIM, GOOD, note, say, styled};
-use palyra_api::v1::StatusRequest;
+use palyra_api::LastStart;
+use palyra_api::command_line::STATE_HELD;
+use palyra_api::v1::{StatusReply, StatusRequest};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde_json::json;
+use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
+/// The machine code when another daemon holds the state.
+const HELD_BY_ANOTHER: &str = "state_held";
+
+/// How long a daemon that holds the state is waited for: one that begins opens its door, one that ends lets go.
+const HELD: Duration = Duration::from_secs(20);
+/// How often its door is tried, and after how long a daemon of our own.
+const KNOCK: Duration = Duration::from_millis(50);
+const TRY_AGAIN: Duration = Duration::from_secs(1);
 /// How long the daemon gets to end.
 const END: Timespec = Timespec { tv_sec: 15, tv_nsec: 0 };
 
 pub async fn up(context: &Context, up: Up) -> Result<(), Failure> {
-    if let Ok(connection) = context.connect().await {
-        let status = connection.daemon().status(StatusRequest { probe_sandbox: false }).await?.into_inner();
-        if context.json() {
-            return output::json(&super::status::document(&status));
-        }
-        say!("{} palyrad {} is running already (pid {})", styled(GOOD, "●"), status.version, status.pid);
-        if up.workspace.is_some() || up.config.is_some() {
-            note!("{}", styled(DIM, "the options took no effect; `palyra down` first to change them"));
-        }
-        return Ok(());
+    if let Some(status) = running(context).await? {
+        return already(context, &up, &status);
     }
-    start(context, &up)?;
+    let start = Start::asked_for(context, &up)?;
+    let patience = Instant::now() + HELD;
+    loop {
+        match start.run(context) {
+            Ok(()) => break,
+            // Another daemon is about to open its door, or has not quite ended.
+            Err(failure) if failure.code == HELD_BY_ANOTHER && Instant::now() < patience => {
+                if let Some(status) = knock(context).await? {
+                    return already(context, &up, &status);
+                }
+            }
+            Err(failure) => return Err(failure),
+        }
+    }
     let connection = context.connect().await?;
     let status = connection.daemon().status(StatusRequest { probe_sandbox: false }).await?.into_inner();
     if context.json() {
@@ -46,8 +63,104 @@ pub async fn up(context: &Context, up: Up) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Starts the daemon and waits for its word that the door is open.
-pub fn start(context: &Context, up: &Up) -> Result<(), Failure> {
+/// The daemon that is running, if one answers.
+async fn running(context: &Context) -> Result<Option<StatusReply>, Failure> {
+    let Ok(connection) = context.connect().await else { return Ok(None) };
+    match connection.daemon().status(StatusRequest { probe_sandbox: false }).await {
+        Ok(status) => Ok(Some(status.into_inner())),
+        Err(status) => match Failure::from(status) {
+            // It ended between the two questions.
+            failure if failure.exit == UNREACHABLE => Ok(None),
+            failure => Err(failure),
+        },
+    }
+}
+
+/// Tries the door of a daemon that is beginning or ending.
+async fn knock(context: &Context) -> Result<Option<StatusReply>, Failure> {
+    let until = Instant::now() + TRY_AGAIN;
+    while Instant::now() < until {
+        tokio::time::sleep(KNOCK).await;
+        if let Some(status) = running(context).await? {
+            return Ok(Some(status));
+        }
+    }
+    Ok(None)
+}
+
+/// Tells about a daemon that somebody else started.
+fn already(context: &Context, up: &Up, status: &StatusReply) -> Result<(), Failure> {
+    if context.json() {
+        return output::json(&super::status::document(status));
+    }
+    say!("{} palyrad {} is running already (pid {})", styled(GOOD, "●"), status.version, status.pid);
+    if up.workspace.is_some() || up.config.is_some() {
+        note!("{}", styled(DIM, "the options took no effect; `palyra down` first to change them"));
+    }
+    Ok(())
+}
+
+/// What a daemon is started with.
+#[derive(Debug, Default)]
+struct Start {
+    workspace: Option<PathBuf>,
+    config: Option<PathBuf>,
+    http_port: Option<u16>,
+}
+
+/// Starts the daemon for a command that needs one: like the last time, whatever the environment says. Before there was a
+/// last time, in this workspace.
+pub fn start_unasked(context: &Context, workspace: Option<PathBuf>) -> Result<(), Failure> {
+    let start = match remembered(context)? {
+        Some(LastStart { config, workspace, http_port, .. }) => Start { workspace: Some(workspace), config, http_port },
+        None => Start { workspace, config: std::env::var_os("PALYRA_CONFIG").map(Into::into), http_port: None },
+    };
+    start.run(context)
+}
+
+fn remembered(context: &Context) -> Result<Option<LastStart>, Failure> {
+    LastStart::read(&context.state_dir).map_err(|e| {
+        let why = std::error::Error::source(&e).map_or_else(String::new, |source| format!(": {source}"));
+        let hint = "`palyra up --fresh` starts without it; name your configuration with `--config FILE`";
+        Failure::new(FAILED, "last_start_unknown", format!("{e}{why}"), Some(hint))
+    })
+}
+
+impl Start {
+    /// What somebody asked for, and for the rest what they last did.
+    fn asked_for(context: &Context, up: &Up) -> Result<Self, Failure> {
+        let Up { workspace, config, fresh } = up;
+        let (workspace, config) = (workspace.clone(), config.clone());
+        let last = if *fresh { None } else { remembered(context)? };
+        let Some(last) = last else { return Ok(Self { workspace, config, http_port: None }) };
+        if let (None, Some(config)) = (&config, &last.config) {
+            note!("{}", styled(DIM, format!("with `{}`, as last time; `--fresh` forgets it", config.display())));
+        }
+        Ok(Self {
+            workspace: workspace.or_else(|| last.workspace_given.then_some(last.workspace)),
+            config: config.or(last.config),
+            // The daemon reads the environment itself.
+            http_port: last.http_port.filter(|_| std::env::var_os("PALYRA_HTTP_PORT").is_none()),
+        })
+    }
+
+    /// The daemon's options.
+    fn options(&self) -> Vec<OsString> {
+        let mut options: Vec<OsString> = Vec::new();
+        for (name, value) in [("--workspace", &self.workspace), ("--config", &self.config)] {
+            options.extend(value.iter().flat_map(|value| [name.into(), value.into()]));
+        }
+        options.extend(self.http_port.iter().flat_map(|port| ["--http-port".into(), port.to_string().into()]));
+        options
+    }
+
+    /// Starts the daemon and waits for its word that the door is open.
+    fn run(&self, context: &Context) -> Result<(), Failure> {
+        spawn(context, &self.options())
+    }
+}
+
+fn spawn(context: &Context, options: &[OsString]) -> Result<(), Failure> {
     let binary = daemon_binary()?;
     std::fs::DirBuilder::new()
         .recursive(true)
@@ -63,13 +176,7 @@ pub fn start(context: &Context, up: &Up) -> Result<(), Failure> {
         .map_err(|e| Failure::io("the log cannot be opened", &e))?;
     let before = logged.metadata().map_or(0, |m| m.len());
     let mut command = Command::new(&binary);
-    command.arg("--state-dir").arg(&context.state_dir);
-    if let Some(workspace) = &up.workspace {
-        command.arg("--workspace").arg(workspace);
-    }
-    if let Some(config) = &up.config {
-        command.arg("--config").arg(config);
-    }
+    command.arg("--state-dir").arg(&context.state_dir).args(options);
     let mut daemon = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -86,9 +193,10 @@ pub fn start(context: &Context, up: &Up) -> Result<(), Failure> {
         return Ok(());
     }
     let code = daemon.wait().ok().and_then(|status| status.code());
+    let held = code == Some(i32::from(STATE_HELD));
     Err(Failure::new(
         FAILED,
-        "daemon_did_not_start",
+        if held { HELD_BY_ANOTHER } else { "daemon_did_not_start" },
         format!(
             "the daemon did not start{}: {}",
             code.map_or_else(String::new, |c| format!(" (exit {c})")),

@@ -9,9 +9,8 @@ use palyra_api::v1::{
     RemoveGroupRequest, RemoveMemberRequest, RevokeTokenRequest, RightsReply, RightsRequest, RotateTokenRequest,
     SetFeatureRequest, SetGroupRequest, SetMemberRequest, WhoAmIRequest,
 };
-use palyra_engine::{EngineError, NewToken};
+use palyra_engine::{EngineError, IssuedTokens, NewToken};
 use palyra_protocol::Secret;
-use palyra_protocol::access::TokenView;
 use serde::Serialize;
 use std::str::FromStr;
 use std::time::Duration;
@@ -46,13 +45,15 @@ impl Access for Door {
 
     async fn rotate_token(&self, request: Request<RotateTokenRequest>) -> Reply<IssuedToken> {
         let peer = self.peer(&request)?;
-        let RotateTokenRequest { token_id, overlap_ms } = request.into_inner();
-        issued(self.engine.rotate_token(&peer, parsed(&token_id)?, Duration::from_millis(overlap_ms)).await)
+        let RotateTokenRequest { token_id, overlap_ms, keep_issued } = request.into_inner();
+        let (id, overlap) = (parsed(&token_id)?, Duration::from_millis(overlap_ms));
+        issued(self.engine.rotate_token(&peer, id, overlap, others(keep_issued)).await)
     }
 
     async fn revoke_token(&self, request: Request<RevokeTokenRequest>) -> Reply<AccessDocument> {
         let peer = self.peer(&request)?;
-        told(self.engine.revoke_token(&peer, parsed(&request.get_ref().token_id)?).await)
+        let RevokeTokenRequest { token_id, keep_issued } = request.into_inner();
+        told(self.engine.revoke_token(&peer, parsed(&token_id)?, others(keep_issued)).await)
     }
 
     async fn list_members(&self, request: Request<ListMembersRequest>) -> Reply<AccessDocuments> {
@@ -115,6 +116,10 @@ impl Access for Door {
     }
 }
 
+fn others(keep_issued: bool) -> IssuedTokens {
+    if keep_issued { IssuedTokens::Kept } else { IssuedTokens::Withdrawn }
+}
+
 fn new_token(request: CreateTokenRequest) -> Result<NewToken, Status> {
     Ok(NewToken {
         principal: parsed(&request.principal)?,
@@ -141,7 +146,7 @@ fn all_told<T: Serialize>(records: Result<Vec<T>, EngineError>) -> Reply<AccessD
 }
 
 /// The one place where a token's text leaves the daemon.
-fn issued(token: Result<(TokenView, Secret), EngineError>) -> Reply<IssuedToken> {
+fn issued<T: Serialize>(token: Result<(T, Secret), EngineError>) -> Reply<IssuedToken> {
     let (view, text) = token.map_err(refused)?;
     let secret = std::str::from_utf8(text.expose()).map_err(|_| malformed("a token that is no text"))?.to_owned();
     Ok(Response::new(IssuedToken { token_json: document(&view)?, secret }))

@@ -78,7 +78,7 @@ async fn watch(engine: Engine, peer: Arc<VerifiedPeer>, sender: mpsc::Sender<Res
                     if let Err(error) = engine.may_watch_approvals(&peer) {
                         return drop(sender.send(Err(refused(error))).await);
                     }
-                    if sender.send(told(&record)).await.is_err() {
+                    if engine.sees_approval(&peer, &record) && sender.send(told(&record)).await.is_err() {
                         return;
                     }
                 }

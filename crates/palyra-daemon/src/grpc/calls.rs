@@ -53,10 +53,13 @@ impl Calls for Door {
             if sender.send(told(&now, &engine, &peer)).await.is_err() || ended {
                 return;
             }
-            let mut passing = Passing { call_id: id.clone(), output, sender };
+            let mut passing =
+                Passing { call_id: id.clone(), output, sender, engine: engine.clone(), peer: Arc::clone(&peer) };
             let mut end = std::pin::pin!(engine.follow(&peer, &id));
+            let mut shut_out = std::pin::pin!(engine.shut_out(&peer));
             let end = loop {
                 tokio::select! {
+                    error = &mut shut_out => break Err(error),
                     passed = passing.one() => if passed.is_err() { return },
                     end = &mut end => break end,
                 }
@@ -84,9 +87,11 @@ struct Passing {
     /// Nothing: nobody asked, or no more can come.
     output: Option<OutputWatcher>,
     sender: mpsc::Sender<Result<Wire, Status>>,
+    engine: Engine,
+    peer: Arc<VerifiedPeer>,
 }
 
-/// The client has gone.
+/// The client has gone, or is not told any more.
 struct Gone;
 
 impl Passing {
@@ -95,7 +100,10 @@ impl Passing {
         let Some(output) = &mut self.output else { return std::future::pending().await };
         let room = self.sender.reserve().await.map_err(|_| Gone)?;
         match output.next().await {
-            Some(piece) => room.send(Ok(piece_told(&self.call_id, piece))),
+            Some(piece) => {
+                self.engine.still_opens(&self.peer).map_err(|_| Gone)?;
+                room.send(Ok(piece_told(&self.call_id, piece)));
+            }
             None => self.output = None,
         }
         Ok(())
@@ -103,6 +111,10 @@ impl Passing {
 
     /// Passes on what is left of the output, then the end.
     async fn last(mut self, end: Result<Wire, Status>) {
+        if let Err(error) = self.engine.still_opens(&self.peer) {
+            drop(self.sender.send(Err(refused(error))).await);
+            return;
+        }
         while let Some(piece) = self.output.as_mut().and_then(OutputWatcher::ready) {
             if self.sender.send(Ok(piece_told(&self.call_id, piece))).await.is_err() {
                 return;
@@ -135,10 +147,13 @@ async fn forward(
     sender: mpsc::Sender<Result<Wire, Status>>,
 ) {
     let CallInProgress { call_id, mut updates, output, mut end } = call;
-    let mut passing = Passing { call_id, output: live_output.then_some(output), sender };
+    let output = live_output.then_some(output);
+    let mut passing = Passing { call_id, output, sender, engine: engine.clone(), peer: Arc::clone(&peer) };
+    let mut shut_out = std::pin::pin!(engine.shut_out(&peer));
     let end = loop {
         tokio::select! {
             biased;
+            error = &mut shut_out => break Ok(Err(error)),
             update = updates.recv() => match update {
                 Ok(update) if update.outcome.is_none() => {
                     if passing.sender.send(told(&update, &engine, &peer)).await.is_err() {

@@ -24,7 +24,7 @@ impl Policy for Door {
 
     async fn explain(&self, request: Request<ProposeRequest>) -> Reply<ExplainReply> {
         let peer = self.peer(&request)?;
-        let (call, decision) = self.engine.explain(&peer, proposal(request.into_inner())?).map_err(refused)?;
+        let (call, decision) = self.engine.explain(&peer, proposal(request.into_inner())?).await.map_err(refused)?;
         Ok(Response::new(ExplainReply { decision_json: document(&decision)?, call_json: document(&call)? }))
     }
 

@@ -37,6 +37,7 @@ struct Approvals {
 #[utoipa::path(
     get,
     path = "/v1/approvals",
+    operation_id = "list_approvals",
     params(
         ("all" = Option<bool>, Query, description = "Those that have ended as well"),
         ("after" = Option<String>, Query, description = "Those that were asked after this one"),
@@ -117,6 +118,7 @@ enum Width {
 #[utoipa::path(
     post,
     path = "/v1/approvals/{approval_id}/decide",
+    operation_id = "decide_approval",
     params(("approval_id" = String, Path, description = "The question")),
     request_body(content = Decide, content_type = "application/json"),
     responses((status = 200, description = "The question, answered", body = Approval, content_type = "application/json"), Refusals)
@@ -130,5 +132,7 @@ pub(super) async fn decide(
     let Decide { decision, scope, matcher, reason } = decide;
     let answer = Answer { approval_id, decision, scope, matcher, reason };
     let record = door.engine.decide_approval(&caller.peer, answer).await?;
+    // In the span of its request, which is where its id is.
+    tracing::info!(by = %caller.peer.effective(), approval = %record.approval_id, state = record.state.as_str(), "answered");
     told(StatusCode::OK, &*record)
 }

@@ -24,7 +24,7 @@ const MAX_WAIT_MS: u64 = 600_000;
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Invoke {
-    /// The tool's name.
+    /// The tool's name, or its alias.
     #[schema(examples("palyra.echo"), max_length = 128)]
     tool: String,
     /// Its input, as the tool's schema says.
@@ -56,6 +56,7 @@ fn default_wait() -> u64 {
 #[utoipa::path(
     post,
     path = "/v1/tools/invoke",
+    operation_id = "invoke_tool",
     request_body(content = Invoke, content_type = "application/json"),
     params((
         "Idempotency-Key" = Option<String>, Header,
@@ -80,7 +81,7 @@ pub(super) async fn invoke(
         return Err(Refused::new(StatusCode::UNPROCESSABLE_ENTITY, problem));
     }
     let proposal = Proposal {
-        tool: invoke.tool,
+        tool: door.doors.canonical(invoke.tool),
         input: invoke.input.get().as_bytes().to_vec(),
         session: invoke.session,
         run: invoke.run,
@@ -101,6 +102,7 @@ async fn wait(
 ) -> Result<CallUpdate, Refused> {
     let CallInProgress { mut updates, mut end, .. } = call;
     let mut deadline = std::pin::pin!(tokio::time::sleep(patience));
+    let mut shut_out = std::pin::pin!(door.engine.shut_out(peer));
     let mut recorded: Option<CallUpdate> = None;
     let mut listening = true;
     loop {
@@ -108,11 +110,14 @@ async fn wait(
         let waits = recorded.as_ref().is_some_and(|now| now.state != CallState::Executing);
         tokio::select! {
             biased;
+            // Before the end: an outcome is not for whoever was shut out meanwhile.
+            error = &mut shut_out => return Err(error.into()),
             ended = &mut end => {
                 if waits && door.closing.is_cancelled() && !matches!(ended, Ok(Ok(_))) {
                     break;
                 }
                 let gone = || Problem::plain("internal", "the call ended without a word");
+                door.engine.still_opens(peer)?;
                 return match ended {
                     Ok(update) => Ok(update?),
                     Err(_) => Err(Refused::new(StatusCode::INTERNAL_SERVER_ERROR, gone())),
@@ -166,6 +171,7 @@ fn pending(update: CallUpdate) -> Result<Response, Refused> {
 #[utoipa::path(
     get,
     path = "/v1/calls/{call_id}",
+    operation_id = "get_call",
     params(("call_id" = String, Path, description = "The call")),
     responses((status = 200, description = "The call", body = Call, content_type = "application/json"), Refusals)
 )]
@@ -179,11 +185,13 @@ pub(super) async fn get(State(door): State<Door>, caller: Caller, Id(id): Id<Cal
 #[utoipa::path(
     delete,
     path = "/v1/calls/{call_id}",
+    operation_id = "cancel_call",
     params(("call_id" = String, Path, description = "The call")),
     responses((status = 200, description = "How it ended", body = Call, content_type = "application/json"), Refusals)
 )]
 pub(super) async fn cancel(State(door): State<Door>, caller: Caller, Id(id): Id<CallId>) -> Result<Response, Refused> {
     let update = door.engine.cancel(&caller.peer, &id).await;
     let update = update.map_err(|error| Refused::from(error).or_not_found("call", id.as_str()))?;
+    tracing::info!(by = %caller.peer.effective(), call = %id, state = update.state.as_str(), "cancelled");
     told(StatusCode::OK, &Call::from(update))
 }

@@ -1,15 +1,10 @@
 //! How much of the door one caller may take up at a time, so that nobody keeps the others out.
 
 use super::problem::Refused;
-use axum::body::{Body, Bytes};
 use axum::http::StatusCode;
-use axum::response::Response;
-use http_body::{Frame, SizeHint};
 use palyra_protocol::{Problem, TokenId};
 use std::collections::HashMap;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 /// How many requests of one token may be under way, streams included.
@@ -56,38 +51,6 @@ impl Drop for Place {
     }
 }
 
-impl Place {
-    /// Keeps the place as long as the answer's body lives.
-    pub(super) fn keep(self, response: Response) -> Response {
-        response.map(|body| Body::new(Held { body, _place: self }))
-    }
-}
-
-struct Held {
-    body: Body,
-    _place: Place,
-}
-
-impl http_body::Body for Held {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -100,7 +63,7 @@ mod tests {
         let mut places: Vec<_> = (0..PER_TOKEN).map(|_| crowd.enter(&first).unwrap()).collect();
         assert!(crowd.enter(&first).is_err());
         assert!(crowd.enter(&second).is_ok());
-        let answer = places.pop().unwrap().keep("body".into_response());
+        let answer = super::super::kept::keep("body".into_response(), places.pop().unwrap());
         assert!(crowd.enter(&first).is_err(), "the body has not been sent");
         drop(answer);
         assert!(crowd.enter(&first).is_ok());

@@ -54,6 +54,7 @@ impl From<OutputPiece> for Output {
 #[utoipa::path(
     get,
     path = "/v1/calls/{call_id}/events",
+    operation_id = "follow_call",
     params(("call_id" = String, Path, description = "The call")),
     responses(
         (status = 200, description = "Server-sent events", body = String, content_type = "text/event-stream"),

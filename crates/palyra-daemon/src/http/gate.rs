@@ -5,23 +5,26 @@
 
 use super::Door;
 use super::crowd::Place;
+use super::guests::{Busy, Guest};
+use super::kept::keep;
 use super::problem::Refused;
 use super::site;
 use crate::mcp;
 use crate::rights::{self, Need};
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use palyra_engine::VerifiedPeer;
 use palyra_protocol::{ChannelId, Problem, RequestId};
 use std::sync::Arc;
+use std::time::Duration;
 use tracing::Instrument as _;
 
-const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+pub(super) const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// What no answer is without: nothing is kept, guessed, framed or read by other sites.
-const ALWAYS: [(HeaderName, &str); 4] = [
+pub(super) const ALWAYS: [(HeaderName, &str); 4] = [
     (header::CACHE_CONTROL, "no-store"),
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (header::CONTENT_SECURITY_POLICY, "default-src 'none'; frame-ancestors 'none'"),
@@ -32,18 +35,22 @@ const ALWAYS: [(HeaderName, &str); 4] = [
 pub(super) async fn gate(State(door): State<Door>, mut request: Request, next: Next) -> Response {
     let id = RequestId::mint();
     let span = tracing::info_span!("http", request = %id);
-    let mut response = match door.enter(&mut request) {
-        Ok(place) => {
+    let entered = door.enter(&mut request);
+    let asked = Asked::of(&request);
+    let mut response = match entered {
+        Ok(inside) => {
             request.extensions_mut().insert(id.clone());
-            let response = next.run(request).instrument(span).await;
-            match place {
-                Some(place) => place.keep(response),
+            let response = next.run(request).instrument(span.clone()).await;
+            match inside {
+                Some(inside) => keep(response, inside),
                 None => response,
             }
         }
         Err(refused) => refused.into_response(),
     };
-    if let Some(refused) = response.extensions_mut().remove::<Refused>() {
+    let refused = response.extensions_mut().remove::<Refused>();
+    asked.log(&span, response.status(), refused.as_ref());
+    if let Some(refused) = refused {
         response = refused.told(&id);
     }
     let headers = response.headers_mut();
@@ -56,9 +63,39 @@ pub(super) async fn gate(State(door): State<Door>, mut request: Request, next: N
     response
 }
 
+/// What is told in the log of a request that was refused.
+struct Asked {
+    verb: Method,
+    route: Option<MatchedPath>,
+    by: Option<Arc<VerifiedPeer>>,
+}
+
+impl Asked {
+    fn of(request: &Request) -> Self {
+        let extensions = request.extensions();
+        Self { verb: request.method().clone(), route: extensions.get().cloned(), by: extensions.get().cloned() }
+    }
+
+    /// Refusals of those who showed a token that opens are worth a line, and as many as their rate allows. Those of strangers
+    /// could fill a disk: the access registry counts them.
+    fn log(&self, span: &tracing::Span, status: StatusCode, refused: Option<&Refused>) {
+        let Some(by) = self.by.as_ref().filter(|_| status.is_client_error() || status.is_server_error()) else {
+            return;
+        };
+        let route = self.route.as_ref().map_or("", MatchedPath::as_str);
+        let (verb, code) = (&self.verb, refused.map_or("", Refused::code));
+        tracing::info!(parent: span, by = %by.effective(), %verb, route, status = status.as_u16(), code, "refused");
+    }
+}
+
 /// Where no route leads; the gate has answered before.
 pub(super) async fn nowhere() -> Refused {
     no_such_route()
+}
+
+fn no_room() -> Refused {
+    let problem = Problem::new("too_many_connections", "every connection there may be is in use", "come back later");
+    Refused::new(StatusCode::SERVICE_UNAVAILABLE, problem).retry_after(Duration::from_secs(1))
 }
 
 fn no_such_route() -> Refused {
@@ -67,17 +104,33 @@ fn no_such_route() -> Refused {
 }
 
 impl Door {
-    fn enter(&self, request: &mut Request) -> Result<Option<Place>, Refused> {
+    fn enter(&self, request: &mut Request) -> Result<Option<(Place, Option<Busy>)>, Refused> {
+        let guest = request.extensions().get::<Arc<Guest>>().cloned();
+        let entered = self.admit(request);
+        match (&entered, guest) {
+            (Ok(Some(_)), Some(guest)) => {
+                let busy = guest.admitted().ok_or_else(no_room)?;
+                Ok(entered?.map(|place| (place, Some(busy))))
+            }
+            (_, guest) => {
+                if let Some(guest) = guest {
+                    guest.is_a_stranger();
+                }
+                Ok(entered?.map(|place| (place, None)))
+            }
+        }
+    }
+
+    fn admit(&self, request: &mut Request) -> Result<Option<Place>, Refused> {
         site::check(request.uri(), request.headers(), self.port)?;
         let right = match self.need(request)? {
             Need::Open => return Ok(None),
             Need::Right(right) => right,
         };
-        let peer = self.identify(request)?;
+        let peer = Arc::new(self.identify(request)?);
+        request.extensions_mut().insert(Arc::clone(&peer));
         self.engine.admit(&peer, right.action, right.on.resource())?;
-        let place = peer.token_id().map(|token| self.crowd.enter(token)).transpose()?;
-        request.extensions_mut().insert(Arc::new(peer));
-        Ok(place)
+        peer.token_id().map(|token| self.crowd.enter(token)).transpose()
     }
 
     /// What the route needs, by the one table of rights.

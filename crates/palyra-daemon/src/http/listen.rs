@@ -1,29 +1,30 @@
 //! Connections: taken on loopback, held to their limits, and brought to their end when the daemon ends.
 //!
 //! Whoever is on this machine can connect, so nothing here waits for a client for ever: a head that does not come, a
-//! body that does not come, an answer that is not read each have their time, and there is a number of connections that is
-//! not passed.
+//! body that does not come, an answer that is not read each have their time, and [`Guests`] keeps their number.
 
+use super::guests::Guests;
+use super::voice::Voice;
 use super::{Door, router};
+use crate::doors::Doors;
+use crate::ending::DRAIN;
+use crate::mcp;
 use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use palyra_engine::Engine;
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener as StdListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio_io_timeout::TimeoutStream;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 /// The port when the configuration names none.
 pub(crate) const DEFAULT_PORT: u16 = 7142;
-/// How many connections there are at a time.
-const MAX_CONNECTIONS: usize = 2048;
 /// How long a request's head may take, counted from when it could begin: also how long an idle connection is kept.
 const HEAD_TIME: Duration = Duration::from_secs(20);
 /// How long an answer may wait to be read.
@@ -32,8 +33,6 @@ const WRITE_TIME: Duration = Duration::from_secs(30);
 const MAX_HEAD: usize = 32 << 10;
 /// How many headers a request may have.
 const MAX_HEADERS: usize = 64;
-/// How long answers may take to go out after everything else has ended.
-const DRAIN: Duration = Duration::from_secs(2);
 /// Where callers find the address.
 const ADDRESS_FILE: &str = "http.url";
 
@@ -97,14 +96,19 @@ fn bind(port: Port) -> Result<StdListener, HttpError> {
 
 impl Listening {
     /// Opens the door, and says in the state directory where it is.
-    pub(crate) fn open(engine: Engine, port: Port, state_dir: &Path) -> Result<Self, HttpError> {
+    pub(crate) fn open(doors: Doors, mcp: mcp::Shared, port: Port, state_dir: &Path) -> Result<Self, HttpError> {
         let listener = TcpListener::from_std(bind(port)?)?;
         let address = listener.local_addr()?;
-        let door = Door::new(engine, address.port())?;
+        let door = Door::new(doors, address.port())?;
         let address_file = state_dir.join(ADDRESS_FILE);
-        std::fs::write(&address_file, format!("http://{address}\n"))?;
+        // A convenience: `palyra status` says the same, and a full disk must not keep anybody from asking it.
+        if let Err(error) = std::fs::write(&address_file, format!("http://{address}\n")) {
+            tracing::warn!(%error, file = %address_file.display(), "the HTTP door's address could not be written down");
+        }
         let connections = TaskTracker::new();
-        tokio::spawn(accept(listener, door.clone(), connections.clone()));
+        let serving =
+            Serving { closing: door.closing.clone(), router: router(door.clone(), mcp), guests: Guests::new() };
+        tokio::spawn(accept(listener, serving, connections.clone()));
         tracing::info!(%address, "the HTTP door is open");
         Ok(Self { door, connections, address, address_file })
     }
@@ -131,51 +135,54 @@ impl Listening {
     }
 }
 
-async fn accept(listener: TcpListener, door: Door, connections: TaskTracker) {
-    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    let closing = door.closing.clone();
-    let router = router(door);
+/// What every connection is served with.
+#[derive(Clone)]
+struct Serving {
+    router: axum::Router,
+    guests: Guests,
+    closing: CancellationToken,
+}
+
+async fn accept(listener: TcpListener, serving: Serving, connections: TaskTracker) {
     loop {
         let taken = tokio::select! {
             taken = listener.accept() => taken,
-            () = closing.cancelled() => return,
+            () = serving.closing.cancelled() => return,
         };
-        let stream = match taken {
-            Ok((stream, _)) => stream,
+        match taken {
+            Ok((stream, _)) => drop(connections.spawn(serve(stream, serving.clone()))),
             Err(error) => {
                 // Out of descriptors, most likely: those who are inside make room when they go.
                 tracing::warn!(%error, "a connection could not be taken");
                 tokio::time::sleep(Duration::from_millis(100)).await;
-                continue;
             }
-        };
-        match Arc::clone(&places).try_acquire_owned() {
-            Ok(place) => {
-                let serving = serve(stream, router.clone(), closing.clone());
-                connections.spawn(async move {
-                    serving.await;
-                    drop(place);
-                });
-            }
-            Err(_) => drop(connections.spawn(turn_away(stream))),
         }
     }
 }
 
 /// One connection, to its end.
-async fn serve(stream: TcpStream, router: axum::Router, closing: tokio_util::sync::CancellationToken) {
+async fn serve(stream: TcpStream, serving: Serving) {
+    let Serving { router, guests, closing } = serving;
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "a connection was gone at once");
     }
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(WRITE_TIME));
+    let guest = guests.welcome();
     let service = TowerToHyperService::new(router);
+    let here = Arc::clone(&guest);
+    let service = service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
+        request.extensions_mut().insert(Arc::clone(&here));
+        service.call(request)
+    });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIME).max_buf_size(MAX_HEAD).max_headers(MAX_HEADERS);
-    let connection = builder.serve_connection(TokioIo::new(Box::pin(stream)), service);
+    let connection = builder.serve_connection(TokioIo::new(Voice::new(Box::pin(stream))), service);
     let mut connection = std::pin::pin!(connection);
     let served = tokio::select! {
         served = connection.as_mut() => served,
+        // Nobody who makes room for others is waited for.
+        () = guest.dismissed() => return,
         () = closing.cancelled() => {
             connection.as_mut().graceful_shutdown();
             connection.await
@@ -183,18 +190,5 @@ async fn serve(stream: TcpStream, router: axum::Router, closing: tokio_util::syn
     };
     if let Err(error) = served {
         tracing::debug!(error = &error as &dyn std::error::Error, "a connection ended early");
-    }
-}
-
-/// There is no room; whoever comes is told, and not waited for.
-async fn turn_away(mut stream: TcpStream) {
-    const ANSWER: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\n\
-        Content-Type: application/problem+json\r\nContent-Length: 0\r\n\r\n";
-    let told = tokio::time::timeout(Duration::from_secs(1), async {
-        stream.write_all(ANSWER).await?;
-        stream.shutdown().await
-    });
-    if !matches!(told.await, Ok(Ok(()))) {
-        tracing::debug!("somebody who was turned away did not listen");
     }
 }

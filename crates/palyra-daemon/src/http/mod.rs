@@ -8,17 +8,23 @@ mod calls;
 mod crowd;
 mod events;
 mod gate;
+mod guests;
 mod health;
+mod kept;
 mod listen;
 mod payload;
 mod problem;
 mod records;
 mod site;
 mod tools;
+mod voice;
 
+pub(crate) use kept::keep;
 pub(crate) use listen::{HttpError, Listening, Port};
 pub(crate) use payload::whole;
+pub(crate) use problem::Refused;
 
+use crate::doors::Doors;
 use axum::Router;
 use palyra_engine::Engine;
 use std::sync::Arc;
@@ -32,6 +38,7 @@ use utoipa_axum::routes;
 #[derive(Debug, Clone)]
 pub(crate) struct Door {
     pub(crate) engine: Engine,
+    doors: Doors,
     /// The port that callers must name.
     port: u16,
     crowd: crowd::Crowd,
@@ -83,29 +90,78 @@ fn routes() -> OpenApiRouter<Door> {
 
 /// The OpenAPI document.
 pub(crate) fn description() -> OpenApi {
-    routes().into_openapi()
+    let mut openapi = routes().into_openapi();
+    describe_headers(&mut openapi);
+    openapi
+}
+
+/// The headers of answers: the gate sets them for every route alike.
+fn describe_headers(openapi: &mut OpenApi) {
+    use utoipa::openapi::{HeaderBuilder, ObjectBuilder, RefOr, Type};
+    let header = |description: &str| {
+        let text = ObjectBuilder::new().schema_type(Type::String);
+        HeaderBuilder::new().schema(Some(text)).description(Some(description)).build()
+    };
+    let operations = openapi.paths.paths.values_mut();
+    let operations = operations.flat_map(|item| [&mut item.get, &mut item.post, &mut item.delete]).flatten();
+    for (status, response) in operations.flat_map(|operation| &mut operation.responses.responses) {
+        let RefOr::T(response) = response else { continue };
+        let own = match status.as_str() {
+            "202" => Some(("Location", "Where to ask about the call")),
+            "401" => Some(("WWW-Authenticate", "How to show a token")),
+            "405" => Some(("Allow", "The methods that there are")),
+            "429" | "503" => Some(("Retry-After", "When to come back, in seconds, where that is known")),
+            _ => None,
+        };
+        let always = ("X-Request-Id", "The request, as the journal and the log name it");
+        let headers = own.into_iter().chain([always]);
+        response.headers.extend(headers.map(|(name, about)| (name.to_owned(), RefOr::T(header(about)))));
+    }
 }
 
 /// The whole door as one service. Services that speak other protocols than the described one are added here, with
 /// `route_service` and their lines in the table of rights: the gate stands before them as well, and leaves them the
 /// `Arc<VerifiedPeer>` and the `RequestId` in the request's extensions.
-pub(crate) fn router(door: Door) -> Router {
+fn router(door: Door, mcp: crate::mcp::Shared) -> Router {
     let (router, _) = routes().split_for_parts();
     let gate = axum::middleware::from_fn_with_state(door.clone(), gate::gate);
-    let mcp = crate::mcp::http::route(door.engine.clone(), &door.closing);
+    let mcp = crate::mcp::http::route(mcp);
     router.route(crate::mcp::http::PATH, mcp).fallback(gate::nowhere).layer(gate).with_state(door)
 }
 
 impl Door {
-    /// The door of this engine, on this port.
-    pub(crate) fn new(engine: Engine, port: u16) -> Result<Self, serde_json::Error> {
+    /// The door on this port.
+    fn new(doors: Doors, port: u16) -> Result<Self, serde_json::Error> {
         let description = serde_json::to_string(&description())?;
         Ok(Self {
-            engine,
+            engine: doors.engine.clone(),
+            closing: doors.ending.closing().clone(),
+            doors,
             port,
             crowd: crowd::Crowd::default(),
-            closing: CancellationToken::new(),
             description: description.into(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::Value;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn operations_have_names_of_their_own_and_answers_their_headers() {
+        let described = serde_json::to_value(description()).unwrap();
+        let items = described["paths"].as_object().unwrap().values();
+        let operations: Vec<&Value> = items.flat_map(|item| item.as_object().unwrap().values()).collect();
+        let names: BTreeSet<&str> = operations.iter().map(|o| o["operationId"].as_str().unwrap()).collect();
+        assert_eq!(names.len(), operations.len(), "{names:?}");
+        for operation in operations {
+            for (status, response) in operation["responses"].as_object().unwrap() {
+                assert!(response["headers"].get("X-Request-Id").is_some(), "{operation}: {status}");
+            }
+            assert!(operation["responses"]["429"]["headers"].get("Retry-After").is_some());
+        }
     }
 }

@@ -64,9 +64,14 @@ impl Refused {
         }
     }
 
-    /// The answer, for this request.
-    pub(super) fn told(self, request: &RequestId) -> Response {
-        let Reasons { status, problem, retry_after, allow, call } = *self.0;
+    /// The stable machine code.
+    pub(super) fn code(&self) -> &str {
+        &self.0.problem.code
+    }
+
+    /// The document, for this request.
+    pub(super) fn document(self, request: &RequestId) -> Vec<u8> {
+        let Reasons { status, problem, call, .. } = *self.0;
         let Problem { code, message, hint, denial } = problem;
         let (call_id, state) = call.map(|(id, state)| (id.to_string(), state.as_str())).unzip();
         let document = ProblemDocument {
@@ -82,8 +87,13 @@ impl Refused {
             state,
         };
         // A document of texts and one number: it can always be written.
-        let text = serde_json::to_vec(&document).unwrap_or_default();
-        let mut response = (status, text).into_response();
+        serde_json::to_vec(&document).unwrap_or_default()
+    }
+
+    /// The answer, for this request.
+    pub(super) fn told(mut self, request: &RequestId) -> Response {
+        let (status, retry_after, allow) = (self.0.status, self.0.retry_after, self.0.allow.take());
+        let mut response = (status, self.document(request)).into_response();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if status == StatusCode::UNAUTHORIZED {

@@ -33,7 +33,7 @@ pub(super) struct Call {
     pub(super) tool: String,
     pub(super) session: String,
     pub(super) run: String,
-    /// What policy said, while the call is under way.
+    /// What policy said: told to whoever has followed the call since then, and in the journal for everybody else.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Decision>)]
     pub(super) decision: Option<Arc<ToolDecision>>,
@@ -122,7 +122,23 @@ pub(super) struct Decision {
     /// The rules that decided.
     rules: Vec<String>,
     summary: String,
+    /// How many different people have to approve, where people are asked.
+    people: Option<u32>,
+    /// What it was made from besides the call.
+    #[schema(inline)]
+    basis: Option<Basis>,
     explanation: Value,
+}
+
+/// What a decision was made from besides the call.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "a description")]
+pub(super) struct Basis {
+    /// The operator let the tool be called at all.
+    allowlisted: bool,
+    capabilities: Option<Vec<String>>,
+    /// `low`, `medium`, `high` or `critical`
+    risk: String,
 }
 
 /// A question to a person, and its answer.

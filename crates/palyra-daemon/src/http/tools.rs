@@ -7,7 +7,7 @@ use super::records::told;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use palyra_protocol::ToolDefinition;
+use palyra_protocol::{ToolAlias, ToolDefinition};
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -18,6 +18,9 @@ struct Tool<'a> {
     #[serde(flatten)]
     #[schema(value_type = Definition)]
     definition: &'a ToolDefinition,
+    /// Its name as model APIs take it; `invoke` understands both.
+    #[schema(pattern = "^[A-Za-z0-9_-]{1,64}$")]
+    alias: String,
     /// A person is asked before it runs, unless a rule or a grant says otherwise.
     sensitive: bool,
     /// The operator lets it be called at all.
@@ -54,12 +57,14 @@ struct Tools<'a> {
 #[utoipa::path(
     get,
     path = "/v1/tools",
+    operation_id = "list_tools",
     responses((status = 200, description = "Every tool", body = Tools<'_>, content_type = "application/json"), Refusals)
 )]
 pub(super) async fn list(State(door): State<Door>, caller: Caller) -> Result<Response, Refused> {
     let tools = door.engine.tools(&caller.peer)?;
     let tools = tools.into_iter().map(|(definition, allowlisted)| Tool {
         definition,
+        alias: ToolAlias::of(&definition.name).as_str().to_owned(),
         sensitive: definition.metadata().is_sensitive(),
         allowlisted,
     });

@@ -5,7 +5,7 @@
 
 use super::tools::ERROR;
 use palyra_engine::{CallUpdate, EngineError, ErrorKind};
-use palyra_protocol::{CallState, Problem, ToolOutcome};
+use palyra_protocol::{CallId, CallState, Problem, ToolOutcome};
 use rmcp::ErrorData;
 use rmcp::model::{CallToolResult, ContentBlock, ErrorCode, JsonObject, MetaObject};
 use serde_json::{Value, json};
@@ -33,12 +33,18 @@ pub(super) fn ended(update: &CallUpdate) -> Result<CallToolResult, ErrorData> {
     Ok(result.with_meta(Some(meta(update))))
 }
 
-/// The answer to a call that came to no outcome.
-pub(super) fn failed(problem: &EngineError) -> CallToolResult {
-    if matches!(problem.kind, ErrorKind::Unavailable | ErrorKind::Internal) {
+/// The answer to a call that came to no outcome; one that waits for a person when the daemon ends goes on after its restart.
+pub(super) fn failed(problem: &EngineError, call: Option<&CallId>) -> CallToolResult {
+    let ending = problem.problem.code == "shutting_down";
+    if matches!(problem.kind, ErrorKind::Unavailable | ErrorKind::Internal) && !ending {
         tracing::error!(error = problem as &dyn std::error::Error, "a call failed");
     }
-    did_not_succeed(&problem.problem, None, None)
+    let mut result = did_not_succeed(&problem.problem, None, None);
+    let told = result.structured_content.as_mut().and_then(|told| told.get_mut(ERROR)?.as_object_mut());
+    if let (Some(error), Some(call)) = (told, call) {
+        error.insert("call_id".to_owned(), json!(call));
+    }
+    result
 }
 
 /// The answer to a request of somebody who may not make it.

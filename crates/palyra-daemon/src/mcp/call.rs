@@ -30,6 +30,7 @@ impl McpServer {
     ) -> Result<CallToolResult, ErrorData> {
         let peer = self.peer(&context.extensions)?;
         let Ok(_place) = self.places().try_acquire_owned() else { return Ok(crowded()) };
+        let _owed = self.doors().ending.owe();
         let proposal =
             Proposal { request: Self::request(&context.extensions), ..self.proposal(request, &context.meta)? };
         let call = self.engine().propose(&peer, proposal);
@@ -43,8 +44,7 @@ impl McpServer {
 
     /// What the client asks for. The names in `_meta` are its own: opaque to us, checked for their form.
     fn proposal(&self, request: CallToolRequestParams, meta: &RequestMetaObject) -> Result<Proposal, ErrorData> {
-        // A tool that does not exist is proposed as it was named: the refusal is recorded like any other.
-        let tool = self.canonical(&request.name).map_or_else(|| request.name.to_string(), ToString::to_string);
+        let tool = self.doors().canonical(request.name.into_owned());
         let input = Value::Object(request.arguments.unwrap_or_default());
         Ok(Proposal {
             tool,
@@ -60,21 +60,26 @@ impl McpServer {
     async fn follow(
         &self,
         call: CallInProgress,
-        entered: Entered,
+        mut entered: Entered,
         peer: Arc<VerifiedPeer>,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResult, ErrorData> {
-        let CallInProgress { call_id, mut updates, mut end, output: _ } = call;
+        let CallInProgress { mut updates, mut end, .. } = call;
         let mut progress = Progress::new(&context);
-        let mut question: Option<Question> = None;
+        // Put once: whoever closed it without an answer is not asked again.
+        let (mut question, mut put): (Option<Question>, bool) = (None, false);
         let mut news = true;
+        let mut shut_out = std::pin::pin!(self.engine().shut_out(&peer));
         let end = loop {
             tokio::select! {
                 biased;
+                error = &mut shut_out => break Ok(Err(error)),
                 end = &mut end => break end,
                 update = updates.recv(), if news => match update {
                     Ok(update) => {
-                        if question.is_none() {
+                        entered.is(&update.call_id);
+                        if !put && waiting(&update).is_some() {
+                            put = true;
                             question = self.question(&update, &peer, &context);
                         }
                         progress.tell(&update).await;
@@ -85,25 +90,32 @@ impl McpServer {
                 () = elicit::answered(&mut question) => question = None,
                 () = context.ct.cancelled() => {
                     if self.disconnecting_cancels(&context) {
-                        self.withdraw(peer, call_id);
+                        self.withdraw(Arc::clone(&peer), entered.call().clone());
                     } else {
                         entered.stay();
                     }
-                    // Nobody reads this.
+                    // Nobody reads this: the client cancelled, or is gone.
                     return Err(ErrorData::internal_error("the request was cancelled", None));
                 }
             }
         };
+        // What a token lost meanwhile, it lost for what it waited for as well.
+        if let Err(error) = self.engine().still_opens(&peer) {
+            return Ok(answer::failed(&error, Some(entered.call())));
+        }
         match end {
             Ok(Ok(update)) => answer::ended(&update),
-            Ok(Err(error)) => Ok(answer::failed(&error)),
+            Ok(Err(error)) => Ok(answer::failed(&error, Some(entered.call()))),
             Err(_) => Err(ErrorData::internal_error("the call ended without a word", None)),
         }
     }
 
-    /// Over HTTP the current revision cancels by closing the response; in all else a lost connection is not a wish.
+    /// Over HTTP the current revision cancels by closing the response; in all else a lost connection is not a wish, nor is
+    /// one that the daemon ended.
     fn disconnecting_cancels(&self, context: &RequestContext<RoleServer>) -> bool {
-        self.is_http() && context.protocol_version().is_some_and(|v| v >= ProtocolVersion::V_2026_07_28)
+        self.is_http()
+            && !self.doors().ending.closing().is_cancelled()
+            && context.protocol_version().is_some_and(|v| v >= ProtocolVersion::V_2026_07_28)
     }
 
     fn question(
@@ -141,7 +153,7 @@ fn crowded() -> CallToolResult {
         "too many calls of this connection are under way",
         "wait until some of them have ended",
     );
-    answer::failed(&EngineError::new(palyra_engine::ErrorKind::Exhausted, problem))
+    answer::failed(&EngineError::new(palyra_engine::ErrorKind::Exhausted, problem), None)
 }
 
 /// Tells a client that wants to know how a call goes.

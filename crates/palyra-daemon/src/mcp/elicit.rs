@@ -4,15 +4,26 @@
 //! might answer for it. The answer goes the way of every other, and is checked there again.
 
 use palyra_engine::{Answer, Engine, VerifiedPeer};
-use palyra_protocol::{ApprovalDecision, ApprovalRecord, ApprovalScope, GrantMatcher};
+use palyra_protocol::{ApprovalDecision, ApprovalRecord, ApprovalScope, Card, GrantMatcher};
 use rmcp::RoleServer;
-use rmcp::model::{ElicitRequestParams, ElicitResult, ElicitationAction, ElicitationSchema, ProtocolVersion};
-use rmcp::service::{ElicitationMode, Peer, RequestContext};
-use std::pin::Pin;
+use rmcp::model::{
+    ClientResult, ElicitRequest, ElicitRequestParams, ElicitResult, ElicitationAction, ElicitationSchema,
+    ProtocolVersion, ServerRequest,
+};
+use rmcp::service::{ElicitationMode, Peer, PeerRequestOptions, RequestContext};
 use std::sync::Arc;
+use tokio::sync::oneshot;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// A question that the client was asked.
-pub(super) struct Question(Pin<Box<dyn Future<Output = ()> + Send>>);
+/// The longest question that is put to a client. Who is shown a part of a call must not approve the whole: a longer one is
+/// left to the approval screen.
+const MAX_QUESTION: usize = 16 << 10;
+
+/// A question that the client was asked. Dropping it takes the question back.
+pub(super) struct Question {
+    answered: oneshot::Receiver<()>,
+    _withdraw: DropGuard,
+}
 
 impl Question {
     /// Puts a question to the client's person, if an answer would count and the client can ask.
@@ -28,38 +39,70 @@ impl Question {
         if !asks || !engine.may_decide(&peer, asked) {
             return None;
         }
+        let message = question(asked)?;
         let (client, asked) = (context.peer.clone(), Arc::clone(asked));
-        Some(Self(Box::pin(async move {
-            if let Some(decision) = ask(&client, &asked).await {
+        let (done, answered) = oneshot::channel();
+        let withdrawn = CancellationToken::new();
+        let withdraw = withdrawn.clone().drop_guard();
+        // A task of its own, so that it can still take the question back when nobody waits for the answer.
+        tokio::spawn(async move {
+            if let Some(decision) = ask(&client, message, withdrawn).await {
                 decide(&engine, &peer, &asked, decision).await;
             }
-        })))
+            drop(done);
+        });
+        Some(Self { answered, _withdraw: withdraw })
     }
 }
 
 /// Waits until the client's person has answered; for ever when nobody was asked.
 pub(super) async fn answered(question: &mut Option<Question>) {
     match question {
-        Some(question) => question.0.as_mut().await,
+        // Nothing is sent: the other side goes when it is done.
+        Some(question) => drop((&mut question.answered).await),
         None => std::future::pending().await,
     }
 }
 
-async fn ask(client: &Peer<RoleServer>, asked: &ApprovalRecord) -> Option<ApprovalDecision> {
-    let message = format!(
-        "{} wants to call {}.\n{}\nWhy you are asked: {}\nAllow this call, once?",
-        asked.principal, asked.tool, asked.input, asked.why
+/// The question as the approval screen puts it; nothing if it is too long to be put whole.
+fn question(asked: &ApprovalRecord) -> Option<String> {
+    let text = format!(
+        "{} wants to call {} (risk {}).\n\n{}\nAllow this call, once? ({})",
+        asked.principal,
+        asked.tool,
+        asked.risk,
+        Card::of(asked).plain(),
+        asked.approval_id
     );
+    (text.len() <= MAX_QUESTION).then_some(text)
+}
+
+async fn ask(client: &Peer<RoleServer>, message: String, withdrawn: CancellationToken) -> Option<ApprovalDecision> {
     let requested_schema = ElicitationSchema::builder().required_bool("allow").build().ok()?;
     let params = ElicitRequestParams::FormElicitationParams { meta: None, message, requested_schema };
-    match client.create_elicitation(params).await {
-        Ok(ElicitResult { action: ElicitationAction::Accept, content: Some(content), .. }) => {
-            match content.get("allow")?.as_bool()? {
-                true => Some(ApprovalDecision::Allow),
-                false => Some(ApprovalDecision::Deny),
-            }
+    let request = ServerRequest::ElicitRequest(ElicitRequest::new(params));
+    let sent = client.send_cancellable_request(request, PeerRequestOptions::no_options()).await;
+    let mut sent = sent.inspect_err(|error| tracing::debug!(%error, "the client did not ask its person")).ok()?;
+    let said = tokio::select! {
+        said = &mut sent.rx => said.ok()?,
+        () = withdrawn.cancelled() => {
+            // Answered elsewhere, or the call has ended.
+            drop(sent.cancel(Some("the question has been answered".to_owned())).await);
+            return None;
         }
-        Ok(ElicitResult { action: ElicitationAction::Decline, .. }) => Some(ApprovalDecision::Deny),
+    };
+    match said {
+        Ok(ClientResult::ElicitResult(ElicitResult {
+            action: ElicitationAction::Accept,
+            content: Some(content),
+            ..
+        })) => match content.get("allow")?.as_bool()? {
+            true => Some(ApprovalDecision::Allow),
+            false => Some(ApprovalDecision::Deny),
+        },
+        Ok(ClientResult::ElicitResult(ElicitResult { action: ElicitationAction::Decline, .. })) => {
+            Some(ApprovalDecision::Deny)
+        }
         // Closed without an answer: the question stays open for whoever answers it elsewhere.
         Ok(_) => None,
         Err(error) => {

@@ -4,13 +4,17 @@
 //! the next line is read. After too many of them in a row the connection ends: whoever sends such lines is not speaking
 //! this protocol.
 
+use super::server::not_understood;
 use super::{MAX_MESSAGE_BYTES, WRAPPING};
 use palyra_protocol::json::{self, JsonRejection};
 use rmcp::model::{ErrorCode, RequestId};
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use rmcp::{ErrorData, RoleServer};
-use serde_json::{Value, json};
+use serde::Deserialize;
+use serde_json::json;
+use serde_json::value::RawValue;
+use std::borrow::Cow;
 use std::io;
 use std::sync::Arc;
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncWrite, AsyncWriteExt as _, BufReader};
@@ -149,18 +153,51 @@ impl Refusal {
     }
 }
 
-/// Reads a message.
-pub(super) fn message(bytes: &[u8]) -> Result<Message, Refusal> {
-    let value = json::read_envelope(bytes, MAX_MESSAGE_BYTES, WRAPPING).map_err(|e| Refusal::unreadable(&e))?;
-    let id = match value.get("id") {
-        Some(Value::String(text)) => Some(RequestId::String(text.as_str().into())),
-        Some(Value::Number(number)) => number.as_i64().map(RequestId::Number),
-        _ => None,
-    };
-    if value.get("jsonrpc").and_then(Value::as_str) != Some("2.0") {
+/// What can be seen of a message without reading it.
+#[derive(Debug)]
+pub(super) struct Seen<'a> {
+    pub(super) id: Option<RequestId>,
+    pub(super) method: Option<Cow<'a, str>>,
+}
+
+impl Seen<'_> {
+    /// Why a message that looks like one is none: a request that is served has parameters of another shape.
+    pub(super) fn refused(self) -> Refusal {
+        match (&self.method, self.id) {
+            (Some(method), Some(id)) => Refusal { error: Box::new(not_understood(method)), id: Some(id) },
+            (_, id) => Refusal::no_message(id),
+        }
+    }
+}
+
+/// The outermost level of a message; the rest stays text.
+#[derive(Deserialize)]
+struct Envelope<'a> {
+    #[serde(borrow)]
+    jsonrpc: Option<&'a RawValue>,
+    #[serde(borrow)]
+    id: Option<&'a RawValue>,
+    #[serde(borrow)]
+    method: Option<&'a RawValue>,
+}
+
+/// Looks at a message: whether it is one, and what it asks. Nothing of what it brings is built.
+pub(super) fn look<'a>(bytes: &'a [u8]) -> Result<Seen<'a>, Refusal> {
+    json::check_envelope(bytes, MAX_MESSAGE_BYTES, WRAPPING).map_err(|e| Refusal::unreadable(&e))?;
+    let Ok(envelope) = serde_json::from_slice::<Envelope<'_>>(bytes) else { return Err(Refusal::no_message(None)) };
+    let id: Option<RequestId> = envelope.id.and_then(|id| serde_json::from_str(id.get()).ok());
+    let text = |raw: &'a RawValue| -> Option<Cow<'a, str>> { serde_json::from_str(raw.get()).ok() };
+    let nameless = envelope.id.is_some() && id.is_none();
+    if envelope.jsonrpc.and_then(text).as_deref() != Some("2.0") || nameless {
         return Err(Refusal::no_message(id));
     }
-    serde_json::from_value(value).map_err(|_| Refusal::no_message(id))
+    Ok(Seen { id, method: envelope.method.and_then(text) })
+}
+
+/// Reads a message.
+pub(super) fn message(bytes: &[u8]) -> Result<Message, Refusal> {
+    let seen = look(bytes)?;
+    serde_json::from_slice(bytes).map_err(|_| seen.refused())
 }
 
 async fn write<W: AsyncWrite + Unpin>(writer: &Mutex<W>, message: &Answer) -> io::Result<()> {
@@ -194,6 +231,7 @@ impl<R: AsyncRead + Send + Unpin, W: AsyncWrite + Send + Unpin + 'static> Transp
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::Value;
 
     async fn answers(input: &[u8]) -> (usize, Vec<Value>) {
         let (ours, theirs) = tokio::io::duplex(1 << 20);

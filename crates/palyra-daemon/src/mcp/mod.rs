@@ -10,16 +10,17 @@ mod elicit;
 pub(crate) mod http;
 mod lines;
 mod server;
+mod sessions;
 pub(crate) mod socket;
 mod tools;
 
-pub(crate) use server::{Caller, McpServer};
+pub(crate) use server::{Caller, McpServer, Shared};
 
 /// The name of this door, to policy and journal.
 pub(crate) const CHANNEL: &str = "mcp";
 
-/// The largest message: an input and what JSON-RPC wraps around it, escapes included.
-pub(crate) const MAX_MESSAGE_BYTES: usize = 4 << 20;
+/// The largest message: an input and what JSON-RPC wraps around it, written with more escapes than it needs.
+pub(crate) const MAX_MESSAGE_BYTES: usize = 2 << 20;
 
 /// How many levels JSON-RPC puts around an input: the message, its parameters.
 pub(crate) const WRAPPING: usize = 2;

@@ -1,16 +1,21 @@
 //! The server: what it says of itself, what it lists, and who is asking.
 
 use super::{answer, tools};
+use crate::doors::Doors;
 use axum::http::request::Parts;
 use palyra_engine::{Engine, EngineError, VerifiedPeer};
-use palyra_protocol::{CallId, SessionId, ToolName, alias};
+use palyra_protocol::{CallId, SessionId, ToolDefinition, ToolName};
 use rmcp::handler::server::ServerHandler;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CancelledNotificationParam, Extensions, Implementation, ListToolsResult,
-    PaginatedRequestParams, RequestId, ServerCapabilities, ServerConfig, SubscriptionFilter, Tool,
+    CallToolRequestParams, CallToolResponse, CancelledNotificationParam, CompleteRequestMethod, CompleteRequestParams,
+    CompleteResult, CustomRequest, CustomResult, ErrorCode, Extensions, Implementation, ListPromptsRequestMethod,
+    ListPromptsResult, ListResourceTemplatesRequestMethod, ListResourceTemplatesResult, ListResourcesRequestMethod,
+    ListResourcesResult, ListToolsResult, PaginatedRequestParams, ProtocolVersion, RequestId, ServerCapabilities,
+    ServerConfig, SubscriptionFilter, Tool,
 };
 use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
 use rmcp::{ErrorData, RoleServer};
+use serde_json::json;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -33,6 +38,21 @@ pub(crate) enum Caller {
     Http,
 }
 
+/// What every client's server is made of, put together once.
+#[derive(Debug, Clone)]
+pub(crate) struct Shared {
+    pub(super) doors: Doors,
+    /// Every tool as it is told.
+    told: Arc<HashMap<ToolName, Tool>>,
+}
+
+impl Shared {
+    pub(crate) fn new(doors: Doors) -> Self {
+        let told = doors.engine.catalog().iter().map(|tool| (tool.name.clone(), tools::told(tool))).collect();
+        Self { doors, told: Arc::new(told) }
+    }
+}
+
 /// One client's view of the engine.
 #[derive(Debug, Clone)]
 pub(crate) struct McpServer {
@@ -41,7 +61,7 @@ pub(crate) struct McpServer {
 
 #[derive(Debug)]
 struct Inner {
-    engine: Engine,
+    shared: Shared,
     caller: Caller,
     /// What a caller that names no session belongs to.
     session: SessionId,
@@ -55,10 +75,10 @@ struct Inner {
 }
 
 impl McpServer {
-    pub(crate) fn new(engine: Engine, caller: Caller) -> Self {
+    pub(crate) fn new(shared: Shared, caller: Caller) -> Self {
         let gone = CancellationToken::new();
         let inner = Inner {
-            engine,
+            shared,
             caller,
             session: SessionId::mint(),
             calls: Mutex::default(),
@@ -71,7 +91,11 @@ impl McpServer {
     }
 
     pub(super) fn engine(&self) -> &Engine {
-        &self.inner.engine
+        &self.inner.shared.doors.engine
+    }
+
+    pub(super) fn doors(&self) -> &Doors {
+        &self.inner.shared.doors
     }
 
     pub(super) fn session(&self) -> &SessionId {
@@ -104,12 +128,6 @@ impl McpServer {
         extensions.get::<Parts>().and_then(|parts| parts.extensions.get::<palyra_protocol::RequestId>().cloned())
     }
 
-    /// The tool that a client means, by the name that everything behind the doors uses.
-    pub(super) fn canonical(&self, text: &str) -> Option<&ToolName> {
-        let names: Vec<_> = self.engine().catalog().iter().map(|tool| &tool.name).collect();
-        alias::find(text, names.iter().copied())
-    }
-
     /// Enters a call under its request's id, until the guard is dropped.
     pub(super) fn enter(&self, request: RequestId, call: CallId) -> Entered {
         lock(&self.inner.calls).insert(request.clone(), call.clone());
@@ -128,7 +146,8 @@ impl McpServer {
     }
 
     fn listing(&self, peer: &VerifiedPeer) -> Result<Vec<Tool>, EngineError> {
-        Ok(self.engine().callable(peer)?.into_iter().map(tools::told).collect())
+        let told = |tool: &ToolDefinition| self.inner.shared.told.get(&tool.name).cloned();
+        Ok(self.engine().callable(peer)?.into_iter().filter_map(told).collect())
     }
 
     /// Waits until the peer would be shown another list.
@@ -166,6 +185,19 @@ pub(super) struct Entered {
 }
 
 impl Entered {
+    /// The call is known by another name: it was made before, and this is a repetition.
+    pub(super) fn is(&mut self, call: &CallId) {
+        if self.call != *call {
+            self.call = call.clone();
+            lock(&self.server.inner.calls).insert(self.request.clone(), call.clone());
+        }
+    }
+
+    /// The call.
+    pub(super) fn call(&self) -> &CallId {
+        &self.call
+    }
+
     /// Leaves the call where a cancellation finds it: the SDK gives a cancelled request up before it tells that it was
     /// cancelled. Nothing piles up, because a request is given up for that reason, or with its connection.
     pub(super) fn stay(mut self) {
@@ -213,6 +245,54 @@ impl ServerHandler for McpServer {
         self.call(request, context).await.map(CallToolResponse::Complete)
     }
 
+    async fn on_custom_request(
+        &self,
+        request: CustomRequest,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CustomResult, ErrorData> {
+        let current = context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2026_07_28);
+        let method = request.method.as_str();
+        // The current revision has these no more, whatever they bring.
+        if current && GONE.contains(&method) {
+            return Err(no_such_method(method));
+        }
+        Err(not_understood(method))
+    }
+
+    // What was not declared is not there; the SDK would answer with empty lists.
+
+    async fn list_prompts(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListPromptsResult, ErrorData> {
+        Err(ErrorData::method_not_found::<ListPromptsRequestMethod>())
+    }
+
+    async fn list_resources(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListResourcesResult, ErrorData> {
+        Err(ErrorData::method_not_found::<ListResourcesRequestMethod>())
+    }
+
+    async fn list_resource_templates(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        Err(ErrorData::method_not_found::<ListResourceTemplatesRequestMethod>())
+    }
+
+    async fn complete(
+        &self,
+        _request: CompleteRequestParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<CompleteResult, ErrorData> {
+        Err(ErrorData::method_not_found::<CompleteRequestMethod>())
+    }
+
     async fn on_cancelled(&self, cancelled: CancelledNotificationParam, context: NotificationContext<RoleServer>) {
         let Some(request) = cancelled.request_id else { return };
         let call = lock(&self.inner.calls).remove(&request);
@@ -228,7 +308,7 @@ impl ServerHandler for McpServer {
         }
         let gone = self.inner.gone.clone();
         // The connection must be able to end while this waits, so it holds no part of it.
-        let server = Self::new(self.engine().clone(), Caller::Http);
+        let server = Self::new(self.inner.shared.clone(), Caller::Http);
         tokio::spawn(async move {
             let mut seen = server.seen(&peer);
             loop {
@@ -253,6 +333,7 @@ impl ServerHandler for McpServer {
         loop {
             tokio::select! {
                 () = context.cancelled() => return Ok(()),
+                () = self.doors().ending.closing().cancelled() => return Ok(()),
                 () = self.list_changed(&peer, &mut seen) => {}
             }
             if context.sink().notify_tool_list_changed().await.is_err() {
@@ -260,6 +341,26 @@ impl ServerHandler for McpServer {
             }
         }
     }
+}
+
+/// Requests that are served. One that the SDK did not recognise has parameters of another shape.
+const SERVED: [&str; 6] = ["initialize", "ping", "server/discover", "subscriptions/listen", "tools/call", "tools/list"];
+
+/// Those that the current revision has no more.
+const GONE: [&str; 2] = ["initialize", "ping"];
+
+fn no_such_method(method: &str) -> ErrorData {
+    ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method.chars().take(80).collect::<String>(), None)
+}
+
+/// Why a request that the SDK did not recognise is not served.
+pub(super) fn not_understood(method: &str) -> ErrorData {
+    if !SERVED.contains(&method) {
+        return no_such_method(method);
+    }
+    let message = format!("the parameters of `{method}` are not of the shape that the protocol gives them");
+    let data = json!({ "code": "malformed_request", "message": message });
+    ErrorData::invalid_params(message, Some(data))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

@@ -5,7 +5,7 @@
 //! agent of the owner's.
 
 use super::lines::Lines;
-use super::{CHANNEL, Caller, McpServer};
+use super::{CHANNEL, Caller, McpServer, Shared};
 use palyra_engine::{Engine, EngineError, ErrorKind, VerifiedPeer};
 use palyra_protocol::{ChannelId, Principal, PrincipalKind, Problem, Secret};
 use serde::Deserialize;
@@ -17,7 +17,6 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
-use tokio_util::sync::CancellationToken;
 
 /// The longest greeting.
 const MAX_GREETING: u64 = 4096;
@@ -77,13 +76,14 @@ impl Credentials {
     }
 }
 
-/// Serves clients until told to end.
-pub(crate) async fn serve(engine: Engine, listener: UnixListener, closing: CancellationToken) {
+/// Lets clients in until told to end. Those who are in stay until everything has its answer.
+pub(crate) async fn serve(shared: Shared, listener: UnixListener) {
+    let ending = shared.doors.ending.clone();
     let places = Arc::new(Semaphore::new(MAX_CLIENTS));
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
-            () = closing.cancelled() => return,
+            () = ending.closing().cancelled() => return,
         };
         let stream = match accepted {
             Ok((stream, _)) => stream,
@@ -94,19 +94,30 @@ pub(crate) async fn serve(engine: Engine, listener: UnixListener, closing: Cance
                 continue;
             }
         };
-        // One too many is closed without a word.
-        let Ok(place) = Arc::clone(&places).try_acquire_owned() else { continue };
-        let (engine, closing) = (engine.clone(), closing.clone());
-        tokio::spawn(async move {
-            let _place = place;
-            if let Err(error) = client(engine, stream, closing).await {
+        let place = Arc::clone(&places).try_acquire_owned();
+        let shared = shared.clone();
+        ending.clients().spawn(async move {
+            let served = match place {
+                Ok(_place) => client(shared, stream).await,
+                Err(_) => turn_away(stream).await,
+            };
+            if let Err(error) = served {
                 tracing::debug!(%error, "an MCP client's connection broke off");
             }
         });
     }
 }
 
-async fn client(engine: Engine, stream: UnixStream, closing: CancellationToken) -> io::Result<()> {
+/// There is no room; whoever comes is told.
+async fn turn_away(stream: UnixStream) -> io::Result<()> {
+    let (_, mut writer) = stream.into_split();
+    let message = format!("{MAX_CLIENTS} MCP clients are connected");
+    let problem = Problem::new("too_many_clients", message, "end some of them");
+    let refusal = json!({ "ok": false, "error": problem });
+    tokio::time::timeout(GREETING_TIME, tell(&mut writer, &refusal)).await.unwrap_or(Ok(()))
+}
+
+async fn client(shared: Shared, stream: UnixStream) -> io::Result<()> {
     let peer_uid = stream.peer_cred().ok().map(|credentials| credentials.uid());
     let daemon_uid = rustix::process::geteuid().as_raw();
     let (reader, mut writer) = stream.into_split();
@@ -116,29 +127,29 @@ async fn client(engine: Engine, stream: UnixStream, closing: CancellationToken) 
     let admitted = greeting.and_then(|Greeting { token, act_as, .. }| {
         let token = token.map(|text| Secret::new(text.into_bytes()));
         let credentials = Credentials { peer_uid, daemon_uid, token, act_as };
-        let peer = credentials.identify(&engine)?;
+        let peer = credentials.identify(&shared.doors.engine)?;
         Ok((credentials, peer))
     });
     match admitted {
         Ok((credentials, peer)) => {
             tell(&mut writer, &json!({ "ok": true, "principal": peer.effective() })).await?;
-            talk(engine, credentials, reader, writer, closing).await
+            talk(shared, credentials, reader, writer).await
         }
         Err(refusal) => tell(&mut writer, &json!({ "ok": false, "error": refusal.problem })).await,
     }
 }
 
 async fn talk(
-    engine: Engine,
+    shared: Shared,
     credentials: Credentials,
     reader: BufReader<OwnedReadHalf>,
     writer: OwnedWriteHalf,
-    closing: CancellationToken,
 ) -> io::Result<()> {
-    let server = McpServer::new(engine, Caller::Local(credentials));
-    let lines = Lines::new(reader, writer);
     // A child: the SDK cancels what it is given when the connection ends.
-    match rmcp::service::serve_server_with_ct(server, lines, closing.child_token()).await {
+    let ended = shared.doors.ending.ended().child_token();
+    let server = McpServer::new(shared, Caller::Local(credentials));
+    let lines = Lines::new(reader, writer);
+    match rmcp::service::serve_server_with_ct(server, lines, ended).await {
         Ok(running) => {
             running.waiting().await.map_err(io::Error::other)?;
             Ok(())

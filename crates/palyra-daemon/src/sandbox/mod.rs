@@ -73,7 +73,9 @@ impl From<SandboxError> for Refused {
             SandboxError::ArgumentOutside { .. } => {
                 Some("stay within the workspace, or give a further directory: `--read DIR`, `--write DIR`".to_owned())
             }
-            SandboxError::EgressNeedsTierC => Some("use `--tier c`".to_owned()),
+            SandboxError::EgressNeedsTierC => {
+                Some("use `--tier c`, or share the host's network: `--egress none`, `--egress preflight`".to_owned())
+            }
             error => error.hint(),
         };
         Self { code: error.code(), message: with_causes(&error), hint }

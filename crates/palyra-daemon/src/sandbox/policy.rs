@@ -2,7 +2,7 @@
 
 use super::{Refused, with_causes};
 use crate::serve::Setup;
-use palyra_api::command_line::{Attempt, Tier};
+use palyra_api::command_line::{Attempt, Egress, Tier};
 use palyra_sandbox::egress::{EgressRules, RuleError};
 use palyra_sandbox::{EgressEnforcementMode, ProcessRequest, SandboxProcessRunnerPolicy, SandboxTier, WorkspaceAccess};
 use std::path::{Path, PathBuf};
@@ -16,6 +16,14 @@ pub(super) fn tier(tier: Tier) -> SandboxTier {
     }
 }
 
+fn egress(egress: Egress) -> EgressEnforcementMode {
+    match egress {
+        Egress::Strict => EgressEnforcementMode::Strict,
+        Egress::Preflight => EgressEnforcementMode::Preflight,
+        Egress::None => EgressEnforcementMode::None,
+    }
+}
+
 /// The policy and the command of an attempt.
 pub(super) fn attempt(
     setup: &Setup,
@@ -24,12 +32,15 @@ pub(super) fn attempt(
     let mut policy = setup.process_runner(attempt.workspace.clone())?;
     if let Some(wanted) = attempt.tier {
         policy.tier = tier(wanted);
-        if policy.tier == SandboxTier::B && policy.egress == EgressEnforcementMode::Strict {
-            // Tier b has the host's network, and whoever asks for tier b asks for that. The report says so.
-            policy.egress = EgressEnforcementMode::None;
-        }
+    }
+    if let Some(wanted) = attempt.egress {
+        policy.egress = egress(wanted);
     }
     allow_hosts(&mut policy, &attempt.allow_host)?;
+    if policy.tier == SandboxTier::B && policy.egress == EgressEnforcementMode::Strict {
+        // A weaker network is asked for by name, never come to by the way.
+        return Err(palyra_sandbox::SandboxError::EgressNeedsTierC.into());
+    }
     if attempt.read_only {
         policy.workspace_access = WorkspaceAccess::ReadOnly;
     }
@@ -55,9 +66,6 @@ fn allow_hosts(policy: &mut SandboxProcessRunnerPolicy, rules: &[String]) -> Res
     if rules.is_empty() {
         return Ok(());
     }
-    if policy.tier == SandboxTier::B {
-        return Err(palyra_sandbox::SandboxError::EgressNeedsTierC.into());
-    }
     let mut all = policy.egress_rules.rules().to_vec();
     for rule in rules {
         all.push(rule.parse().map_err(|e: RuleError| {
@@ -65,7 +73,10 @@ fn allow_hosts(policy: &mut SandboxProcessRunnerPolicy, rules: &[String]) -> Res
         })?);
     }
     policy.egress_rules = Arc::new(EgressRules::new(all));
-    policy.egress = EgressEnforcementMode::Strict;
+    // Preflight compares with the same rules.
+    if policy.egress == EgressEnforcementMode::None {
+        policy.egress = EgressEnforcementMode::Strict;
+    }
     Ok(())
 }
 

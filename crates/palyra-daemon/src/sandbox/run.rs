@@ -1,11 +1,11 @@
 //! `sandbox run`: a command in the sandbox, tied to our streams, its exit code passed on.
 
-use super::streams::{self, Written};
+use super::streams::{self, Connections, Written};
 use super::{Refused, policy, tell};
 use crate::serve::Setup;
 use palyra_api::command_line::{Format, Run};
 use palyra_protocol::display::safe;
-use palyra_sandbox::egress::{EgressRecord, EgressVerdict};
+use palyra_sandbox::egress::{Denial, DenialCode, EgressVerdict};
 use palyra_sandbox::{
     CancelSignal, CapturedStream, EgressEnforcementMode, LimitHit, ProcessExit, ProcessOutcome, ProcessRequest,
     SandboxProcessRunnerPolicy, resolve_executable, run_constrained_process,
@@ -23,6 +23,7 @@ const SIGPIPE: u8 = 13;
 pub(super) fn run(setup: &Setup, run: Run, format: Format) -> Result<ExitCode, Refused> {
     let (policy, request) = policy::attempt(setup, &run.attempt)?;
     let report = Report::open(run.report.as_deref(), format)?;
+    shared_network(&policy, format);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|e| Refused::io("the runtime did not start", &e))?;
     let ended = runtime.block_on(attempt(policy.clone(), request));
@@ -39,7 +40,7 @@ struct Ended {
     outcome: ProcessOutcome,
     written: Written,
     signal: Option<u8>,
-    connections: Vec<EgressRecord>,
+    connections: Connections,
 }
 
 impl Ended {
@@ -118,6 +119,19 @@ impl Signals {
     }
 }
 
+/// Says before the command runs that nothing holds it back from the network.
+fn shared_network(policy: &SandboxProcessRunnerPolicy, format: Format) {
+    let how = match policy.egress {
+        EgressEnforcementMode::Strict => return,
+        EgressEnforcementMode::None => "the command can reach every host that this machine can",
+        EgressEnforcementMode::Preflight => "hosts in its arguments are compared beforehand, and nothing else is",
+    };
+    // The document says it, in `enforcement`.
+    if format == Format::Text {
+        tell(&format!("palyra: THE HOST'S NETWORK IS SHARED: {how}"));
+    }
+}
+
 /// What the exit code alone does not tell.
 fn notes(policy: &SandboxProcessRunnerPolicy, outcome: &ProcessOutcome, format: Format) {
     if format == Format::Json {
@@ -126,11 +140,32 @@ fn notes(policy: &SandboxProcessRunnerPolicy, outcome: &ProcessOutcome, format: 
     if let Some(limit) = limit(policy, outcome.ended_by) {
         tell(&format!("palyra: {limit}"));
     }
+    let denials = &outcome.egress.denials;
+    for denial in &denials.denials {
+        tell(&format!("palyra: denied: {} ({})", safe(&denial.message), safe(&hint(denial))));
+    }
+    if denials.further_denials > 0 {
+        tell(&format!("palyra: denied: {} further connection(s)", denials.further_denials));
+    }
     for (name, stream) in [("stdout", &outcome.stdout), ("stderr", &outcome.stderr)] {
         if stream.truncated {
             let (kept, total) = (stream.bytes.len(), stream.total_bytes);
             tell(&format!("palyra: {name} was cut: {kept} of {total} bytes (`--max-output SIZE` lets more through)"));
         }
+    }
+    for path in &outcome.set_aside {
+        tell(&format!("palyra: set aside, it would have run as code later: {}", safe(&path.to_string_lossy())));
+    }
+    for path in &outcome.not_set_aside {
+        tell(&format!("palyra: CANNOT BE SET ASIDE, it will run as code later: {}", safe(&path.to_string_lossy())));
+    }
+}
+
+/// What to type; there is no operator to ask.
+fn hint(denial: &Denial) -> String {
+    match (denial.code, &denial.host, denial.port) {
+        (DenialCode::EgressDenied, Some(host), Some(port)) => format!("allow it: `--allow-host {host}:{port}`"),
+        _ => denial.hint.clone(),
     }
 }
 
@@ -197,7 +232,9 @@ fn document(ended: &Ended) -> Value {
         "stdout": stream(&outcome.stdout), "stderr": stream(&outcome.stderr),
         "duration_ms": outcome.duration.as_millis(), "cpu_time_ms": outcome.cpu_time.as_millis(),
         "peak_memory_bytes": outcome.peak_memory_bytes, "enforcement": outcome.enforcement,
-        "egress": outcome.egress, "connections": ended.connections,
+        "egress": outcome.egress, "connections": ended.connections.listed,
+        "further_connections": ended.connections.further,
+        "set_aside": outcome.set_aside, "not_set_aside": outcome.not_set_aside,
     })
 }
 
@@ -225,12 +262,15 @@ fn summary(ended: &Ended) -> String {
         // Writing to a string cannot fail.
         let _infallible = write!(text, "\n  {mark} {:<18} {}", layer.name, safe(&layer.detail));
     }
-    for connection in &ended.connections {
+    for connection in &ended.connections.listed {
         let mark = if connection.verdict == EgressVerdict::Allowed { '✔' } else { '✘' };
         let host = connection.host.as_deref().unwrap_or("?");
         let port = connection.port.map_or_else(String::new, |port| format!(":{port}"));
         let why = connection.rule.as_deref().or(connection.code.as_deref()).unwrap_or("");
         let _infallible = write!(text, "\n  {mark} connection to {}{port} ({})", safe(host), safe(why));
+    }
+    if ended.connections.further > 0 {
+        let _infallible = write!(text, "\n  and {} further connection(s)", ended.connections.further);
     }
     text
 }

@@ -11,8 +11,17 @@ use std::io::{self, IsTerminal as _, PipeReader, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-/// How many connections a report lists; the outcome counts them all.
+/// How many connections a report lists; the others it counts.
 const MOST_CONNECTIONS: usize = 1000;
+
+/// The connections of a command.
+#[derive(Debug, Default)]
+pub(super) struct Connections {
+    /// The first.
+    pub(super) listed: Vec<EgressRecord>,
+    /// How many there were besides.
+    pub(super) further: u64,
+}
 
 /// What waits to be written.
 #[derive(Debug, Default)]
@@ -51,12 +60,12 @@ impl Desk {
 pub(super) struct Streams {
     desk: Arc<Desk>,
     input: Option<PipeReader>,
-    connections: Arc<Mutex<Vec<EgressRecord>>>,
+    connections: Arc<Mutex<Connections>>,
 }
 
 impl Streams {
     /// The connections that the command makes, as they end.
-    pub(super) fn connections(&self) -> Arc<Mutex<Vec<EgressRecord>>> {
+    pub(super) fn connections(&self) -> Arc<Mutex<Connections>> {
         Arc::clone(&self.connections)
     }
 }
@@ -77,8 +86,10 @@ impl OutputSink for Streams {
 
     fn egress(&mut self, record: &EgressRecord) {
         let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
-        if connections.len() < MOST_CONNECTIONS {
-            connections.push(record.clone());
+        if connections.listed.len() < MOST_CONNECTIONS {
+            connections.listed.push(record.clone());
+        } else {
+            connections.further += record.count;
         }
     }
 }

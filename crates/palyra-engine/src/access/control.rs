@@ -65,7 +65,7 @@ pub struct AccessControl {
     clock: Arc<dyn Clock>,
     state: RwLock<Arc<State>>,
     /// One change at a time.
-    pub(super) writing: tokio::sync::Mutex<()>,
+    pub(super) writing: Arc<tokio::sync::Mutex<()>>,
     pub(super) attempts: Attempts,
     pub(super) attempts_tended: Tended,
     pub(super) usage_tended: Tended,
@@ -121,7 +121,7 @@ impl AccessControl {
             workspace,
             clock,
             state: RwLock::new(Arc::new(state)),
-            writing: tokio::sync::Mutex::default(),
+            writing: Arc::default(),
             attempts: Attempts::default(),
             attempts_tended: Tended::default(),
             usage_tended: Tended::default(),
@@ -205,7 +205,7 @@ impl AccessControl {
             workspace,
             clock,
             state: RwLock::new(Arc::new(state)),
-            writing: tokio::sync::Mutex::default(),
+            writing: Arc::default(),
             attempts: Attempts::default(),
             attempts_tended: Tended::default(),
             usage_tended: Tended::default(),
@@ -247,31 +247,68 @@ async fn blocking<T: Send + 'static>(
     done.unwrap_or_else(|e| Err(std::io::Error::other(e))).map_err(io(file, what))
 }
 
+/// A change, as the journal is told of it.
+pub(super) struct Change {
+    pub(super) by: Principal,
+    pub(super) what: Value,
+    /// The registry that it is made to.
+    pub(super) before: Option<Digest>,
+    /// What whoever changes it has reason to expect in the file's place.
+    pub(super) in_place: Option<Digest>,
+    /// The rules before and after, where the change makes them others.
+    pub(super) policy: Option<(Digest, Digest)>,
+}
+
 /// The four steps of a change; see `store.rs`. After the second the change counts, whatever becomes of the others.
 pub(super) async fn commit(
     file: &RegistryFile,
     journal: &JournalStore,
     document: &mut RegistryDocument,
-    by: &Principal,
-    change: Value,
-    before: Option<Digest>,
+    change: Change,
 ) -> Result<Digest, AccessError> {
+    let Change { by, what, before, in_place, policy } = change;
     document.revision += 1;
     let refused = |flaw: RegistryFlaw| refused(file, None, before, flaw.to_string());
     document.check().map_err(refused)?;
     let bytes = document.bytes().map_err(refused)?;
     let after = Digest::of(&bytes);
     blocking(file, "cannot be written", move |file| file.prepare(&bytes)).await?;
-    let event = JournalEvent::AccessChanged { by: by.clone(), change, revision: document.revision, before, after };
-    if let Err(error) = journal.note(&event).await {
+    let (policy_before, policy_after) = policy.unzip();
+    let revision = document.revision;
+    let event = JournalEvent::AccessChanged { by, change: what, revision, before, after, policy_before, policy_after };
+    let noted = match policy_after {
+        Some(policy_hash) => journal.note_rules(&event, policy_hash).await,
+        None => journal.note(&event).await.map(drop),
+    };
+    if let Err(error) = noted {
         blocking(file, "cannot be removed", RegistryFile::abandon).await?;
         return Err(error.into());
     }
+    look_before_replacing(file, journal, in_place, revision).await;
     if let Err(error) = blocking(file, "cannot be replaced", RegistryFile::replace).await {
         // It counts already; the next change, or the next start, puts the file in place.
         tracing::error!(error = &error as &dyn std::error::Error, "the access registry's file lags behind");
     }
     Ok(after)
+}
+
+/// Whoever wrote the file while the daemon ran has changed nobody's rights; but it is not overwritten in silence. It is kept
+/// aside, and the journal says so. The change itself counts already, so nothing here can fail it.
+async fn look_before_replacing(file: &RegistryFile, journal: &JournalStore, known: Option<Digest>, revision: u64) {
+    let aside = blocking(file, "cannot be put aside", move |file| file.set_aside_unless(known, revision)).await;
+    let noted = match aside {
+        Ok(None) => Ok(()),
+        Ok(Some(odd)) => {
+            let kept = odd.aside.map_or_else(String::new, |path| format!("; it is kept as `{}`", path.display()));
+            let why = format!("while the daemon ran, somebody else wrote or removed it{kept}");
+            tracing::warn!(file = %file.path().display(), "the access registry was not as it was left: {why}");
+            note_refusal(journal, &refused(file, odd.found, known, why)).await
+        }
+        Err(error) => Err(error),
+    };
+    if let Err(error) = noted {
+        tracing::error!(error = &error as &dyn std::error::Error, "an access registry that is not ours was not kept");
+    }
 }
 
 fn refused(file: &RegistryFile, found: Option<Digest>, expected: Option<Digest>, why: String) -> AccessError {
@@ -302,6 +339,9 @@ async fn stored(
         tracing::warn!(revision, "a change of the access registry that was cut off is now complete");
         bytes = blocking(file, "cannot be read", RegistryFile::read).await?;
         found = bytes.as_deref().map(Digest::of);
+    }
+    if blocking(file, "cannot be made private", RegistryFile::make_private).await? {
+        tracing::warn!(file = %file.path().display(), "others could read the access registry; it is private again");
     }
     let refuse = |why: String| refused(file, found, Some(digest), why);
     let Some(bytes) = bytes else { return Err(refuse(format!("it is missing; revision {revision} is the last one"))) };
@@ -350,9 +390,10 @@ pub async fn accept(state_dir: &Path, journal: &JournalStore) -> Result<u64, Acc
     let mut document = RegistryDocument::parse(&bytes).map_err(|flaw| refuse(flaw.to_string()))?;
     // Revisions only grow, whatever the file says of itself.
     document.revision = document.revision.max(known.map_or(0, |(revision, _)| revision));
-    let change = json!({ "change": "registry.accepted", "found": found });
+    let what = json!({ "change": "registry.accepted", "found": found });
     let before = known.map(|(_, digest)| digest);
-    commit(&file, journal, &mut document, &Principal::local_owner(), change, before).await?;
+    let change = Change { by: Principal::local_owner(), what, before, in_place: found, policy: None };
+    commit(&file, journal, &mut document, change).await?;
     Ok(document.revision)
 }
 
@@ -374,7 +415,9 @@ pub async fn reset(state_dir: &Path, journal: &JournalStore, now: Timestamp) -> 
     };
     let mut document = RegistryDocument::empty();
     document.revision = known.map_or(0, |(revision, _)| revision);
-    let change = json!({ "change": "registry.reset", "aside": aside });
-    commit(&file, journal, &mut document, &Principal::local_owner(), change, known.map(|(_, digest)| digest)).await?;
+    let what = json!({ "change": "registry.reset", "aside": aside });
+    let before = known.map(|(_, digest)| digest);
+    let change = Change { by: Principal::local_owner(), what, before, in_place: None, policy: None };
+    commit(&file, journal, &mut document, change).await?;
     Ok(aside)
 }

@@ -3,19 +3,20 @@
 
 use super::document::{FeatureSetting, MAX_LABEL, MAX_LIFE, MAX_RATE, RegistryDocument};
 use super::feature::Feature;
-use super::manage::NewToken;
+use super::manage::{IssuedTokens, NewToken};
 use super::rights::DEFAULT_SCOPES;
-use super::standing::Standing;
+use super::standing::{Standing, Wanted};
 use super::token;
 use crate::error::{EngineError, ErrorKind};
 use palyra_protocol::access::{
-    AgentRecord, FeatureView, GroupMember, GroupName, GroupRecord, MemberRecord, ReplacedSecret, TokenScope,
-    TokenState, TokenView,
+    AgentRecord, ChangedToken, FeatureView, GroupMember, GroupName, GroupRecord, MemberRecord, ReplacedSecret,
+    TokenScope, TokenState, TokenView,
 };
 use palyra_protocol::{
     ApiTokenRecord, Digest, Principal, PrincipalKind, Problem, Secret, Timestamp, TokenId, WorkspaceId, WorkspaceRole,
 };
 use serde_json::{Value, json};
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 /// How long a token holds when nothing is said.
@@ -54,7 +55,8 @@ impl Edit<'_> {
             ));
         };
         check_label(&new.label)?;
-        let rate_per_minute = new.rate_per_minute.unwrap_or(DEFAULT_RATE);
+        let most = self.by.rate_per_minute().unwrap_or(DEFAULT_RATE);
+        let rate_per_minute = new.rate_per_minute.unwrap_or(DEFAULT_RATE.min(most));
         if !(1..=MAX_RATE).contains(&rate_per_minute) {
             return Err(EngineError::invalid(
                 "rate",
@@ -73,7 +75,8 @@ impl Edit<'_> {
             false => new.scopes,
         };
         let expires_at = self.now.plus(life);
-        self.by.may_issue((&new.principal, standing), role, &scopes, expires_at)?;
+        let principal = &new.principal;
+        self.by.may_issue(Wanted { principal, standing, role, scopes: &scopes, rate_per_minute, expires_at })?;
         let token_id = TokenId::mint();
         let (text, token_hash_sha256) = fresh(&token_id)?;
         let record = ApiTokenRecord {
@@ -88,6 +91,8 @@ impl Edit<'_> {
             rate_per_minute,
             created_at: self.now,
             by: self.by.principal.clone(),
+            issued_with: self.by.token_id().cloned(),
+            issuers: self.by.issuers(),
             expires_at,
             rotated_at: None,
             revoked_at: None,
@@ -99,11 +104,18 @@ impl Edit<'_> {
     }
 
     fn token(&mut self, id: &TokenId) -> Result<&mut ApiTokenRecord, EngineError> {
-        let found = self.document.tokens.iter_mut().find(|t| t.token_id == *id);
+        // Of this workspace alone: what somebody is here says nothing about what they are elsewhere.
+        let here = self.workspace;
+        let found = self.document.tokens.iter_mut().find(|t| t.token_id == *id && t.workspace == *here);
         found.ok_or_else(|| not_found(format!("there is no token `{id}`"), "`palyra access token list` shows them"))
     }
 
-    pub(super) fn rotate_token(mut self, id: &TokenId, overlap: Duration) -> Edited<(TokenView, Secret)> {
+    pub(super) fn rotate_token(
+        mut self,
+        id: &TokenId,
+        overlap: Duration,
+        issued: IssuedTokens,
+    ) -> Edited<(ChangedToken, Secret)> {
         if overlap > MAX_OVERLAP {
             let message = "both secrets hold for at most seven days";
             return Err(EngineError::invalid("overlap", message, "try `--overlap 1h`"));
@@ -116,37 +128,71 @@ impl Edit<'_> {
             return Err(conflict("token_not_active", message, "issue another: `palyra access token create`"));
         }
         // Whoever replaces a secret holds the new one: it is issuing, under another name.
-        let standing = self.document.role_of(self.workspace, &token.principal).unwrap_or(WorkspaceRole::Operator);
-        by.may_issue((&token.principal, standing), token.role.min(standing), &token.scopes, token.expires_at)?;
+        let standing = self.standing_of(&token)?;
+        by.may_issue(Wanted {
+            principal: &token.principal,
+            standing,
+            role: token.role.min(standing),
+            scopes: &token.scopes,
+            rate_per_minute: token.rate_per_minute,
+            expires_at: token.expires_at,
+        })?;
         let (text, token_hash_sha256) = fresh(id)?;
         let record = self.token(id)?;
-        let replaced = std::mem::replace(&mut record.token_hash_sha256, token_hash_sha256);
-        record.replaced = Some(ReplacedSecret { token_hash_sha256: replaced, valid_until: now.plus(overlap) });
+        record.token_hash_sha256 = token_hash_sha256;
+        record.replaced = Some(ReplacedSecret {
+            token_hash_sha256: token.token_hash_sha256,
+            valid_until: now.plus(overlap),
+            issued_with: token.issued_with,
+            issuers: token.issuers,
+        });
         record.rotated_at = Some(now);
+        // A token that replaces its own secret stays what its issuer made it: they could have done so themselves.
+        if by.token_id() != Some(id) {
+            record.issued_with = by.token_id().cloned();
+            record.issuers = by.issuers();
+        }
         let view = record.view(now, None);
-        let change = json!({ "change": "token.rotated", "token": view });
-        Ok(((view, text), change))
+        // Who replaces a secret without an overlap takes it from whoever had it, with all that they made of it.
+        let issued_revoked = match issued {
+            IssuedTokens::Withdrawn if overlap.is_zero() => withdraw_issued(self.document, now, vec![id.clone()]),
+            IssuedTokens::Withdrawn | IssuedTokens::Kept => vec![],
+        };
+        let change = json!({ "change": "token.rotated", "token": view, "tokens_revoked": issued_revoked });
+        Ok(((ChangedToken { token: view, issued_revoked }, text), change))
     }
 
-    pub(super) fn revoke_token(mut self, id: &TokenId) -> Edited<TokenView> {
+    /// What a token's principal is here. One that holds always has one: whoever leaves takes their tokens along.
+    fn standing_of(&self, token: &ApiTokenRecord) -> Result<WorkspaceRole, EngineError> {
+        let gone = || {
+            let message = format!("`{}` is nobody here any more", token.principal);
+            conflict("token_principal_gone", message, "issue another: `palyra access token create`")
+        };
+        self.document.role_of(self.workspace, &token.principal).ok_or_else(gone)
+    }
+
+    pub(super) fn revoke_token(mut self, id: &TokenId, issued: IssuedTokens) -> Edited<ChangedToken> {
         let now = self.now;
         let token = self.token(id)?.clone();
-        if token.principal != self.by.principal {
-            let standing = self.document.role_of(self.workspace, &token.principal);
-            self.by.must_reach(standing.unwrap_or(WorkspaceRole::Operator))?;
-        }
-        let record = self.token(id)?;
-        if record.revoked_at.is_some() {
+        if token.revoked_at.is_some() {
             return Err(conflict(
                 "token_already_revoked",
                 format!("`{id}` was withdrawn before"),
                 "nothing is left to do",
             ));
         }
+        if token.principal != self.by.principal {
+            self.by.must_reach(self.standing_of(&token)?)?;
+        }
+        let record = self.token(id)?;
         record.revoked_at = Some(now);
         let view = record.view(now, None);
-        let change = json!({ "change": "token.revoked", "token_id": id });
-        Ok((view, change))
+        let issued_revoked = match issued {
+            IssuedTokens::Withdrawn => withdraw_issued(self.document, now, vec![id.clone()]),
+            IssuedTokens::Kept => vec![],
+        };
+        let change = json!({ "change": "token.revoked", "token_id": id, "tokens_revoked": issued_revoked });
+        Ok((ChangedToken { token: view, issued_revoked }, change))
     }
 
     fn owners(&self) -> usize {
@@ -233,6 +279,14 @@ impl Edit<'_> {
     }
 
     pub(super) fn remove_agent(self, who: &Principal) -> Edited<AgentRecord> {
+        // An agent is one in every workspace, and its tokens go with it: also those of workspaces that are not this one.
+        let elsewhere = self.document.tokens.iter().filter(|t| {
+            t.principal == *who && t.workspace != *self.workspace && t.state(self.now) == TokenState::Active
+        });
+        let mut elsewhere = elsewhere.map(|t| &t.workspace).peekable();
+        if elsewhere.peek().is_some() {
+            self.by.must_own_all(self.document, elsewhere, "remove an agent whose tokens open it")?;
+        }
         let at = self.document.agents.iter().position(|a| a.principal == *who);
         let hint = "`palyra access agent list` shows them";
         let at = at.ok_or_else(|| not_found(format!("`{who}` is not registered"), hint))?;
@@ -252,7 +306,7 @@ impl Edit<'_> {
         add: Vec<GroupMember>,
         remove: Vec<GroupMember>,
     ) -> Edited<GroupRecord> {
-        self.by.must_own("say who belongs to which group")?;
+        self.must_own_everything("say who belongs to which group")?;
         let at = self.document.groups.iter().position(|g| g.name == name);
         let at = at.unwrap_or_else(|| {
             self.document.groups.push(GroupRecord { name, members: vec![] });
@@ -271,7 +325,7 @@ impl Edit<'_> {
     }
 
     pub(super) fn remove_group(self, name: &GroupName) -> Edited<GroupRecord> {
-        self.by.must_own("remove groups")?;
+        self.must_own_everything("remove groups")?;
         let at = self.document.groups.iter().position(|g| g.name == *name);
         let at = at
             .ok_or_else(|| not_found(format!("there is no group `{name}`"), "`palyra access group list` shows them"))?;
@@ -285,7 +339,13 @@ impl Edit<'_> {
         Ok((record, change))
     }
 
+    fn must_own_everything(&self, what: &str) -> Result<(), EngineError> {
+        let workspaces = self.document.workspaces.iter().map(|w| &w.workspace_id);
+        self.by.must_own_all(self.document, workspaces, what)
+    }
+
     pub(super) fn set_feature(self, feature: Feature, on: bool) -> Edited<FeatureView> {
+        self.must_own_everything("set features")?;
         let before = self.document.feature(feature);
         self.document.features.retain(|setting| setting.name != feature.as_str());
         if on != feature.default_value() {
@@ -316,12 +376,39 @@ fn check_label(text: &str) -> Result<(), EngineError> {
     Err(EngineError::invalid("label", message, "say it shorter"))
 }
 
-/// Withdraws tokens; returns which.
+/// Withdraws tokens, and those that were issued with them; returns which.
 fn withdraw(document: &mut RegistryDocument, now: Timestamp, which: impl Fn(&ApiTokenRecord) -> bool) -> Vec<TokenId> {
     let mut withdrawn = Vec::new();
     for token in document.tokens.iter_mut().filter(|t| t.revoked_at.is_none() && which(t)) {
         token.revoked_at = Some(now);
         withdrawn.push(token.token_id.clone());
+    }
+    let issued = withdraw_issued(document, now, withdrawn.clone());
+    withdrawn.extend(issued);
+    withdrawn
+}
+
+/// Withdraws what was issued with these tokens, and with those in turn: whoever held them knows the secrets.
+fn withdraw_issued(document: &mut RegistryDocument, now: Timestamp, roots: Vec<TokenId>) -> Vec<TokenId> {
+    let mut withdrawn = Vec::new();
+    let (mut known, mut issuing): (HashSet<TokenId>, Vec<TokenId>) = (roots.iter().cloned().collect(), roots);
+    let mut issued: HashMap<TokenId, Vec<usize>> = HashMap::new();
+    for (at, token) in document.tokens.iter().enumerate() {
+        for with in token.issued_with(now) {
+            issued.entry(with.clone()).or_default().push(at);
+        }
+    }
+    while let Some(id) = issuing.pop() {
+        for at in issued.remove(&id).unwrap_or_default() {
+            let token = &mut document.tokens[at];
+            if known.insert(token.token_id.clone()) {
+                issuing.push(token.token_id.clone());
+                if token.revoked_at.is_none() {
+                    token.revoked_at = Some(now);
+                    withdrawn.push(token.token_id.clone());
+                }
+            }
+        }
     }
     withdrawn
 }

@@ -6,19 +6,20 @@
 //! either the old registry or the new one.
 
 use super::VerifiedPeer;
-use super::control::{AccessControl, AccessError, commit};
+use super::control::{AccessControl, AccessError, Change, commit};
 use super::document::RegistryDocument;
 use super::edit::{Edit, Edited, conflict, forget_long_dead};
 use super::feature::Feature;
 use super::standing::Standing;
+use super::state::Admitted;
 use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
 use palyra_policy::{PolicyAction, PolicyRequestContext, PolicyResource};
 use palyra_protocol::access::{
-    AgentRecord, FeatureView, GroupMember, GroupName, GroupRecord, MemberRecord, TokenScope, TokenView,
+    AgentRecord, ChangedToken, FeatureView, GroupMember, GroupName, GroupRecord, MemberRecord, TokenScope, TokenView,
 };
-use palyra_protocol::{ApiTokenRecord, Digest, Principal, Problem, Secret, TokenId, WorkspaceRole};
-use serde_json::Value;
+use palyra_protocol::{ApiTokenRecord, Principal, Problem, Secret, TokenId, WorkspaceRole};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A token to be issued.
@@ -36,6 +37,29 @@ pub struct NewToken {
     pub life: Option<Duration>,
     /// How many requests a minute.
     pub rate_per_minute: Option<u32>,
+}
+
+/// What becomes of the tokens that were issued with one that is withdrawn, or replaced at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IssuedTokens {
+    /// They go with it: whoever held it knows their secrets.
+    Withdrawn,
+    /// They stay, because somebody says that they are in good hands.
+    Kept,
+}
+
+/// What somebody needs for a change, asked twice: before they are let wait for their turn, and when it has come.
+#[derive(Debug, Clone)]
+struct Needed {
+    action: PolicyAction,
+    resource: PolicyResource,
+    owned_by: Option<Principal>,
+}
+
+impl Needed {
+    fn on_daemon(action: PolicyAction) -> Self {
+        Self { action, resource: PolicyResource::Daemon, owned_by: None }
+    }
 }
 
 impl From<AccessError> for EngineError {
@@ -62,20 +86,28 @@ impl Engine {
     async fn change<T: Send + 'static>(
         &self,
         peer: &VerifiedPeer,
+        needed: Needed,
         edit: impl FnOnce(Edit<'_>) -> Edited<T> + Send + 'static,
     ) -> Result<T, EngineError> {
-        let (engine, by, token) = (self.clone(), peer.effective().clone(), peer.token().cloned());
+        self.may_change(peer, &needed)?;
+        let one_at_a_time = Arc::clone(&self.access().writing).lock_owned().await;
+        let no_reload_meanwhile = self.running_policy().hold().await;
+        // What the peer came with may be gone by now, or the rules may be others. From here on nothing changes but by us.
+        let token = self.may_change(peer, &needed)?;
+        let (engine, by) = (self.clone(), peer.effective().clone());
         let changing = tokio::spawn(async move {
+            let _until_done = (one_at_a_time, no_reload_meanwhile);
             let access = engine.access();
-            let _one_at_a_time = access.writing.lock().await;
             let state = access.state();
             let mut document = state.document.clone();
             let workspace = &access.workspace().workspace_id;
-            let by = Standing::in_document(&document, workspace, by, token.as_ref());
+            let by = Standing::in_document(&document, workspace, by, token);
             let now = access.now();
-            let (told, change) = edit(Edit { document: &mut document, workspace, by: &by, now })?;
+            let (told, what) = edit(Edit { document: &mut document, workspace, by: &by, now })?;
             forget_long_dead(&mut document, now);
-            engine.put_in_force(access, document, &by.principal, change, state.digest).await?;
+            let (before, in_place) = (state.digest, state.digest);
+            let change = Change { by: by.principal, what, before, in_place, policy: None };
+            engine.put_in_force(access, document, change).await?;
             Ok(told)
         });
         let gone = |_| EngineError::new(ErrorKind::Internal, Problem::plain("internal", "the change was cut off"));
@@ -86,14 +118,11 @@ impl Engine {
         &self,
         access: &AccessControl,
         mut document: RegistryDocument,
-        by: &Principal,
-        change: Value,
-        before: Option<Digest>,
+        mut change: Change,
     ) -> Result<(), EngineError> {
         document
             .check()
             .map_err(|flaw| EngineError::invalid("registry_flaw", flaw.to_string(), "nothing was changed"))?;
-        let _no_reload_meanwhile = self.running_policy().hold().await;
         let policy = self.policy();
         let registered = access.registered_in(&document).map_err(AccessError::from)?;
         let membership = policy.membership().clone().with_registered(registered);
@@ -104,20 +133,38 @@ impl Engine {
                 conflict("group_in_use", format!("a rule would be left without its group: {e}"), hint)
             })?),
         };
-        let digest = commit(access.file(), self.journal(), &mut document, by, change, before).await?;
+        // A decision under rules that the journal does not know of would be a riddle later.
+        change.policy = reseated.as_ref().map(|reseated| (policy.policy_hash(), reseated.policy_hash()));
+        let turn = match &reseated {
+            Some(_) => Some(self.running_policy().turn().await),
+            None => None,
+        };
+        let digest = commit(access.file(), self.journal(), &mut document, change).await?;
         access.install(document, digest);
         if let Some(policy) = reseated {
             self.running_policy().reseat(policy);
         }
+        drop(turn);
         self.announce_rights();
+        if let Err(error) = self.end_orphaned_questions().await {
+            // Nobody can answer them with a yes any more; they end at the latest when their time is over.
+            tracing::error!(error = &error as &dyn std::error::Error, "questions of withdrawn tokens were not ended");
+        }
+        self.reconsider().await;
         Ok(())
+    }
+
+    fn may_change(&self, peer: &VerifiedPeer, needed: &Needed) -> Result<Option<Admitted>, EngineError> {
+        let Needed { action, resource, owned_by } = needed.clone();
+        let context = PolicyRequestContext { owned_by, ..PolicyRequestContext::new(peer.channel().clone()) };
+        self.authorize_as(peer.effective(), peer, action, resource, Some(context))
     }
 
     fn may_manage(&self, peer: &VerifiedPeer, action: PolicyAction) -> Result<(), EngineError> {
         self.authorize(peer, action, PolicyResource::Daemon, None)
     }
 
-    /// Every token, newest last.
+    /// Every token of this workspace, newest last.
     ///
     /// # Errors
     /// The peer may not see them.
@@ -125,7 +172,8 @@ impl Engine {
         self.may_manage(peer, PolicyAction::TokenList)?;
         let (state, now) = (self.access().state(), self.access().now());
         let view = |token: &ApiTokenRecord| token.view(now, state.last_use(&token.token_id));
-        Ok(state.document.tokens.iter().map(view).collect())
+        let here = &self.access().workspace().workspace_id;
+        Ok(state.document.tokens.iter().filter(|token| token.workspace == *here).map(view).collect())
     }
 
     /// Issues a token. Its text is returned this once and kept nowhere.
@@ -133,11 +181,12 @@ impl Engine {
     /// # Errors
     /// The peer may not, or the token would go beyond what the peer holds.
     pub async fn create_token(&self, peer: &VerifiedPeer, new: NewToken) -> Result<(TokenView, Secret), EngineError> {
-        self.may_manage(peer, PolicyAction::TokenCreate)?;
-        self.change(peer, move |edit| edit.create_token(new)).await
+        self.check_scopes(&new.scopes)?;
+        self.change(peer, Needed::on_daemon(PolicyAction::TokenCreate), move |edit| edit.create_token(new)).await
     }
 
-    /// Replaces a token's secret. Both hold for `overlap`; then the old one opens nothing.
+    /// Replaces a token's secret. Both hold for `overlap`; then the old one opens nothing. Without an overlap the tokens
+    /// that were issued with it go too, unless they are to be kept.
     ///
     /// # Errors
     /// There is no such token, it is not active, or the peer may not issue one like it.
@@ -146,25 +195,32 @@ impl Engine {
         peer: &VerifiedPeer,
         id: TokenId,
         overlap: Duration,
-    ) -> Result<(TokenView, Secret), EngineError> {
-        self.may_touch(peer, PolicyAction::TokenRotate, &id)?;
-        self.change(peer, move |edit| edit.rotate_token(&id, overlap)).await
+        issued: IssuedTokens,
+    ) -> Result<(ChangedToken, Secret), EngineError> {
+        let needed = self.needed_for(PolicyAction::TokenRotate, &id);
+        self.change(peer, needed, move |edit| edit.rotate_token(&id, overlap, issued)).await
     }
 
-    /// Withdraws a token, at once.
+    /// Withdraws a token at once, and those that were issued with it unless they are to be kept.
     ///
     /// # Errors
     /// There is no such token, it was withdrawn before, or the peer may not.
-    pub async fn revoke_token(&self, peer: &VerifiedPeer, id: TokenId) -> Result<TokenView, EngineError> {
-        self.may_touch(peer, PolicyAction::TokenRevoke, &id)?;
-        self.change(peer, move |edit| edit.revoke_token(&id)).await
+    pub async fn revoke_token(
+        &self,
+        peer: &VerifiedPeer,
+        id: TokenId,
+        issued: IssuedTokens,
+    ) -> Result<ChangedToken, EngineError> {
+        let needed = self.needed_for(PolicyAction::TokenRevoke, &id);
+        self.change(peer, needed, move |edit| edit.revoke_token(&id, issued)).await
     }
 
-    fn may_touch(&self, peer: &VerifiedPeer, action: PolicyAction, id: &TokenId) -> Result<(), EngineError> {
+    fn needed_for(&self, action: PolicyAction, id: &TokenId) -> Needed {
         let state = self.access().state();
-        let owned_by = state.document.tokens.iter().find(|t| t.token_id == *id).map(|t| t.principal.clone());
-        let context = PolicyRequestContext { owned_by, ..PolicyRequestContext::new(peer.channel().clone()) };
-        self.authorize(peer, action, PolicyResource::Token(id.to_string()), Some(context))
+        let here = &self.access().workspace().workspace_id;
+        let token = state.document.tokens.iter().find(|t| t.token_id == *id && t.workspace == *here);
+        let owned_by = token.map(|token| token.principal.clone());
+        Needed { action, resource: PolicyResource::Token(id.to_string()), owned_by }
     }
 
     /// Everybody who is something to this workspace.
@@ -188,8 +244,7 @@ impl Engine {
         who: Principal,
         role: WorkspaceRole,
     ) -> Result<MemberRecord, EngineError> {
-        self.may_manage(peer, PolicyAction::MemberManage)?;
-        self.change(peer, move |edit| edit.set_member(who, role)).await
+        self.change(peer, Needed::on_daemon(PolicyAction::MemberManage), move |edit| edit.set_member(who, role)).await
     }
 
     /// Removes a person; tokens that speak for them are withdrawn.
@@ -197,8 +252,7 @@ impl Engine {
     /// # Errors
     /// They are no member, above the peer, or the last owner.
     pub async fn remove_member(&self, peer: &VerifiedPeer, who: Principal) -> Result<MemberRecord, EngineError> {
-        self.may_manage(peer, PolicyAction::MemberManage)?;
-        self.change(peer, move |edit| edit.remove_member(&who)).await
+        self.change(peer, Needed::on_daemon(PolicyAction::MemberManage), move |edit| edit.remove_member(&who)).await
     }
 
     /// Every agent.
@@ -220,8 +274,8 @@ impl Engine {
         who: Principal,
         description: String,
     ) -> Result<AgentRecord, EngineError> {
-        self.may_manage(peer, PolicyAction::AgentManage)?;
-        self.change(peer, move |edit| edit.add_agent(who, description)).await
+        self.change(peer, Needed::on_daemon(PolicyAction::AgentManage), move |edit| edit.add_agent(who, description))
+            .await
     }
 
     /// Removes an agent; its tokens are withdrawn, and it leaves its groups.
@@ -229,8 +283,7 @@ impl Engine {
     /// # Errors
     /// It is not registered.
     pub async fn remove_agent(&self, peer: &VerifiedPeer, who: Principal) -> Result<AgentRecord, EngineError> {
-        self.may_manage(peer, PolicyAction::AgentManage)?;
-        self.change(peer, move |edit| edit.remove_agent(&who)).await
+        self.change(peer, Needed::on_daemon(PolicyAction::AgentManage), move |edit| edit.remove_agent(&who)).await
     }
 
     /// Every group.
@@ -254,8 +307,8 @@ impl Engine {
         add: Vec<GroupMember>,
         remove: Vec<GroupMember>,
     ) -> Result<GroupRecord, EngineError> {
-        self.may_manage(peer, PolicyAction::MemberManage)?;
-        self.change(peer, move |edit| edit.set_group(name, add, remove)).await
+        self.change(peer, Needed::on_daemon(PolicyAction::MemberManage), move |edit| edit.set_group(name, add, remove))
+            .await
     }
 
     /// Removes a group.
@@ -263,8 +316,7 @@ impl Engine {
     /// # Errors
     /// There is none, the peer is no owner, or another group or a rule speaks of it.
     pub async fn remove_group(&self, peer: &VerifiedPeer, name: GroupName) -> Result<GroupRecord, EngineError> {
-        self.may_manage(peer, PolicyAction::MemberManage)?;
-        self.change(peer, move |edit| edit.remove_group(&name)).await
+        self.change(peer, Needed::on_daemon(PolicyAction::MemberManage), move |edit| edit.remove_group(&name)).await
     }
 
     /// Every feature flag.
@@ -287,7 +339,6 @@ impl Engine {
         feature: Feature,
         on: bool,
     ) -> Result<FeatureView, EngineError> {
-        self.may_manage(peer, PolicyAction::FeatureSet)?;
-        self.change(peer, move |edit| edit.set_feature(feature, on)).await
+        self.change(peer, Needed::on_daemon(PolicyAction::FeatureSet), move |edit| edit.set_feature(feature, on)).await
     }
 }

@@ -35,6 +35,8 @@ pub(super) fn with_tokens(count: usize, clock: Arc<dyn Clock>) -> Option<(Access
             scopes: scopes.clone(),
             rate_per_minute: u32::MAX,
             created_at: now,
+            issued_with: None,
+            issuers: vec![],
             by: Principal::local_owner(),
             expires_at: now.plus(Duration::from_secs(3600)),
             rotated_at: None,

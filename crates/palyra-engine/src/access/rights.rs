@@ -219,6 +219,34 @@ mod tests {
         }
     }
 
+    /// What a role leaves room for and no default rule gives: secrets are given one by one, and nobody waives by default.
+    const LEFT_TO_OPERATORS: [PolicyAction; 2] = [PolicyAction::VaultGet, PolicyAction::ApprovalWaive];
+
+    /// A table that promises what policy then denies would be no promise.
+    #[test]
+    fn the_default_rules_give_what_the_table_promises() {
+        let engine = palyra_policy::PolicyEngine::with_defaults(&palyra_policy::Membership::single_user()).unwrap();
+        let person: palyra_protocol::Principal = "user:mia".parse().unwrap();
+        for role in WorkspaceRole::ALL {
+            for action in PolicyAction::ALL.iter().copied().filter(|action| role_has(role, *action)) {
+                let request = palyra_policy::PolicyRequest {
+                    principal: person.clone(),
+                    action,
+                    resource: crate::access::whoami::something(action),
+                };
+                let context = palyra_policy::PolicyRequestContext {
+                    role: Some(crate::decide::policy_role(role)),
+                    owned_by: Some(person.clone()),
+                    is_allowlisted_tool: true,
+                    ..palyra_policy::PolicyRequestContext::new("http".parse().unwrap())
+                };
+                let allowed = engine.evaluate_with_context(&request, &context).decision;
+                let expected = !LEFT_TO_OPERATORS.contains(&action);
+                assert_eq!(allowed == palyra_policy::PolicyDecision::Allow, expected, "{role} {action}");
+            }
+        }
+    }
+
     #[test]
     fn a_higher_role_has_all_that_a_lower_one_has() {
         for (higher, lower) in [(Owner, Admin), (Admin, Operator)] {

@@ -4,7 +4,7 @@ use super::bucket::Bucket;
 use super::document::RegistryDocument;
 use super::feature::Feature;
 use super::token::{PresentedToken, same};
-use palyra_protocol::access::TokenScope;
+use palyra_protocol::access::{ShownToken, TokenScope};
 use palyra_protocol::{ApiTokenRecord, Digest, Principal, Timestamp, TokenId, WorkspaceId, WorkspaceRole};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,6 +28,8 @@ impl Live {
 struct Seat {
     record: usize,
     scopes: Arc<[TokenScope]>,
+    issuers: Arc<[Principal]>,
+    replaced_issuers: Arc<[Principal]>,
     live: Arc<Live>,
 }
 
@@ -95,7 +97,17 @@ pub(crate) struct Admitted {
     /// The lower of the token's role and what its principal is by now.
     pub(crate) role: WorkspaceRole,
     pub(crate) scopes: Arc<[TokenScope]>,
+    /// Everybody who had a hand in the secret that was shown.
+    pub(crate) issuers: Arc<[Principal]>,
+    pub(crate) rate_per_minute: u32,
     pub(crate) expires_at: Timestamp,
+}
+
+impl Admitted {
+    /// What records keep of it.
+    pub(crate) fn shown(&self) -> ShownToken {
+        ShownToken { token_id: self.token_id.clone(), role: self.role, issuers: self.issuers.to_vec() }
+    }
 }
 
 impl State {
@@ -121,7 +133,14 @@ impl State {
                 let bucket = Mutex::new(Bucket::full(token.rate_per_minute, now));
                 Arc::new(Live { last_used: AtomicU64::new(0), bucket })
             });
-            seats.insert(token.token_id.clone(), Seat { record, scopes: token.scopes.clone().into(), live });
+            let seat = Seat {
+                record,
+                scopes: token.scopes.clone().into(),
+                issuers: token.issuers().into(),
+                replaced_issuers: token.replaced_issuers().into(),
+                live,
+            };
+            seats.insert(token.token_id.clone(), seat);
         }
         let tokens_open = document.feature(Feature::ApiTokens);
         Self { document, digest, workspace: workspace.clone(), seats, roles, tokens_open }
@@ -136,14 +155,10 @@ impl State {
     pub(crate) fn check(&self, text: &str, now: Timestamp) -> Result<Admitted, TokenRefusal> {
         let presented = PresentedToken::parse(text).ok_or(TokenRefusal::Malformed)?;
         let (admitted, live) = self.admit(presented.id(), presented.hash(), now)?;
-        let taken = live.bucket.lock().unwrap_or_else(PoisonError::into_inner).take(self.rate(&admitted), now);
+        let taken = live.bucket.lock().unwrap_or_else(PoisonError::into_inner).take(admitted.rate_per_minute, now);
         taken.map_err(TokenRefusal::RateLimited)?;
         live.last_used.fetch_max(now.unix_ms(), Ordering::Relaxed);
         Ok(admitted)
-    }
-
-    fn rate(&self, admitted: &Admitted) -> u32 {
-        self.seats.get(&admitted.token_id).map_or(1, |seat| self.document.tokens[seat.record].rate_per_minute)
     }
 
     /// Whether a token, by its id and the hash of what was presented, opens as things stand.
@@ -163,6 +178,29 @@ impl State {
             self.was_replaced(token, hash, now)?;
         }
         // From here on the caller has shown a secret of this token and may know how it stands.
+        let standing = self.standing(token, now)?;
+        let admitted = Admitted {
+            token_id: id.clone(),
+            hash,
+            principal: token.principal.clone(),
+            role: token.role.min(standing),
+            scopes: Arc::clone(&seat.scopes),
+            issuers: Arc::clone(if current { &seat.issuers } else { &seat.replaced_issuers }),
+            rate_per_minute: token.rate_per_minute,
+            expires_at: token.expires_at,
+        };
+        Ok((admitted, &seat.live))
+    }
+
+    /// Whether a token opens as things stand, for whoever holds its secret; and until when.
+    pub(crate) fn stands(&self, id: &TokenId, now: Timestamp) -> Result<Timestamp, TokenRefusal> {
+        let seat = self.seats.get(id).ok_or(TokenRefusal::Unknown)?;
+        let token = &self.document.tokens[seat.record];
+        self.standing(token, now).map(|_| token.expires_at)
+    }
+
+    /// What a token's principal is here, if the token opens as things stand.
+    fn standing(&self, token: &ApiTokenRecord, now: Timestamp) -> Result<WorkspaceRole, TokenRefusal> {
         if token.revoked_at.is_some() {
             return Err(TokenRefusal::Revoked);
         }
@@ -173,18 +211,7 @@ impl State {
             return Err(TokenRefusal::OtherWorkspace);
         }
         let standing = self.role(&token.principal).ok_or(TokenRefusal::PrincipalGone)?;
-        if !self.tokens_open {
-            return Err(TokenRefusal::TokensClosed);
-        }
-        let admitted = Admitted {
-            token_id: id.clone(),
-            hash,
-            principal: token.principal.clone(),
-            role: token.role.min(standing),
-            scopes: Arc::clone(&seat.scopes),
-            expires_at: token.expires_at,
-        };
-        Ok((admitted, &seat.live))
+        if self.tokens_open { Ok(standing) } else { Err(TokenRefusal::TokensClosed) }
     }
 
     /// Whether it is the secret before the last rotation, within the time for both.

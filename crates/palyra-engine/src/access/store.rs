@@ -20,6 +20,15 @@ pub(crate) struct RegistryFile {
     path: PathBuf,
 }
 
+/// What was found where the registry should be.
+#[derive(Debug)]
+pub(crate) struct Odd {
+    /// SHA-256 of it, if there was something that could be read.
+    pub(crate) found: Option<Digest>,
+    /// Where it is now.
+    pub(crate) aside: Option<PathBuf>,
+}
+
 impl RegistryFile {
     pub(crate) fn new(path: PathBuf) -> Self {
         Self { path }
@@ -82,6 +91,37 @@ impl RegistryFile {
         std::fs::rename(&self.path, &aside)?;
         self.sync_directory()?;
         Ok(aside)
+    }
+
+    /// Puts aside what is not the content that was written last, before it is replaced. A directory is nobody's registry and
+    /// stays where it is.
+    pub(crate) fn set_aside_unless(&self, known: Option<Digest>, revision: u64) -> std::io::Result<Option<Odd>> {
+        let meta = match self.path.symlink_metadata() {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                return Ok(known.map(|_| Odd { found: None, aside: None }));
+            }
+            other => other?,
+        };
+        // What cannot be read, like a link, is not ours either.
+        let found = self.read().ok().flatten().as_deref().map(Digest::of);
+        if meta.is_dir() || found.is_some() && found == known {
+            return Ok(None);
+        }
+        let aside = self.set_aside(&format!("before-{revision}"))?;
+        Ok(Some(Odd { found, aside: Some(aside) }))
+    }
+
+    /// Takes others' rights to the file away; tells whether there were any.
+    pub(crate) fn make_private(&self) -> std::io::Result<bool> {
+        let meta = match self.path.symlink_metadata() {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+            other => other?,
+        };
+        let open = meta.is_file() && meta.permissions().mode() & 0o077 != 0;
+        if open {
+            std::fs::set_permissions(&self.path, std::fs::Permissions::from_mode(0o600))?;
+        }
+        Ok(open)
     }
 
     fn sync_directory(&self) -> std::io::Result<()> {

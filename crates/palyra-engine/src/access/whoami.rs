@@ -1,7 +1,7 @@
 //! Who the daemon takes a caller for, and what that allows: asked of the same functions that calls ask.
 
-use super::VerifiedPeer;
 use super::rights::Shortfall;
+use super::{VerifiedPeer, as_shown};
 use crate::engine::Engine;
 use crate::error::EngineError;
 use palyra_policy::{PolicyAction, PolicyRequest, PolicyRequestContext, PolicyResource, Verdict};
@@ -20,7 +20,8 @@ impl Engine {
         self.authorize(peer, PolicyAction::AccessRead, PolicyResource::Daemon, None)?;
         let state = self.access().state();
         let principal = peer.effective().clone();
-        let own = state.role(peer.principal());
+        // Whoever acts as an agent has the agent's place.
+        let own = state.role(&principal);
         let role = match peer.token() {
             Some(token) => own.map(|role| role.min(token.role)),
             None => own,
@@ -55,25 +56,25 @@ impl Engine {
         rights
     }
 
-    /// The tools that the caller may call, or at least ask a person for. A rule that looks at a call's arguments is asked
-    /// about one that touches nothing in particular.
+    /// The tools that the caller may see and may call, or at least ask a person for, with some arguments or other.
     ///
     /// # Errors
     /// The peer may not know.
     pub fn callable(&self, peer: &VerifiedPeer) -> Result<Vec<&ToolDefinition>, EngineError> {
         self.authorize(peer, PolicyAction::ToolList, PolicyResource::Daemon, None)?;
         let denied = |tool: &&ToolDefinition| self.right_to_call(peer, tool).decision == DecisionKind::Deny.as_str();
-        Ok(self.catalog().iter().filter(|tool| !denied(tool)).collect())
+        Ok(self.catalog().iter().filter(|tool| self.sees_tool(peer, tool) && !denied(tool)).collect())
     }
 
-    /// What would be decided about a call of a tool whose arguments touch nothing in particular.
+    /// What would be decided about a call of a tool whose arguments touch nothing in particular; where it is the arguments that
+    /// decide, that they do.
     fn right_to_call(&self, peer: &VerifiedPeer, tool: &ToolDefinition) -> RightView {
         let name = tool.name.as_str();
         let context = PolicyRequestContext {
             proposed_by: Some(peer.principal().clone()),
             tool: Some(name.to_owned()),
             is_allowlisted_tool: self.config().allowed_tools.contains(&tool.name),
-            ..PolicyRequestContext::for_tool(peer.channel().clone(), &tool.metadata(), Default::default())
+            ..self.placed(PolicyRequestContext::for_tool(peer.channel().clone(), &tool.metadata(), Default::default()))
         };
         self.asked(peer, PolicyAction::ToolExecute, PolicyResource::Tool(name.to_owned()), context)
     }
@@ -81,10 +82,7 @@ impl Engine {
     fn right(&self, peer: &VerifiedPeer, action: PolicyAction) -> RightView {
         let resource = something(action);
         // A call or token of one's own: the rules' "one's own" is what most callers can do.
-        let context = PolicyRequestContext {
-            owned_by: Some(peer.effective().clone()),
-            ..PolicyRequestContext::new(peer.channel().clone())
-        };
+        let context = PolicyRequestContext { owned_by: Some(peer.effective().clone()), ..self.at_door(peer) };
         self.asked(peer, action, resource, context)
     }
 
@@ -96,7 +94,8 @@ impl Engine {
         context: PolicyRequestContext,
     ) -> RightView {
         let shown = if resource.name() == ANY { ANY.to_owned() } else { resource.to_string() };
-        if let Err((shortfall, error)) = self.is_room(peer, peer.effective(), action, Some(&resource)) {
+        let token = self.is_room(peer, peer.effective(), action, Some(&resource));
+        if let Err((shortfall, error)) = token {
             let (by, reason) = match shortfall {
                 Some(Shortfall::Scope) => ("scope", "this token is not for it".to_owned()),
                 Some(Shortfall::Kind) => ("role", "programs never do this".to_owned()),
@@ -111,6 +110,7 @@ impl Engine {
                 reason,
             };
         }
+        let context = as_shown(context, token.ok().flatten().as_ref(), peer.effective());
         let request = PolicyRequest { principal: peer.effective().clone(), action, resource };
         let verdict = self.policy().decide(&request, &context);
         // Only calls wait for a person; for anything else an approval is no way out.
@@ -119,6 +119,15 @@ impl Engine {
             (Verdict::NeedsApproval { .. }, _) => DecisionKind::Deny,
             _ => verdict.kind(),
         };
+        if kind == DecisionKind::Deny && verdict.explanation().hinges_on_arguments() {
+            return RightView {
+                action: action.as_str().to_owned(),
+                resource: shown,
+                decision: RightView::DEPENDS.to_owned(),
+                decided_by: Some("policy".to_owned()),
+                reason: "it depends on the arguments; `palyra policy explain` tells for a call".to_owned(),
+            };
+        }
         RightView {
             action: action.as_str().to_owned(),
             resource: shown,
@@ -130,7 +139,7 @@ impl Engine {
 }
 
 /// Something that an action can be done to.
-fn something(action: PolicyAction) -> PolicyResource {
+pub(super) fn something(action: PolicyAction) -> PolicyResource {
     use PolicyAction as A;
     let any = || ANY.to_owned();
     match action {

@@ -38,6 +38,8 @@ pub const MAX_CONTEXT_LINES: usize = 5;
 pub const MAX_SEARCH_ENTRIES: usize = 200_000;
 /// The longest excerpt of a line, in characters.
 pub const MAX_EXCERPT_CHARS: usize = 500;
+/// The most text that one search or listing returns, in bytes: outputs are kept in the journal.
+pub const MAX_FOUND_BYTES: usize = 1024 * 1024;
 /// The longest pattern or glob, in bytes.
 pub const MAX_PATTERN_BYTES: usize = 4096;
 /// The most memory that a compiled pattern may take.

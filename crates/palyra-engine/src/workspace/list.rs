@@ -6,7 +6,7 @@
 use super::Workspace;
 use super::beneath::DirUse;
 use super::error::FileError;
-use super::limits::MAX_LIST_ENTRIES;
+use super::limits::{MAX_FOUND_BYTES, MAX_LIST_ENTRIES};
 use super::path::ResolvedPath;
 use super::walk::{Found, TreeWalk};
 use rustix::fs::FileType;
@@ -62,17 +62,29 @@ pub struct Listing {
 }
 
 impl Workspace {
-    /// Lists a directory.
-    pub fn list(&self, path: &ResolvedPath, options: ListOptions) -> Result<Listing, FileError> {
+    /// Lists a directory. `stop` is asked at every entry; when it says yes the answer is [`FileError::Cancelled`].
+    pub fn list(
+        &self,
+        path: &ResolvedPath,
+        options: ListOptions,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<Listing, FileError> {
         let dir = self.open_dir(path.as_str(), DirUse::Content)?;
         let mut walk = TreeWalk::new(dir, path.as_str(), options.depth)?;
         let most = options.max_entries.min(MAX_LIST_ENTRIES);
         let mut entries = Vec::new();
         let mut truncated = false;
+        let mut room = MAX_FOUND_BYTES;
         while let Some(found) = walk.next() {
-            if entries.len() == most {
-                truncated = true;
-                break;
+            if stop() {
+                return Err(FileError::Cancelled);
+            }
+            match room.checked_sub(found.path.len()) {
+                Some(left) if entries.len() < most => room = left,
+                _ => {
+                    truncated = true;
+                    break;
+                }
             }
             entries.push(Entry::from(found));
         }

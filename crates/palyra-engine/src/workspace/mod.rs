@@ -24,6 +24,7 @@ pub mod limits;
 mod list;
 mod patch;
 mod path;
+mod pattern;
 mod read;
 mod rename;
 mod resolve;
@@ -39,8 +40,9 @@ pub use error::FileError;
 pub use list::{Entry, EntryKind, ListOptions, Listing};
 pub use patch::{ChangeKind, FileChange, PatchOutcome, PatchPlan, PatchedPaths};
 pub use path::ResolvedPath;
+pub use pattern::PatternSyntax;
 pub use read::{FileContent, ReadRange};
-pub use search::{Match, PatternSyntax, SearchQuery, SearchResult};
+pub use search::{Match, SearchQuery, SearchResult};
 pub use write::{WriteOptions, Written};
 
 use error::{at, io_at, shown};

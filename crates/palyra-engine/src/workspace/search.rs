@@ -1,39 +1,30 @@
 //! Searching: lines that match a pattern, in one file or in a tree.
 //!
-//! The pattern is the caller's, so it runs on an engine whose time is linear in the text, with its memory bounded, and
-//! the caller's own wish to stop is asked for between files and between lines. Links are not followed, `.git` is only
-//! searched when the path names it, binary and very large files are skipped and counted. A search that was cut says so.
+//! The pattern and the files are a stranger's, so time and memory are bounded in all of them: the caller's own wish to stop
+//! is asked for between files, lines and parts of lines (`pattern.rs`), one file is in memory at a time, and what is
+//! returned has a size of its own. Links are not followed, `.git` is only searched when the path names it, binary and very
+//! large files are skipped and counted. A search that was cut says so.
 
 use super::Workspace;
 use super::beneath::{DirUse, file_type};
 use super::error::{FileError, at, io_at};
 use super::limits::{
-    MAX_CONTEXT_LINES, MAX_EXCERPT_CHARS, MAX_PATTERN_BYTES, MAX_REGEX_BYTES, MAX_REGEX_CACHE_BYTES, MAX_SEARCH_BYTES,
-    MAX_SEARCH_ENTRIES, MAX_SEARCH_FILE_BYTES, MAX_SEARCH_FILES, MAX_SEARCH_MATCHES, MAX_WALK_DEPTH,
+    MAX_CONTEXT_LINES, MAX_EXCERPT_CHARS, MAX_FOUND_BYTES, MAX_PATTERN_BYTES, MAX_SEARCH_BYTES, MAX_SEARCH_ENTRIES,
+    MAX_SEARCH_FILE_BYTES, MAX_SEARCH_FILES, MAX_SEARCH_MATCHES, MAX_WALK_DEPTH,
 };
 use super::path::{ResolvedPath, is_git};
+use super::pattern::{Pattern, PatternSyntax, too_long};
 use super::read::read_all;
 use super::walk::TreeWalk;
 use globset::{GlobBuilder, GlobMatcher};
-use regex::bytes::{Regex, RegexBuilder};
 use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, FileType, statat};
 use serde::Serialize;
+use std::collections::VecDeque;
 use std::fs::File;
 
 /// How many leading bytes are looked at to tell binary from text.
 const BINARY_PROBE: usize = 8192;
-/// After how many lines the caller is asked whether to go on.
-const LINES_BETWEEN_STOPS: usize = 1024;
-
-/// How a pattern is read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PatternSyntax {
-    /// The text itself.
-    Literal,
-    /// A regular expression in the syntax of the `regex` crate.
-    Regex,
-}
 
 /// What is looked for, and where.
 #[derive(Debug, Clone)]
@@ -80,6 +71,8 @@ pub struct SearchResult {
     pub skipped_binary: usize,
     /// Files above [`MAX_SEARCH_FILE_BYTES`].
     pub skipped_large: usize,
+    /// Lines so long that they were searched in overlapping pieces: a match of many thousand bytes may be missed there.
+    pub lines_in_pieces: usize,
     /// Files and directories that could not be read.
     pub unreadable: usize,
 }
@@ -106,12 +99,16 @@ impl Workspace {
 
 /// A search under way.
 struct Search<'q> {
-    regex: Regex,
+    pattern: Pattern<'q>,
     glob: Option<Glob>,
     max_matches: usize,
     context: usize,
     stop: &'q dyn Fn() -> bool,
     bytes_left: u64,
+    /// How much text the answer may still hold.
+    found_left: usize,
+    /// A match was found for which there was no room.
+    full: bool,
     result: SearchResult,
 }
 
@@ -123,12 +120,14 @@ struct Glob {
 impl<'q> Search<'q> {
     fn new(query: &SearchQuery, stop: &'q dyn Fn() -> bool) -> Result<Self, FileError> {
         Ok(Self {
-            regex: compile(query)?,
+            pattern: Pattern::new(&query.pattern, query.syntax, query.case_insensitive, stop)?,
             glob: query.glob.as_deref().map(Glob::new).transpose()?,
             max_matches: query.max_matches.min(MAX_SEARCH_MATCHES),
             context: query.context_lines.min(MAX_CONTEXT_LINES),
             stop,
             bytes_left: MAX_SEARCH_BYTES,
+            found_left: MAX_FOUND_BYTES,
+            full: false,
             result: SearchResult::default(),
         })
     }
@@ -193,42 +192,59 @@ impl<'q> Search<'q> {
     }
 
     fn lines(&mut self, bytes: &[u8], path: &str) -> Result<(), FileError> {
-        let lines: Vec<&[u8]> = bytes.split_inclusive(|byte| *byte == b'\n').map(without_end).collect();
-        for (index, line) in lines.iter().enumerate() {
-            if index % LINES_BETWEEN_STOPS == 0 {
-                self.check_stop()?;
+        let mut before = VecDeque::with_capacity(self.context + 1);
+        let mut rest = bytes;
+        let mut line_number = 0;
+        while let Some((line, following)) = next_line(rest) {
+            rest = following;
+            line_number += 1;
+            self.result.lines_in_pieces += usize::from(self.pattern.cuts(line));
+            if let Some(hit) = self.pattern.find(line)? {
+                let found = self.describe((line, hit), &before, rest);
+                if !self.keep(Match { path: path.to_owned(), line_number, ..found }) {
+                    return Ok(());
+                }
             }
-            let Some(hit) = self.regex.find(line) else { continue };
-            if self.result.matches.len() == self.max_matches {
-                self.result.truncated = true;
-                return Ok(());
+            before.push_back(line);
+            if before.len() > self.context {
+                before.pop_front();
             }
-            let found = self.describe(&lines, index, hit.start(), path);
-            self.result.matches.push(found);
         }
         Ok(())
     }
 
-    fn describe(&self, lines: &[&[u8]], index: usize, hit: usize, path: &str) -> Match {
-        let excerpts = |range: &[&[u8]]| range.iter().map(|line| excerpt(line, 0).0).collect();
-        let before = lines.get(index.saturating_sub(self.context)..index).unwrap_or_default();
-        let after_end = (index + 1 + self.context).min(lines.len());
-        let after = lines.get(index + 1..after_end).unwrap_or_default();
-        let (line, line_truncated) = excerpt(lines.get(index).copied().unwrap_or_default(), hit);
-        Match {
-            path: path.to_owned(),
-            line_number: index as u64 + 1,
-            line,
-            line_truncated,
-            before: excerpts(before),
-            after: excerpts(after),
+    /// Takes a match into the answer, unless the answer is full.
+    fn keep(&mut self, found: Match) -> bool {
+        let size = |lines: &[String]| lines.iter().map(String::len).sum::<usize>();
+        let size = found.path.len() + found.line.len() + size(&found.before) + size(&found.after);
+        if self.result.matches.len() == self.max_matches || size > self.found_left {
+            self.result.truncated = true;
+            self.full = true;
+            return false;
         }
+        self.found_left -= size;
+        self.result.matches.push(found);
+        true
+    }
+
+    /// A line with what stands around it; whose it is, the caller knows.
+    fn describe(&self, (line, hit): (&[u8], usize), before: &VecDeque<&[u8]>, mut rest: &[u8]) -> Match {
+        let (line, line_truncated) = excerpt(line, hit);
+        let before = before.iter().map(|line| excerpt(line, 0).0).collect();
+        let mut after = Vec::with_capacity(self.context);
+        while after.len() < self.context
+            && let Some((line, following)) = next_line(rest)
+        {
+            after.push(excerpt(line, 0).0);
+            rest = following;
+        }
+        Match { path: String::new(), line_number: 0, line, line_truncated, before, after }
     }
 
     /// No further file can add anything. The last match allowed does not end the search by itself: whether there is
     /// one more decides if the answer was cut.
     fn exhausted(&self) -> bool {
-        self.bytes_left == 0 || (self.result.truncated && self.result.matches.len() >= self.max_matches)
+        self.bytes_left == 0 || self.full
     }
 
     fn check_stop(&self) -> Result<(), FileError> {
@@ -251,39 +267,14 @@ impl Glob {
     }
 }
 
-fn compile(query: &SearchQuery) -> Result<Regex, FileError> {
-    if query.pattern.is_empty() {
-        return Err(FileError::InvalidPattern { reason: "it is empty".to_owned() });
+/// The first line of a text without its end, and what follows it.
+fn next_line(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    if text.is_empty() {
+        return None;
     }
-    if query.pattern.len() > MAX_PATTERN_BYTES {
-        return Err(too_long("pattern"));
-    }
-    let pattern = match query.syntax {
-        PatternSyntax::Literal => regex::escape(&query.pattern),
-        PatternSyntax::Regex => query.pattern.clone(),
-    };
-    RegexBuilder::new(&pattern)
-        .case_insensitive(query.case_insensitive)
-        .size_limit(MAX_REGEX_BYTES)
-        .dfa_size_limit(MAX_REGEX_CACHE_BYTES)
-        .build()
-        .map_err(|error| FileError::InvalidPattern { reason: regex_reason(&error) })
-}
-
-/// One line that says what is wrong; the crate's own message is a drawing of several.
-fn regex_reason(error: &regex::Error) -> String {
-    match error {
-        regex::Error::CompiledTooBig(limit) => format!("it needs more than {limit} bytes when compiled; simplify it"),
-        other => {
-            let text = other.to_string();
-            let last = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it does not parse");
-            last.trim().trim_start_matches("error: ").to_owned()
-        }
-    }
-}
-
-fn too_long(what: &str) -> FileError {
-    FileError::InvalidPattern { reason: format!("the {what} is longer than {MAX_PATTERN_BYTES} bytes") }
+    let end = text.iter().position(|byte| *byte == b'\n').map_or(text.len(), |at| at + 1);
+    let (line, following) = text.split_at(end);
+    Some((without_end(line), following))
 }
 
 fn without_end(line: &[u8]) -> &[u8] {

@@ -169,8 +169,13 @@ impl Transaction {
         self.open.push((path.to_owned(), Arc::clone(dir)));
     }
 
-    /// Makes all changes, or none.
-    pub(super) fn commit(mut self) -> Result<(), FileError> {
+    /// Makes all changes, or none. `stop` is asked once, before the first: from there on they are made, because half of
+    /// them would be worse and undoing takes as long.
+    pub(super) fn commit(mut self, stop: &dyn Fn() -> bool) -> Result<(), FileError> {
+        if stop() {
+            // Dropped, it takes back what it has staged.
+            return Err(FileError::Cancelled);
+        }
         match self.perform() {
             Ok(()) => {
                 self.finished = true;

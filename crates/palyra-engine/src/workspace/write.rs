@@ -40,8 +40,14 @@ pub struct Written {
 }
 
 impl Workspace {
-    /// Writes a file, whole or not at all.
-    pub fn write(&self, path: &ResolvedPath, content: &[u8], options: &WriteOptions) -> Result<Written, FileError> {
+    /// Writes a file, whole or not at all. `stop` is asked last before anything changes; after that it is too late.
+    pub fn write(
+        &self,
+        path: &ResolvedPath,
+        content: &[u8],
+        options: &WriteOptions,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<Written, FileError> {
         self.refuse_protected(path)?;
         if content.len() > MAX_WRITE_BYTES {
             return Err(FileError::TooLarge {
@@ -69,7 +75,7 @@ impl Workspace {
                 transaction.replace(place, content, Rights::like(&stat), expect)?;
             }
         }
-        transaction.commit().map_err(|error| match error {
+        transaction.commit(stop).map_err(|error| match error {
             // It did not exist a moment ago, and nobody asked that it should not.
             FileError::AlreadyExists { path } if !options.must_not_exist => FileError::ContentChanged { path },
             other => other,

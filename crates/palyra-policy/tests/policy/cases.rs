@@ -10,7 +10,7 @@ const CASES: &str = include_str!("../../../../policies/cases/default.toml");
 fn default_rules_answer_their_cases() {
     let file = CaseFile::parse(CASES).unwrap();
     let engine = PolicyEngine::with_defaults(&file.membership(&Membership::default()).unwrap().unwrap()).unwrap();
-    let failures: Vec<_> = file.run(&engine).failures.iter().map(ToString::to_string).collect();
+    let failures: Vec<_> = file.run(&engine, None).failures.iter().map(ToString::to_string).collect();
     assert!(failures.is_empty(), "{}", failures.join("\n\n"));
 }
 
@@ -18,7 +18,7 @@ fn default_rules_answer_their_cases() {
 fn every_default_rule_decides_some_case() {
     let file = CaseFile::parse(CASES).unwrap();
     let engine = PolicyEngine::with_defaults(&file.membership(&Membership::default()).unwrap().unwrap()).unwrap();
-    let tried = file.run(&engine).deciding;
+    let tried = file.run(&engine, None).deciding;
     let all: BTreeSet<_> = engine.rules().map(|rule| rule.id().to_owned()).collect();
     assert_eq!(tried, all);
 }
@@ -27,7 +27,7 @@ fn every_default_rule_decides_some_case() {
 fn a_case_that_comes_out_otherwise_is_reported() {
     let file = CaseFile::parse(&CASES.replace("expect = \"ask\"", "expect = \"allow\"")).unwrap();
     let engine = PolicyEngine::with_defaults(&file.membership(&Membership::default()).unwrap().unwrap()).unwrap();
-    let failures = file.run(&engine).failures;
+    let failures = file.run(&engine, None).failures;
     assert_eq!(failures.len(), CASES.matches("expect = \"ask\"").count());
     assert!(failures[0].to_string().contains("expects allow"), "{}", failures[0]);
     assert!(CaseFile::parse("[[case]]\nnome = 'x'").is_err());

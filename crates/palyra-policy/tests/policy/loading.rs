@@ -98,8 +98,37 @@ fn rules_need_a_name_and_a_reason() {
 #[test]
 fn templates_and_unknown_groups_are_refused() {
     check("@id(\"x\") @reason(\"r\") permit (principal == ?principal, action, resource);", FlawKind::Template, "@");
-    check(&GOOD.replace("principal,", "principal in Group::\"tool_caller\","), FlawKind::UnknownGroup, "@");
-    check(&GOOD.replace("principal,", "principal in Role::\"ownr\","), FlawKind::UnknownGroup, "@");
+    let group = GOOD.replace("principal,", "principal in Group::\"tool_caller\",");
+    check(&group, FlawKind::UnknownGroup, "Group::\"tool_caller");
+    check(&GOOD.replace("principal,", "principal in Role::\"ownr\","), FlawKind::UnknownGroup, "Role::\"ownr");
+}
+
+#[test]
+fn a_rule_that_can_never_match_is_refused_where_it_stands() {
+    let rule = |when: &str| {
+        format!(
+            "@id(\"x\") @reason(\"infra/ low POST\")\nforbid (principal, action == Action::\"tool.execute\", resource)\nwhen {{\n  {when}\n}};"
+        )
+    };
+    for (when, mark) in [
+        ("context.written_under.contains(\"infra/\")", "\"infra/\")"),
+        ("context.read_under.contains(\"~/.ssh\")", "\"~/.ssh\""),
+        ("context has written_root && context.written_root like \"./src/*\"", "\"./src/*"),
+        ("[\"a.example\", \"B.example\"].containsAll(context.hosts)", "\"B.example"),
+        ("context.host_domains.containsAny([\"a.example:443\"])", "\"a.example:443"),
+        ("context has risk && context.risk == \"hihg\"", "\"hihg\""),
+        ("context.capabilities.contains(\"proces_exec\")", "\"proces_exec\""),
+        ("context has method && \"post\" == context.method", "\"post\""),
+        ("context.argv_prefixes.contains(\"a b c d e f g h i\")", "\"a b"),
+        ("context.env_names.contains(\"A=1\")", "\"A=1\""),
+        ("context.channel == Channel::\"CLI\"", "Channel::\"CLI"),
+    ] {
+        check(&rule(when), FlawKind::Suspicious, mark);
+        let help = flaws(&rule(when))[0].help.clone();
+        assert!(help.is_some_and(|help| !help.is_empty()), "{when}");
+    }
+    // What the schema lists by name, Cedar finds.
+    check(&rule("resource in Capability::\"netwrk\""), FlawKind::Invalid, "Capability::\"netwrk");
 }
 
 #[test]

@@ -2,7 +2,6 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests stop where something is not as it should be")]
 
 mod cases;
-mod examples;
 mod explaining;
 mod loading;
 mod operators;

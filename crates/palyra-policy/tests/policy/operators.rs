@@ -3,7 +3,7 @@
 use crate::{ask, listed, with_rules, words};
 use palyra_policy::cases::Expectation;
 use palyra_policy::{PolicyAction, PolicyEngine, PolicyRequestContext};
-use palyra_protocol::{Facets, ToolCapability};
+use palyra_protocol::{Digest, Environment, Facets, ToolCapability};
 
 fn answer(engine: &PolicyEngine, who: &str, facets: Facets) -> Expectation {
     let context = PolicyRequestContext {
@@ -46,6 +46,24 @@ fn the_coder_runs_its_tests_without_asking() {
 }
 
 #[test]
+fn a_program_is_seen_behind_what_starts_it() {
+    let engine = with_rules(
+        r#"@id("no_curl") @reason("Fetching is done with the tool for it.")
+        forbid (principal, action == Action::"tool.execute", resource)
+        when { context.executables.contains("/usr/bin/curl") };"#,
+    );
+    let run = |files: &[&str]| Facets {
+        executable: files.first().map(|file| (*file).to_owned()),
+        executables: if files.len() > 1 { files.iter().map(|file| (*file).to_owned()).collect() } else { vec![] },
+        ..command("x")
+    };
+    assert_eq!(answer(&engine, "agent:demo", run(&["/usr/bin/curl"])), Expectation::Deny);
+    assert_eq!(answer(&engine, "agent:demo", run(&["/usr/bin/env", "/usr/bin/curl"])), Expectation::Deny);
+    assert_eq!(answer(&engine, "agent:demo", run(&["/usr/bin/env", "/usr/bin/git"])), Expectation::Ask);
+    assert_eq!(answer(&engine, "agent:demo", command("x")), Expectation::Ask);
+}
+
+#[test]
 fn places_can_be_closed_for_good_and_places_can_be_the_only_open_ones() {
     let engine = with_rules(
         r#"@id("never_infra") @reason("Infrastructure is changed by its pipeline.")
@@ -72,12 +90,21 @@ fn the_network_can_be_one_registry() {
         unless { ["static.packages.example", "index.packages.example"].containsAll(context.hosts) };
         @id("never_internal") @reason("Nothing talks to the inside.")
         forbid (principal, action == Action::"tool.execute", resource)
-        when { context.host_domains.contains("corp.example") };"#,
+        when { context.host_domains.contains("corp.example") };
+        @id("never_plain") @reason("Nothing goes there in the clear.")
+        forbid (principal, action == Action::"tool.execute", resource)
+        when { context.endpoints.contains("index.packages.example:80") };"#,
     );
     let hosts = |line: &str| Facets { hosts: words(line), ..Facets::default() };
     assert_eq!(answer(&engine, "agent:demo", hosts("static.packages.example")), Expectation::Ask);
     assert_eq!(answer(&engine, "agent:demo", hosts("static.packages.example evil.example")), Expectation::Deny);
     assert_eq!(answer(&engine, "agent:demo", hosts("db.corp.example")), Expectation::Deny);
+    // As calls really name them: a rule about a host is about all of its ports.
+    assert_eq!(answer(&engine, "agent:demo", hosts("static.packages.example:443")), Expectation::Ask);
+    assert_eq!(answer(&engine, "agent:demo", hosts("index.packages.example:443")), Expectation::Ask);
+    assert_eq!(answer(&engine, "agent:demo", hosts("index.packages.example:80")), Expectation::Deny);
+    assert_eq!(answer(&engine, "agent:demo", hosts("evil.example:443")), Expectation::Deny);
+    assert_eq!(answer(&engine, "agent:demo", hosts("db.corp.example:5432")), Expectation::Deny);
     assert_eq!(answer(&engine, "agent:demo", Facets::default()), Expectation::Ask);
 }
 
@@ -128,4 +155,53 @@ fn relations_of_everything_a_request_names_are_known() {
     assert_eq!(rules(&call, &owned), ["by_owner_group"]);
     let reading = PolicyRequestContext { capabilities: vec![ToolCapability::SecretsRead], ..listed() };
     assert_eq!(rules(&ask("agent:demo", PolicyAction::ToolExecute, "tool:t"), &reading), ["by_power"]);
+}
+
+#[test]
+fn a_search_reads_every_place_below_it() {
+    let engine = with_rules(
+        r#"@id("no_keys") @reason("Keys are nobody's.")
+        forbid (principal, action == Action::"tool.execute", resource)
+        when { context.read_under.contains(".ssh") || ["secrets/prod"].containsAny(context.read_under) };
+        @id("no_sweeping") @reason("Nobody goes through vendor.")
+        forbid (principal, action == Action::"tool.execute", resource)
+        when { context.trees_read.contains("vendor") };"#,
+    );
+    let reading = |path: &str| Facets { paths_read: vec![path.to_owned()], ..Facets::default() };
+    let through = |path: &str| Facets { trees_read: vec![path.to_owned()], ..reading(path) };
+    let decide = |facets| {
+        let context = PolicyRequestContext { facets, ..listed() };
+        let verdict = engine.decide(&ask("agent:demo", PolicyAction::ToolExecute, "tool:palyra.fs.search"), &context);
+        (Expectation::from(&verdict), verdict.rule_ids().concat())
+    };
+    let allowed = (Expectation::Allow, "allowlisted_execution".to_owned());
+    let keys = (Expectation::Deny, "no_keys".to_owned());
+    assert_eq!(decide(reading(".")), allowed, "the directory itself is no secret");
+    assert_eq!(decide(through(".")), keys);
+    assert_eq!(decide(through(".ssh")), keys);
+    assert_eq!(decide(through("secrets")), keys);
+    assert_eq!(decide(through("secrets/prod/eu")), keys);
+    assert_eq!(decide(through("secrets/test")), allowed);
+    assert_eq!(decide(through("src")), allowed);
+    assert_eq!(decide(through("vendor")), (Expectation::Deny, "no_sweeping".to_owned()));
+}
+
+#[test]
+fn variables_and_standard_input_are_seen() {
+    let engine = with_rules(
+        r#"@id("git_looks") @reason("Looking needs nobody.")
+        permit (principal, action == Action::"approval.waive", resource == Tool::"palyra.process.run")
+        when { context.argv_prefixes.contains("git status") }
+        when { context.env_names.isEmpty() && !context.has_stdin };
+        @id("no_preload") @reason("Nobody preloads.")
+        forbid (principal, action == Action::"tool.execute", resource)
+        when { context.env_names.contains("LD_PRELOAD") };"#,
+    );
+    let plain = command("git status");
+    let with = |name| Facets { environment: Environment::new([(name, "x")]), ..plain.clone() };
+    assert_eq!(answer(&engine, "agent:demo", plain.clone()), Expectation::Allow);
+    assert_eq!(answer(&engine, "agent:demo", with("HOME")), Expectation::Ask);
+    assert_eq!(answer(&engine, "agent:demo", with("LD_PRELOAD")), Expectation::Deny);
+    let fed = Facets { stdin_sha256: Some(Digest::of(b"x")), ..plain };
+    assert_eq!(answer(&engine, "agent:demo", fed), Expectation::Ask);
 }

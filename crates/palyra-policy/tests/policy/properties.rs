@@ -6,7 +6,7 @@ use palyra_policy::{
     PolicyAction, PolicyDecision, PolicyEngine, PolicyRequest, PolicyRequestContext, PolicyResource, PolicyRole,
     PolicySource, SCHEMA_SRC, SkillTrust, Verdict,
 };
-use palyra_protocol::{Facets, Principal, PrincipalKind, RiskLevel, ToolCapability};
+use palyra_protocol::{Digest, Environment, Facets, Principal, PrincipalKind, RiskLevel, ToolCapability};
 use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
@@ -91,14 +91,18 @@ fn texts() -> impl Strategy<Value = Vec<String>> {
 prop_compose! {
     fn facets()(
         executable in option::of(any::<String>()),
+        executables in texts(),
         argv in texts(),
         working_directory in option::of(any::<String>()),
+        (names, fed, trees_read) in (texts(), any::<bool>(), texts()),
         paths_read in texts(),
         paths_written in texts(),
         hosts in texts(),
         method in option::of(any::<String>()),
     ) -> Facets {
-        Facets { executable, argv, working_directory, paths_read, paths_written, hosts, method }
+        let environment = Environment::new(names.iter().map(|name| (name.as_str(), "1")));
+        let stdin_sha256 = fed.then_some(Digest::ZERO);
+        Facets { executable, executables, argv, working_directory, environment, stdin_sha256, paths_read, trees_read, paths_written, hosts, method }
     }
 }
 
@@ -106,15 +110,20 @@ prop_compose! {
     fn context()(
         (channel, device, session, run) in (select(vec!["cli", "web"]), option::of(Just("d")), option::of(select(vec!["s", "t"])), option::of(Just("r"))),
         (proposed_by, owned_by) in (option::of(principal()), option::of(principal())),
+        (issued_by, proposal_issued_by) in (
+            proptest::collection::vec(principal(), 0..3),
+            proptest::collection::vec(principal(), 0..3),
+        ),
         (tool, skill_id, publisher) in (option::of(any::<String>()), option::of(any::<String>()), option::of(any::<String>())),
         capabilities in subsequence(ToolCapability::ALL.to_vec(), 0..=4),
         risk in option::of(select(vec![RiskLevel::Low, RiskLevel::High])),
         (is_sensitive_action, is_allowlisted_tool, allow_sensitive_tools) in any::<(bool, bool, bool)>(),
         facets in facets(),
-        (workspace, trust, roles, approval_count) in (
+        (workspace, trust, roles, role, approval_count) in (
             option::of(select(vec!["/srv/a", "b"]).prop_map(str::to_owned)),
             option::of(select(vec![SkillTrust::Unknown, SkillTrust::Verified])),
             subsequence(PolicyRole::ALL.to_vec(), 0..=3),
+            option::of(select(PolicyRole::ALL.to_vec())),
             0..3u32,
         ),
     ) -> PolicyRequestContext {
@@ -125,7 +134,7 @@ prop_compose! {
             run_id: run.map(|r| r.parse().unwrap()),
             proposed_by, owned_by, tool, skill_id, publisher, capabilities, risk,
             is_sensitive_action, is_allowlisted_tool, allow_sensitive_tools, facets,
-            workspace, trust, roles, approval_count,
+            workspace, trust, roles, role, issued_by, proposal_issued_by, approval_count,
         }
     }
 }

@@ -21,7 +21,7 @@ expect = "deny"
 "#;
 
 fn load(dir: &Path) -> Result<CheckedSet, RefusedSet> {
-    PolicyLoader { directory: Some(dir.to_owned()), membership: crate::membership() }.load()
+    PolicyLoader { directory: Some(dir.to_owned()), membership: crate::membership(), tools: None }.load()
 }
 
 /// The kinds of flaws of a directory, each with the file it is in.
@@ -89,7 +89,7 @@ fn what_could_be_mistaken_for_rules_is_refused() {
 #[test]
 fn groups_that_cannot_be_are_refused_where_they_stand() {
     for (text, line, words) in [
-        ("[groups]\na = [\"group:b\"]\nb = [\"group:a\"]\n", 1, "circle"),
+        ("[groups]\nx = []\na = [\"group:b\"]\nb = [\"group:a\"]\n", 3, "circle"),
         ("[groups]\n\na = [\"group:gone\"]\n", 3, "does not exist"),
         ("[groups]\na = [\"everybody\"]\n", 2, "not a pattern"),
         ("[groups]\ntool_callers = [\"agent:x\"]\n", 2, "choose another name"),
@@ -167,7 +167,7 @@ fn many_rules_load_and_decide() {
         .collect();
     let set = PolicyFiles::new(vec![PolicyFile { name: "many.cedar".to_owned(), bytes: text.into_bytes() }])
         .unwrap()
-        .check(&crate::membership())
+        .check(&crate::membership(), None)
         .unwrap();
     assert_eq!(set.engine.operator_rules().count(), 2_000);
     let request = crate::ask("agent:a7", palyra_policy::PolicyAction::ToolExecute, "tool:x");
@@ -180,7 +180,7 @@ fn many_rules_load_and_decide() {
 fn sets_are_compared_rule_by_rule() {
     let check = |text: &str| {
         let file = PolicyFile { name: "a.cedar".to_owned(), bytes: text.as_bytes().to_vec() };
-        PolicyFiles::new(vec![file]).unwrap().check(&crate::membership()).unwrap().engine
+        PolicyFiles::new(vec![file]).unwrap().check(&crate::membership(), None).unwrap().engine
     };
     let one = check(RULE);
     let changed = check(&RULE.replace("git push", "git pull"));
@@ -225,7 +225,7 @@ proptest! {
         ],
     ) {
         let files = vec![PolicyFile { name: name.to_owned(), bytes }];
-        if let Err(refused) = PolicyFiles::new(files).and_then(|files| files.check(&crate::membership())) {
+        if let Err(refused) = PolicyFiles::new(files).and_then(|files| files.check(&crate::membership(), None)) {
             prop_assert!(!refused.flaws().is_empty(), "{refused}");
             prop_assert!(refused.flaws().iter().all(|flaw| flaw.at.line >= 1 && !flaw.render().is_empty()));
         }

@@ -4,7 +4,9 @@ use crate::{ask, listed, membership, with_rules, words};
 use palyra_policy::{
     Detail, PastAnswer, PastDecision, PolicyAction, PolicyEngine, PolicyRequestContext, Replay, Verdict, suggest,
 };
-use palyra_protocol::{AskWhom, CallId, DecisionKind, Facets, MissingCode, RiskLevel, Timestamp, ToolCapability};
+use palyra_protocol::{
+    AskWhom, CallId, DecisionKind, Environment, Facets, MissingCode, RiskLevel, Timestamp, ToolCapability,
+};
 
 const WAIVE: &str = r#"
 @id("demo_tests") @reason("Testing needs nobody.")
@@ -197,6 +199,10 @@ fn what_was_approved_again_and_again_is_suggested_narrowly() {
     }
     let elsewhere = PastAnswer { workspace: Some("/".to_owned()), ..answer("agent:demo", "make test", true) };
     assert_eq!(kind(&elsewhere), DecisionKind::NeedsApproval);
+    let mut set = answer("agent:demo", "make test", true);
+    set.facets.environment = Environment::new([("MAKEFLAGS", "--eval=x")]);
+    assert_eq!(kind(&set), DecisionKind::NeedsApproval, "a variable makes another command");
+    assert!(suggest(&engine, &vec![set; 5], 3).is_empty(), "no rule could be as narrow as these approvals");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::denial::Denial;
 use super::host::Host;
-use super::resolve::{Resolve, known_addresses, vet};
+use super::resolve::{Resolve, is_ours, known_addresses, vet};
 use super::rules::EgressRules;
 use super::wait::{Woken, wait};
 use crate::CancelSignal;
@@ -46,7 +46,7 @@ pub(super) fn dial(dialer: &Dialer, host: &Host, port: u16) -> Result<(TcpStream
         None => {
             let name = host.to_string();
             let found = lookup(dialer, &name, port)?;
-            vet(&dialer.rules, &name, port, &found).map_err(DialError::Denied)?
+            vet(&dialer.rules, (&name, port), &found, is_ours).map_err(DialError::Denied)?
         }
     };
     connect_any(dialer, &addresses)

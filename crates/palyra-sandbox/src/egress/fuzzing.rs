@@ -2,10 +2,13 @@
 //!
 //! The same functions are called by the property tests, so that they are exercised wherever the tests run.
 
-use super::gate::{Body, Gate, Step};
+use super::gate::{AnswerHead, Body, Gate, Hello, Shut, Step};
 use super::hello::read_greeting;
-use super::http::{Request, Scan, parse_answer, parse_request, scan};
+use super::host::Host;
+use super::http::{Forward, Framing, Request, Scan, parse_answer, parse_request, scan};
+use super::path::ambiguity;
 use super::rule::EgressRule;
+use super::rules::{EgressRules, Purpose, Target};
 use super::socks;
 
 /// Reads the bytes as everything that a client or server might send.
@@ -16,18 +19,82 @@ pub fn request(bytes: &[u8]) {
     read_greeting(bytes);
     socks::greeting(bytes);
     socks::request(bytes);
-    if let Ok(text) = std::str::from_utf8(bytes)
-        && let Ok(rule) = text.parse::<EgressRule>()
-    {
-        assert_eq!(rule.to_string().parse().as_ref(), Ok(&rule), "a rule reads the same again");
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        words(text);
     }
+    gates(bytes);
     let Ok(Scan::End(end)) = scan(bytes) else { return };
     let (head, rest) = bytes.split_at(end);
     if let Ok(answer) = parse_answer(head) {
         let again = parse_answer(&answer.to_bytes());
         assert!(again.is_ok(), "an answer that goes on can be read");
     }
-    let Ok(Request::Forward(forward)) = parse_request(head) else { return };
+    if let Ok(Request::Forward(forward)) = parse_request(head) {
+        written_anew(&forward);
+        asked(&forward);
+        body(forward.body, rest);
+    }
+}
+
+/// Rules and URLs.
+fn words(text: &str) {
+    if let Ok(rule) = text.parse::<EgressRule>() {
+        assert_eq!(rule.to_string().parse().as_ref(), Ok(&rule), "a rule reads the same again");
+    }
+    #[cfg(target_os = "linux")]
+    if let Some((base, location)) = text.split_once('\n')
+        && let Ok(base) = super::fetch::FetchUrl::parse(base)
+        && let Ok(next) = base.join(location)
+    {
+        let again = super::fetch::FetchUrl::parse(&next.to_string());
+        assert_eq!(again.as_ref(), Ok(&next), "where a redirect leads can be written and read");
+    }
+}
+
+/// However bytes are cut into pieces, a gate lets the same through.
+fn gates(bytes: &[u8]) {
+    let host = || Host::Name("example.org".to_owned());
+    let gates: [&dyn Fn() -> Gate; 4] = [
+        &|| Gate::Answer(AnswerHead::to("GET")),
+        &|| Gate::Answer(AnswerHead::to("HEAD")),
+        &|| Gate::Hello(Hello::new(host())),
+        &|| Gate::Body(Body::Length(7)),
+    ];
+    for gate in gates {
+        let whole = through(gate(), bytes, bytes.len().max(1));
+        for size in [1, 7] {
+            assert_eq!(through(gate(), bytes, size), whole, "in pieces of {size}");
+        }
+    }
+}
+
+/// What goes through a gate when a stream of these bytes ends.
+fn through(mut gate: Gate, bytes: &[u8], size: usize) -> Result<Vec<u8>, Shut> {
+    let (mut out, mut at) = (Vec::new(), 0);
+    while at < bytes.len() {
+        let end = bytes.len().min(at + size);
+        match gate.feed(&bytes[at..end], &mut out)? {
+            Step::More => {}
+            Step::End => return Ok(out),
+            Step::Pass => {
+                out.extend_from_slice(&bytes[end..]);
+                return Ok(out);
+            }
+            Step::Only(left) => {
+                let left = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len() - end);
+                out.extend_from_slice(&bytes[end..end + left]);
+                return Ok(out);
+            }
+        }
+        at = end;
+    }
+    if !gate.is_in_answer() {
+        gate.finish()?;
+    }
+    Ok(out)
+}
+
+fn written_anew(forward: &Forward) {
     let written = forward.to_bytes();
     assert_eq!(scan(&written), Ok(Scan::End(written.len())), "what goes on is one head and nothing after it");
     // Written for a server, it names its host in a field; as a request to a proxy it is the same request again.
@@ -40,17 +107,35 @@ pub fn request(bytes: &[u8]) {
     let Ok(Request::Forward(again)) = again else { return };
     assert_eq!((&again.method, &again.path, again.body), (&forward.method, &forward.path, forward.body));
     assert_eq!(again.to_bytes(), written, "reading and writing again changes nothing");
-    body(forward, rest);
 }
 
-fn body(forward: super::http::Forward, rest: &[u8]) {
-    let Some(body) = Body::new(forward.body) else { return };
+/// A rule for a path lets nothing else through.
+fn asked(forward: &Forward) {
+    let Ok(rule) = format!("GET http://{}:{}/api/*", forward.host, forward.port).parse() else { return };
+    let purpose = Purpose::Http { method: forward.method.clone(), path: forward.path.clone() };
+    let target = Target { host: forward.host.clone(), port: forward.port, purpose };
+    if EgressRules::new(vec![rule]).check(&target).is_ok() {
+        assert!(forward.method == "GET" && forward.path.starts_with("/api/"), "{forward:?}");
+        assert!(ambiguity(&forward.path).is_none() && !forward.path.contains(".."), "{forward:?}");
+    }
+}
+
+fn body(framing: Framing, rest: &[u8]) {
+    let Some(body) = Body::new(framing) else { return };
     let mut gate = Gate::Body(body);
     let mut out = Vec::new();
+    let mut ended = Ok(Step::More);
     for piece in rest.chunks(7) {
-        match gate.feed(piece, &mut out) {
-            Ok(Step::More) => {}
-            ended => return assert_ne!(ended, Ok(Step::Pass), "a body has an end"),
+        ended = gate.feed(piece, &mut out);
+        if ended != Ok(Step::More) {
+            break;
         }
+    }
+    assert!(!matches!(ended, Ok(Step::Pass | Step::Only(_))), "a body has an end");
+    if let (Framing::Chunked, Ok(ended)) = (framing, ended) {
+        let mut again = Vec::new();
+        let read = Body::new(framing).map(|body| Gate::Body(body).feed(&out, &mut again));
+        assert_eq!(read, Some(Ok(ended)), "what goes on is framed as chunks are");
+        assert_eq!(again, out, "and stays as it is");
     }
 }

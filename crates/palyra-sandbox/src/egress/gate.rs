@@ -1,12 +1,15 @@
 //! What stands in a stream's way until it has shown what it is.
 //!
 //! A gate is fed what arrives and writes what may go on. A request's body is let through up to its end and no further; a server's
-//! answer gets its head rewritten; a tunnel shows whether it begins with a TLS greeting, and for whom. After that bytes flow
-//! without being looked at. Gates are plain state machines: however the bytes are cut into pieces, the result is the same.
+//! answer gets its head rewritten and is followed to its end; a tunnel shows whether it begins with a TLS greeting or an HTTP request, and
+//! for whom. After that bytes flow without being looked at. Gates are plain state machines: however the bytes are cut into
+//! pieces, the result is the same.
 
 use super::hello::{Greeting, MAX_HELLO, read_greeting};
 use super::host::Host;
-use super::http::{Framing, MAX_ANSWER_HEAD, Malformed, Scan, parse_answer, scan};
+use super::http::{
+    AnswerBody, Framing, MAX_ANSWER_HEAD, MAX_HEAD, Malformed, Plain, Scan, parse_answer, read_plain, scan,
+};
 
 /// What comes after a feeding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,6 +18,8 @@ pub(super) enum Step {
     More,
     /// The gate stays open: everything that follows may pass.
     Pass,
+    /// So much more may pass, and then nothing.
+    Only(u64),
     /// Nothing that follows may pass.
     End,
 }
@@ -30,6 +35,8 @@ pub(super) enum Shut {
     BadHello,
     /// The TLS greeting is for another host.
     OtherHost(String),
+    /// The tunnel begins with an HTTP request that is not clearly for its host.
+    OtherRequest(Malformed),
 }
 
 /// What was seen of TLS in a tunnel.
@@ -67,8 +74,13 @@ impl Gate {
             Self::Body(_) => Err(Shut::Request(Malformed("the body ended early"))),
             Self::Answer(_) => Err(Shut::Answer(Malformed("the server closed before it answered"))),
             Self::Hello(hello) if hello.buffer.is_empty() => Ok(()),
-            Self::Hello(_) => Err(Shut::BadHello),
+            Self::Hello(hello) => Err(hello.unfinished()),
         }
+    }
+
+    /// Whether the head of the answer went on already: an end is then the end of a body, and comes too early.
+    pub(super) fn is_in_answer(&self) -> bool {
+        matches!(self, Self::Answer(answer) if answer.chunks.is_some())
     }
 }
 
@@ -158,17 +170,30 @@ fn next_chunk_state(state: Chunks, byte: u8) -> Result<Chunks, Malformed> {
     }
 }
 
-/// Rewrites the head of an answer, then lets the rest through.
-#[derive(Debug, Default)]
+/// Rewrites the head of an answer, then lets its body through, to its end if it has one.
+#[derive(Debug)]
 pub(super) struct AnswerHead {
+    method: String,
     buffer: Vec<u8>,
     interim: usize,
+    chunks: Option<ChunkWatch>,
 }
 
 impl AnswerHead {
+    /// The answer to a request with this method.
+    pub(super) fn to(method: &str) -> Self {
+        Self { method: method.to_owned(), buffer: Vec::new(), interim: 0, chunks: None }
+    }
+
     fn feed(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<Step, Malformed> {
+        if let Some(chunks) = &mut self.chunks {
+            return Ok(chunks.feed(input, out));
+        }
         self.buffer.extend_from_slice(input);
         while let Scan::End(end) = scan(&self.buffer)? {
+            if end > MAX_ANSWER_HEAD {
+                break;
+            }
             let answer = parse_answer(&self.buffer[..end])?;
             let rest = self.buffer.split_off(end);
             if answer.status == 101 {
@@ -176,8 +201,7 @@ impl AnswerHead {
             }
             out.extend_from_slice(&answer.to_bytes());
             if answer.status >= 200 {
-                out.extend_from_slice(&rest);
-                return Ok(Step::Pass);
+                return Ok(self.begin(answer.body(&self.method), &rest, out));
             }
             self.buffer = rest;
             self.interim += 1;
@@ -189,6 +213,102 @@ impl AnswerHead {
             return Err(Malformed("the head of the answer is too large"));
         }
         Ok(Step::More)
+    }
+
+    /// The body begins with `rest`.
+    fn begin(&mut self, body: AnswerBody, rest: &[u8], out: &mut Vec<u8>) -> Step {
+        match body {
+            AnswerBody::None => Step::End,
+            AnswerBody::UntilClose => {
+                out.extend_from_slice(rest);
+                Step::Pass
+            }
+            AnswerBody::Length(length) => {
+                let take = usize::try_from(length).unwrap_or(usize::MAX).min(rest.len());
+                out.extend_from_slice(&rest[..take]);
+                match length - take as u64 {
+                    0 => Step::End,
+                    left => Step::Only(left),
+                }
+            }
+            AnswerBody::Chunked => self.chunks.insert(ChunkWatch::default()).feed(rest, out),
+        }
+    }
+}
+
+/// Follows a chunked body to its end. It only has to know when an answer is over, so it lets extensions and trailers pass, and where it
+/// loses the thread, the server's close is the end.
+#[derive(Debug, Default)]
+struct ChunkWatch(ChunkPlace);
+
+/// Where in a chunked body we are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ChunkPlace {
+    /// In a size, or what follows it on its line.
+    Size { size: u64, digits: u8, extension: bool },
+    /// In data, or the line end after it.
+    Data(u64),
+    /// In a line after the last chunk, and how much of it there is.
+    Trailer(usize),
+}
+
+impl Default for ChunkPlace {
+    fn default() -> Self {
+        Self::Size { size: 0, digits: 0, extension: false }
+    }
+}
+
+impl ChunkWatch {
+    fn feed(&mut self, input: &[u8], out: &mut Vec<u8>) -> Step {
+        let mut at = 0;
+        while at < input.len() {
+            if let ChunkPlace::Data(left) = &mut self.0 {
+                let take = usize::try_from(*left).unwrap_or(usize::MAX).min(input.len() - at);
+                *left -= take as u64;
+                at += take;
+                if *left == 0 {
+                    self.0 = ChunkPlace::default();
+                }
+                continue;
+            }
+            let byte = input[at];
+            at += 1;
+            match self.0.after(byte) {
+                Some(Some(next)) => self.0 = next,
+                Some(None) => {
+                    out.extend_from_slice(&input[..at]);
+                    return Step::End;
+                }
+                None => {
+                    out.extend_from_slice(input);
+                    return Step::Pass;
+                }
+            }
+        }
+        out.extend_from_slice(input);
+        Step::More
+    }
+}
+
+impl ChunkPlace {
+    /// Where a byte outside of data leads; the end of the body is `Some(None)`, and nothing means that this is no chunked body.
+    #[expect(clippy::option_option, reason = "the end and a lost thread are two things")]
+    fn after(self, byte: u8) -> Option<Option<Self>> {
+        Some(Some(match (self, byte) {
+            (Self::Size { size, digits, extension: false }, byte) if byte.is_ascii_hexdigit() && digits < 15 => {
+                let digit = char::from(byte).to_digit(16).map_or(0, u64::from);
+                Self::Size { size: size << 4 | digit, digits: digits + 1, extension: false }
+            }
+            (Self::Size { size: 0, digits: 1.., .. }, b'\n') => Self::Trailer(0),
+            // The line end after the data counts as data.
+            (Self::Size { size, digits: 1.., .. }, b'\n') => Self::Data(size.checked_add(2)?),
+            (Self::Size { size, digits: 1.., .. }, _) => Self::Size { size, digits: 1, extension: true },
+            (Self::Trailer(0), b'\n') => return Some(None),
+            (Self::Trailer(_), b'\n') => Self::Trailer(0),
+            (Self::Trailer(read), b'\r') => Self::Trailer(read),
+            (Self::Trailer(read), _) => Self::Trailer(read + 1),
+            _ => return None,
+        }))
     }
 }
 
@@ -210,13 +330,27 @@ impl Hello {
         !self.buffer.is_empty()
     }
 
+    /// Why a greeting that will not become whole is refused.
+    pub(super) fn unfinished(&self) -> Shut {
+        match read_greeting(&self.buffer) {
+            Greeting::NotTls => Shut::OtherRequest(Malformed("the request has no end")),
+            _ => Shut::BadHello,
+        }
+    }
+
     fn feed(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<Step, Shut> {
         self.buffer.extend_from_slice(input);
         let seen = match read_greeting(&self.buffer) {
             Greeting::More if self.buffer.len() > MAX_HELLO => return Err(Shut::BadHello),
             Greeting::More => return Ok(Step::More),
             Greeting::Bad => return Err(Shut::BadHello),
-            Greeting::NotTls => Seen::NotTls,
+            Greeting::NotTls => match read_plain(&self.buffer, &self.host).map_err(Shut::OtherRequest)? {
+                Plain::More if self.buffer.len() > MAX_HEAD => {
+                    return Err(Shut::OtherRequest(Malformed("the head of the request is too large")));
+                }
+                Plain::More => return Ok(Step::More),
+                Plain::Fine => Seen::NotTls,
+            },
             Greeting::For(None) => Seen::NoName,
             Greeting::For(Some(name)) => match &self.host {
                 // Whoever names an address by its number may call it what they like.

@@ -12,6 +12,8 @@ pub(super) const MAX_HEAD: usize = 16 * 1024;
 /// How large the head of an answer may be.
 pub(super) const MAX_ANSWER_HEAD: usize = 64 * 1024;
 const MAX_FIELDS: usize = 100;
+/// How many fields we add to what goes on: `host`, `connection`, and the length of a body.
+const OUR_FIELDS: usize = 3;
 
 /// Why a message was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -156,7 +158,8 @@ fn forward(
     if version == Version::Http11 && !named {
         return Err(Malformed("no Host field"));
     }
-    if fields.iter().any(|field| field.name == "upgrade") {
+    // A server may ignore an Upgrade, and so may we (RFC 9110, section 7.8). Only HTTP/2 is offered beside a request that stands by itself.
+    if fields.iter().any(|field| field.name == "upgrade" && !field.value.eq_ignore_ascii_case(b"h2c")) {
         return Err(Malformed("Upgrade is not passed on; open a tunnel with CONNECT"));
     }
     if fields.iter().any(|field| field.name == "expect" && !field.value.eq_ignore_ascii_case(b"100-continue")) {
@@ -192,14 +195,63 @@ fn check_host(fields: &[Field], host: &Host, port: u16, default: Option<u16>) ->
     }
 }
 
+/// What the first bytes of a tunnel that is not TLS are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Plain {
+    /// They may become an HTTP request.
+    More,
+    /// No HTTP/1 request, or one that names no other host than the tunnel's.
+    Fine,
+}
+
+/// Looks for an HTTP request at the beginning of a tunnel. Where many hosts share one address, the `Host` field says which of them is
+/// meant, just as the name in a TLS greeting does: one for another host than the tunnel's is refused, and so is one that
+/// could be read in two ways. What follows this first request is not looked at.
+pub(super) fn read_plain(bytes: &[u8], host: &Host) -> Result<Plain, Malformed> {
+    // Whoever names an address by its number may call it what they like.
+    let Host::Name(_) = host else { return Ok(Plain::Fine) };
+    // Servers pass over blank lines before a request.
+    let bytes = bytes.trim_ascii_start();
+    match looks_like_request(bytes) {
+        Some(true) => {}
+        Some(false) => return Ok(Plain::Fine),
+        None => return Ok(Plain::More),
+    }
+    let Scan::End(end) = scan(bytes)? else { return Ok(Plain::More) };
+    let (line, fields) = split_head(&bytes[..end])?;
+    let text = |value| std::str::from_utf8(value).map_err(|_| Malformed("the request names a host that is not ASCII"));
+    let named = only(&fields, "host", "two Host fields")?.map(text).transpose()?;
+    let target = text(line)?.split_once("://").map(|(_, rest)| rest.split(['/', '?', ' ']).next().unwrap_or(rest));
+    for named in named.into_iter().chain(target) {
+        if authority(named, Some(80))?.0 != *host {
+            return Err(Malformed("the request names another host than the tunnel's"));
+        }
+    }
+    Ok(Plain::Fine)
+}
+
+/// Whether a stream begins with `METHOD … HTTP/1.x`, however carelessly written: servers are lenient, so this is too. Nothing while that
+/// is open.
+fn looks_like_request(bytes: &[u8]) -> Option<bool> {
+    let end = bytes.iter().position(|b| *b == b'\n');
+    let line = bytes[..end.unwrap_or(bytes.len())].trim_ascii_end();
+    let method = line.split(|b| matches!(b, b' ' | b'\t')).next().unwrap_or_default();
+    // A method is a word, and a line is text: what is neither is some other protocol, and is not held up.
+    if !method.is_empty() && token(method).is_none() || line.iter().any(|b| *b < 0x20 && *b != b'\t' || *b == 0x7f) {
+        return Some(false);
+    }
+    end.map(|_| line.windows(7).any(|part| part.eq_ignore_ascii_case(b"HTTP/1.")))
+}
+
 /// The first line and the fields of a head that ends with its blank line.
 fn split_head(head: &[u8]) -> Result<(&[u8], Vec<Field>), Malformed> {
     let text = head.strip_suffix(b"\r\n\r\n").ok_or(Malformed("the head has no end"))?;
     let mut lines = text.split(|b| *b == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
     let first = lines.next().filter(|line| !line.is_empty()).ok_or(Malformed("the first line is empty"))?;
     let fields = lines.map(parse_field).collect::<Result<Vec<_>, _>>()?;
-    if fields.len() > MAX_FIELDS {
-        return Err(Malformed("more than 100 header fields"));
+    // What goes on has ours besides, and has to be readable in its turn.
+    if fields.len() > MAX_FIELDS || end_to_end(&fields).count() + OUR_FIELDS > MAX_FIELDS {
+        return Err(Malformed("more header fields than can be passed on"));
     }
     Ok((first, fields))
 }
@@ -323,13 +375,22 @@ impl Forward {
 
 /// Whether some servers take this field for another method or path.
 pub(super) fn is_overriding(name: &str) -> bool {
-    const OVERRIDES: [&str; 6] = [
+    const OVERRIDES: [&str; 14] = [
         "x-http-method-override",
         "x-http-method",
         "x-method-override",
+        "x-method",
         "x-original-url",
-        "x-rewrite-url",
         "x-original-uri",
+        "x-rewrite-url",
+        "x-override-url",
+        "x-forwarded-uri",
+        "x-forwarded-path",
+        "x-forwarded-prefix",
+        "x-http-path-override",
+        "x-http-destinationurl",
+        // Where WebDAV copies and moves to.
+        "destination",
     ];
     // Some servers take an underscore for a hyphen.
     OVERRIDES.contains(&name.to_ascii_lowercase().replace('_', "-").as_str())
@@ -358,7 +419,31 @@ pub(super) fn parse_answer(head: &[u8]) -> Result<Answer, Malformed> {
     Ok(Answer { status, line: line.to_vec(), fields })
 }
 
+/// How much follows the head of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AnswerBody {
+    None,
+    Length(u64),
+    Chunked,
+    /// All that comes until the server closes.
+    UntilClose,
+}
+
 impl Answer {
+    /// How much follows, if this answers a request with this method (RFC 9112, section 6.3).
+    pub(super) fn body(&self, method: &str) -> AnswerBody {
+        if method == "HEAD" || self.status < 200 || matches!(self.status, 204 | 304) {
+            return AnswerBody::None;
+        }
+        // It was read once already; what cannot be read was refused then.
+        match framing(&self.fields, Version::Http11) {
+            Ok(Framing::Length(length)) => AnswerBody::Length(length),
+            Ok(Framing::Chunked) => AnswerBody::Chunked,
+            Ok(Framing::None) if self.fields.iter().any(|field| field.name == "content-length") => AnswerBody::None,
+            Ok(Framing::None) | Err(_) => AnswerBody::UntilClose,
+        }
+    }
+
     /// The head as the client gets it: one answer on this connection, then its end.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let mut out = self.line.clone();

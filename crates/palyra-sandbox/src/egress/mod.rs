@@ -31,9 +31,11 @@ mod socks;
 mod wait;
 
 pub use address::special_range;
-pub use denial::{Denial, DenialCode};
+pub use denial::{Denial, DenialCode, Denials};
 #[cfg(target_os = "linux")]
-pub use fetch::{FetchError, FetchLimits, FetchRequest, FetchResponse, FetchUrl, Fetcher, Redirect, Roots, UrlError};
+pub use fetch::{
+    FetchError, FetchLimits, FetchRequest, FetchResponse, FetchUrl, FetchWatch, Fetcher, Redirect, Roots, UrlError,
+};
 pub use host::{Host, HostError};
 pub use palyra_protocol::egress::{EgressEnd, EgressProtocol, EgressRecord, EgressVerdict, TlsName};
 #[cfg(target_os = "linux")]

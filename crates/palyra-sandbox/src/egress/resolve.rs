@@ -10,7 +10,7 @@ use super::host::Host;
 use super::rule::is_localhost;
 use super::rules::EgressRules;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _, UdpSocket};
 
 /// No more addresses than this are tried.
 const MAX_ADDRESSES: usize = 8;
@@ -25,13 +25,42 @@ pub trait Resolve: Send + Sync {
 }
 
 /// The resolver of this machine.
+///
+/// A rule is about a name, so that very name has to be asked for. A resolver that is given `a.example.org` may try
+/// `a.example.org.corp.example` first, where a search list is set: whoever runs that domain would learn every name and choose its address. So a
+/// name with a dot is asked for as absolute, with a dot at its end. That spelling is not found in the hosts file, which is therefore read
+/// here. Names of one part (`intranet`) are what search lists are for, and are asked for as they are.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct SystemResolver;
 
+/// Where names are written down that nobody is asked for.
+const HOSTS_FILE: &str = "/etc/hosts";
+
 impl Resolve for SystemResolver {
     fn resolve(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
-        Ok((host, port).to_socket_addrs()?.collect())
+        // A machine without that file has nothing written in it.
+        let hosts = std::fs::read(HOSTS_FILE).unwrap_or_default();
+        let written = written_down(&String::from_utf8_lossy(&hosts), host);
+        if !written.is_empty() {
+            return Ok(written.into_iter().map(|address| SocketAddr::new(address, port)).collect());
+        }
+        Ok((question(host).as_str(), port).to_socket_addrs()?.collect())
     }
+}
+
+/// What the system is asked for.
+fn question(host: &str) -> String {
+    if host.contains('.') { format!("{host}.") } else { host.to_owned() }
+}
+
+/// The addresses that a hosts file gives a name.
+fn written_down(hosts: &str, name: &str) -> Vec<IpAddr> {
+    let line = |line: &str| {
+        let mut words = line.split('#').next().unwrap_or(line).split_ascii_whitespace();
+        let address: IpAddr = words.next()?.parse().ok()?;
+        words.any(|known| known.eq_ignore_ascii_case(name)).then_some(address)
+    };
+    hosts.lines().filter_map(line).collect()
 }
 
 /// The addresses of a host that nobody has to be asked for.
@@ -47,12 +76,27 @@ pub(super) fn known_addresses(host: &Host, port: u16) -> Option<Vec<SocketAddr>>
     }
 }
 
+/// Whether an address is one of this machine's, public though it may be. Connecting to it would go past every firewall around the
+/// machine. A datagram socket that is connected to an address of its own host gets that address for itself; nothing is sent.
+pub(super) fn is_ours(address: IpAddr) -> bool {
+    let any: IpAddr = if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let socket = UdpSocket::bind((any, 0)).and_then(|socket| socket.connect((address, 9)).map(|()| socket));
+    // Where there is no way to an address, connecting fails too.
+    socket.and_then(|socket| socket.local_addr()).is_ok_and(|own| own.ip() == address)
+}
+
 /// Checks what a name was resolved to; the addresses that remain are the only ones to connect to.
-pub(super) fn vet(rules: &EgressRules, name: &str, port: u16, found: &[SocketAddr]) -> Result<Vec<SocketAddr>, Denial> {
+pub(super) fn vet(
+    rules: &EgressRules,
+    (name, port): (&str, u16),
+    found: &[SocketAddr],
+    is_ours: impl Fn(IpAddr) -> bool,
+) -> Result<Vec<SocketAddr>, Denial> {
     let mut addresses: Vec<SocketAddr> = Vec::new();
     for address in found.iter().map(SocketAddr::ip) {
-        if let Some(range) = special_range(address)
-            && !rules.names_address(address, port)
+        let special = || special_range(address).or_else(|| is_ours(address).then_some("an address of this machine"));
+        if !rules.names_address(address, port)
+            && let Some(range) = special()
         {
             let address = Host::Ip(address);
             return Err(Denial::of(
@@ -82,7 +126,8 @@ mod tests {
     fn check(rules: &[&str], found: &[&str], expect: &str) {
         let rules = EgressRules::new(rules.iter().map(|rule| rule.parse().unwrap()).collect());
         let found: Vec<SocketAddr> = found.iter().map(|a| SocketAddr::new(a.parse().unwrap(), 0)).collect();
-        let answer = match vet(&rules, "a.test", 443, &found) {
+        let ours = |address: IpAddr| address == IpAddr::from([93, 184, 215, 14]);
+        let answer = match vet(&rules, ("a.test", 443), &found, ours) {
             Ok(addresses) => addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "),
             Err(denial) => denial.code.to_string(),
         };
@@ -102,5 +147,27 @@ mod tests {
         check(&["a.test", "10.0.0.1:80"], &["10.0.0.1"], "address_denied");
         check(&["a.test", "http://10.0.0.1:443/x"], &["10.0.0.1"], "address_denied");
         check(&["a.test"], &[], "");
+    }
+
+    #[test]
+    fn a_name_leads_to_a_public_address_of_this_machine_only_where_a_rule_names_it() {
+        check(&["a.test"], &["93.184.215.14"], "address_denied");
+        check(&["a.test"], &["93.184.215.15", "93.184.215.14"], "address_denied");
+        check(&["a.test", "93.184.215.14:443"], &["93.184.215.14"], "93.184.215.14:443");
+        assert!(is_ours([127, 0, 0, 1].into()));
+        assert!(!is_ours([192, 0, 2, 1].into()));
+    }
+
+    #[test]
+    fn a_name_is_asked_for_as_it_stands_in_its_rule() {
+        assert_eq!(question("www.example.net"), "www.example.net.");
+        assert_eq!(question("intranet"), "intranet");
+        let hosts = "127.0.0.1 localhost\n# 1.1.1.1 www.example.net\n10.0.0.1\tdb WWW.example.net # x\n::2 www.example.net\nodd www.example.net\n";
+        assert_eq!(
+            written_down(hosts, "www.example.net"),
+            [IpAddr::from([10, 0, 0, 1]), "::2".parse::<IpAddr>().unwrap()]
+        );
+        assert_eq!(written_down(hosts, "example.net"), Vec::<IpAddr>::new());
+        assert_eq!(written_down(hosts, "x"), Vec::<IpAddr>::new());
     }
 }

@@ -6,7 +6,7 @@
 use super::denial::{Denial, DenialCode};
 use super::host::{Host, shown};
 use super::path::ambiguity;
-use super::rule::{EgressRule, HostPattern, PathPattern};
+use super::rule::{EgressRule, HostPattern, PathPattern, is_localhost};
 use std::collections::HashMap;
 use std::net::IpAddr;
 
@@ -41,6 +41,7 @@ pub struct EgressRules {
     rules: Vec<EgressRule>,
     exact: HashMap<Host, PortRules>,
     below: HashMap<String, PortRules>,
+    loopback: bool,
 }
 
 /// By port; nothing is any port.
@@ -62,6 +63,7 @@ impl EgressRules {
         let mut this = Self { rules, ..Self::default() };
         for (index, rule) in this.rules.iter().enumerate() {
             for host in rule.host_list() {
+                this.loopback |= matches!(&host, HostPattern::Exactly(host) if is_loopback(host));
                 let ports = match host {
                     HostPattern::Exactly(host) => this.exact.entry(host).or_default(),
                     HostPattern::Below(name) => this.below.entry(name).or_default(),
@@ -111,6 +113,12 @@ impl EgressRules {
         ports.and_then(|ports| ports.get(&Some(port))).is_some_and(|scope| scope.whole.is_some())
     }
 
+    /// Whether some rule names `localhost` or a loopback address.
+    #[must_use]
+    pub fn name_loopback(&self) -> bool {
+        self.loopback
+    }
+
     /// Whether some rule speaks of this host, at this port if one is given, for whatever purpose.
     #[must_use]
     pub fn speaks_of(&self, host: &Host, port: Option<u16>) -> bool {
@@ -126,6 +134,13 @@ impl EgressRules {
         };
         let parents = name.match_indices('.').map(move |(dot, _)| &name[dot + 1..]);
         self.exact.get(host).into_iter().chain(parents.filter_map(|parent| self.below.get(parent)))
+    }
+}
+
+fn is_loopback(host: &Host) -> bool {
+    match host {
+        Host::Ip(address) => address.is_loopback(),
+        name => is_localhost(name),
     }
 }
 

@@ -1,21 +1,11 @@
-//! What a file is, judged by its bytes: a program, a script, or a copy of an interpreter under another name.
+//! What the kernel would make of a file's first bytes: a program, or a script and its interpreter's command line.
 //!
-//! Reads at most a few bytes of an ordinary program; whole files are compared only when their size already equals that of
-//! an installed interpreter. It must never trust a name.
+//! It must never trust a name, and never read a line in another way than the kernel does: what cannot be read exactly is
+//! refused.
 
-use super::names::{self, Kind};
-use super::{FileIdentity, LookedAt, file};
+use super::opened::Opened;
 use crate::error::SandboxError;
-use std::collections::HashMap;
-use std::fs::{self, File};
-use std::io::{self, Read};
-use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
-
-/// The kernel reads this much of a script's first line.
-const SHEBANG_BYTES: usize = 256;
-/// Files larger than this are not searched for an interpreter's marks.
-const MARK_SEARCH_BYTES: u64 = 64 << 20;
+use std::path::Path;
 
 /// What the kernel would make of a file.
 #[derive(Debug, PartialEq, Eq)]
@@ -30,11 +20,9 @@ pub(super) enum Content {
 }
 
 /// Looks at the first bytes.
-pub(super) fn inspect(path: &Path) -> Result<Content, SandboxError> {
-    let mut head = [0u8; SHEBANG_BYTES];
-    let length = read_head(path, &mut head).map_err(SandboxError::io("read the program's first bytes"))?;
-    let head = &head[..length];
-    if is_program(head) {
+pub(super) fn inspect(opened: &Opened, path: &Path) -> Result<Content, SandboxError> {
+    let head = opened.head().map_err(SandboxError::io("read the program's first bytes"))?;
+    if is_program(&head) {
         return Ok(Content::Program);
     }
     if cfg!(windows) {
@@ -45,6 +33,14 @@ pub(super) fn inspect(path: &Path) -> Result<Content, SandboxError> {
     let line = head.strip_prefix(b"#!").ok_or_else(|| SandboxError::NotExecutable { path: path.to_owned() })?;
     let interpreter = shebang(line).ok_or_else(|| SandboxError::NotExecutable { path: path.to_owned() })?;
     Ok(Content::Script { interpreter })
+}
+
+/// Whether an opened file is a program of this platform.
+#[cfg(target_os = "linux")]
+pub(super) fn is_program_file(file: &std::fs::File) -> std::io::Result<bool> {
+    let mut head = [0; 4];
+    let length = super::opened::read_at(file, &mut head, 0)?;
+    Ok(is_program(&head[..length]))
 }
 
 /// Whether the first bytes are those of a program of this platform.
@@ -59,28 +55,18 @@ fn is_program(head: &[u8]) -> bool {
     marks.iter().any(|mark| head.starts_with(mark))
 }
 
-fn read_head(path: &Path, head: &mut [u8]) -> io::Result<usize> {
-    let mut file = File::open(path)?;
-    let mut length = 0;
-    while length < head.len() {
-        match file.read(&mut head[length..])? {
-            0 => break,
-            n => length += n,
-        }
-    }
-    Ok(length)
-}
-
-/// The interpreter of a first line, as the kernel splits it: a path, then everything else as one argument. A line that
-/// is longer than the kernel reads is refused rather than cut.
+/// The interpreter of a first line, as the kernel splits it: a path, then everything else as one argument. Blanks and tabs
+/// part words, and nothing else does: a carriage return belongs to the name. A line that is longer than the kernel reads
+/// is refused rather than cut.
 fn shebang(line: &[u8]) -> Option<Vec<String>> {
+    const BLANKS: [char; 2] = [' ', '\t'];
     let end = line.iter().position(|&b| b == b'\n')?;
-    let line = std::str::from_utf8(&line[..end]).ok()?.trim_matches([' ', '\t', '\r']);
-    let (path, argument) = match line.split_once([' ', '\t']) {
-        Some((path, argument)) => (path, Some(argument.trim())),
+    let line = std::str::from_utf8(&line[..end]).ok()?.trim_matches(BLANKS);
+    let (path, argument) = match line.split_once(BLANKS) {
+        Some((path, argument)) => (path, Some(argument.trim_matches(BLANKS))),
         None => (line, None),
     };
-    if !path.starts_with('/') {
+    if !path.starts_with('/') || line.contains('\0') {
         return None;
     }
     let mut words = vec![path.to_owned()];
@@ -100,125 +86,6 @@ fn shebang(line: &[u8]) -> Option<Vec<String>> {
     Some(words)
 }
 
-/// What a file is a copy of.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Original {
-    /// What the original is known as.
-    pub(super) kind: Kind,
-    /// Its name.
-    pub(super) name: String,
-}
-
-/// One installed program that is on a list of names.
-#[derive(Debug, Clone)]
-struct Installed {
-    original: Original,
-    path: PathBuf,
-    identity: FileIdentity,
-}
-
-/// Installed programs of the lists by size, per search path.
-static INSTALLED: Mutex<Option<(String, BySize)>> = Mutex::new(None);
-
-type BySize = HashMap<u64, Vec<Installed>>;
-
-/// The listed program that a file is by content: a hard link, an exact copy, or a changed copy that still bears the marks.
-/// Files in the system's directories are known by name and skipped.
-pub(super) fn original_of(looked_at: LookedAt<'_>, search_path: &str) -> Option<Original> {
-    let LookedAt { path, identity, of_system } = looked_at;
-    if crate::layout::is_system_path(path) && of_system {
-        return None;
-    }
-    for known in same_size(identity.size, search_path) {
-        if known.identity.is_same_file(identity) || same_bytes(path, &known.path) {
-            return Some(known.original);
-        }
-    }
-    marked(path, identity.size).map(|family| Original { kind: Kind::Interpreter(family), name: family.to_owned() })
-}
-
-fn same_size(size: u64, search_path: &str) -> Vec<Installed> {
-    let mut guard = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
-    if guard.as_ref().is_none_or(|(known, _)| known != search_path) {
-        *guard = Some((search_path.to_owned(), scan_installed(search_path)));
-    }
-    guard.as_ref().and_then(|(_, by_size)| by_size.get(&size).cloned()).unwrap_or_default()
-}
-
-/// Reads the search path once and keeps what is on a list by name.
-fn scan_installed(search_path: &str) -> BySize {
-    let mut by_size = BySize::new();
-    let directories = std::env::split_paths(search_path).filter_map(|dir| fs::read_dir(dir).ok());
-    for entry in directories.flatten().filter_map(Result::ok) {
-        let path = entry.path();
-        let name = file::known_as(&path).to_owned();
-        let Some(kind) = names::kind_of(&name) else { continue };
-        let Ok(identity) = FileIdentity::at(&path) else { continue };
-        let original = Original { kind, name };
-        by_size.entry(identity.size).or_default().push(Installed { original, path, identity });
-    }
-    by_size
-}
-
-fn same_bytes(a: &Path, b: &Path) -> bool {
-    let (Ok(a), Ok(b)) = (File::open(a), File::open(b)) else { return false };
-    let (mut a, mut b) = (io::BufReader::with_capacity(1 << 16, a), io::BufReader::with_capacity(1 << 16, b));
-    let (mut x, mut y) = (vec![0u8; 1 << 16], vec![0u8; 1 << 16]);
-    loop {
-        match (fill(&mut a, &mut x), fill(&mut b, &mut y)) {
-            (Ok(n), Ok(m)) if n == m && x[..n] == y[..m] => {
-                if n == 0 {
-                    return true;
-                }
-            }
-            _ => return false,
-        }
-    }
-}
-
-fn fill(reader: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
-    let mut length = 0;
-    while length < buffer.len() {
-        match reader.read(&mut buffer[length..])? {
-            0 => break,
-            n => length += n,
-        }
-    }
-    Ok(length)
-}
-
-/// Text that an interpreter carries and an ordinary program does not: family, first byte, the rest. The first byte stands
-/// apart so that this table does not make a copy of our own program an interpreter.
-const MARKS: &[(&str, u8, &[u8])] = &[
-    ("bash", b'@', b"(#)Bash version "),
-    ("busybox", b'B', b"usyBox v1."),
-    ("python", b'P', b"YTHONDONTWRITEBYTECODE"),
-    ("node", b'N', b"ODE_PENDING_DEPRECATION"),
-    ("perl", b'P', b"ERL5OPT"),
-    ("ruby", b'R', b"UBYOPT"),
-    ("zsh", b'Z', b"SH_EVAL_CONTEXT"),
-];
-
-/// Searches the file for [`MARKS`].
-fn marked(path: &Path, size: u64) -> Option<&'static str> {
-    if size > MARK_SEARCH_BYTES {
-        return None;
-    }
-    let bytes = fs::read(path).ok()?;
-    MARKS.iter().find(|(_, first, rest)| contains(&bytes, *first, rest)).map(|(family, ..)| *family)
-}
-
-fn contains(haystack: &[u8], first: u8, rest: &[u8]) -> bool {
-    let mut at = 0;
-    while let Some(offset) = haystack[at..].iter().position(|&b| b == first) {
-        at += offset + 1;
-        if haystack[at..].starts_with(rest) {
-            return true;
-        }
-    }
-    false
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -230,7 +97,11 @@ mod tests {
             (" /usr/bin/env python3\nprint()", Some(vec!["/usr/bin/env", "python3"])),
             ("/usr/bin/env -S python3 -u\n", Some(vec!["/usr/bin/env", "python3", "-u"])),
             ("/usr/bin/perl -w -T\n", Some(vec!["/usr/bin/perl", "-w -T"])),
+            ("/bin/sh \t\n", Some(vec!["/bin/sh"])),
+            ("/bin/sh\r\n", Some(vec!["/bin/sh\r"])),
+            ("/bin/sh\u{a0}x\n", Some(vec!["/bin/sh\u{a0}x"])),
             ("/usr/bin/env -S 'a b'\n", None),
+            ("/bin/sh\0x\n", None),
             ("python3\n", None),
             ("\n", None),
             ("/bin/sh without an end", None),
@@ -238,12 +109,5 @@ mod tests {
             let got = shebang(line.as_bytes());
             assert_eq!(got, expect.map(|w| w.into_iter().map(str::to_owned).collect()), "{line:?}");
         }
-    }
-
-    #[test]
-    fn marks_are_found_anywhere() {
-        assert!(contains(b"xxBusyBox v1", b'B', b"usyBox v"));
-        assert!(contains(b"BusyBusyBox v", b'B', b"usyBox v"));
-        assert!(!contains(b"BusyBox", b'B', b"usyBox v"));
     }
 }

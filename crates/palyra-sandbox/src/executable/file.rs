@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::time::SystemTime;
 
 /// Which file it is: a replaced or rewritten file has another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -18,11 +19,17 @@ pub struct FileIdentity {
 
 impl FileIdentity {
     /// What the file at `path` is now.
+    #[cfg(target_os = "macos")]
     pub(crate) fn at(path: &Path) -> io::Result<Self> {
+        fs::metadata(path).map(|metadata| Self::of(&metadata))
+    }
+
+    /// What an opened file is now.
+    pub(crate) fn of_file(file: &fs::File) -> io::Result<Self> {
         #[cfg(unix)]
-        return fs::metadata(path).map(|metadata| Self::of(&metadata));
+        return file.metadata().map(|metadata| Self::of(&metadata));
         #[cfg(windows)]
-        return crate::windows::file_identity(&fs::File::open(path)?);
+        return crate::windows::file_identity(file);
         #[cfg(not(any(unix, windows)))]
         Err(io::ErrorKind::Unsupported.into())
     }
@@ -43,6 +50,14 @@ impl FileIdentity {
     /// Whether both are names of one file, whatever was written to it in between.
     pub(super) fn is_same_file(self, other: Self) -> bool {
         (self.device, self.inode) == (other.device, other.inode)
+    }
+
+    /// Whether a further change would surely show in the times: clocks of file systems go in steps, and two changes within one
+    /// step look like one.
+    pub(super) fn is_settled(self) -> bool {
+        const STEP_NS: i128 = 100_000_000;
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_nanos());
+        i128::try_from(now).is_ok_and(|now| self.modified_ns.max(self.changed_ns) + STEP_NS < now)
     }
 }
 

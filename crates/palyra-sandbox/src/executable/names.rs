@@ -13,6 +13,8 @@ pub(super) enum Kind {
     Wrapper,
     /// Starts other programs, as another user, elsewhere, or in ways that cannot be seen through.
     Launcher,
+    /// Does something else, and starts other programs when its options say so. Never known by name alone: see `options`.
+    Tool,
 }
 
 /// Family, members.
@@ -173,6 +175,76 @@ const LAUNCHERS: &[&str] = &[
     "trickle",
     "eatmydata",
     "pipexec",
+    "ssh-agent",
+    "gpg-agent",
+    "gpg-connect-agent",
+    "gpgtar",
+    "fstab-decode",
+    "systemd-cat",
+    "systemd-inhibit",
+    "systemd-socket-activate",
+    "systemd-notify",
+    "systemd-ask-password",
+    "systemctl",
+    "machinectl",
+    "busctl",
+    "uclampset",
+    "coresched",
+    "luit",
+    "scriptlive",
+    "coreutils",
+    "xinit",
+    "startx",
+    "x-terminal-emulator",
+    "xterm",
+    "lftp",
+    "ftp",
+    "mail",
+    "mailx",
+    "mutt",
+    "bunx",
+    "pipx",
+    "uvx",
+    "corepack",
+    "direnv",
+    "nix-shell",
+    "rbenv",
+    "asdf",
+    "mise",
+    "concurrently",
+    "nodemon",
+    "hyperfine",
+    "dotenv",
+    "chronic",
+    "ifne",
+    "mispipe",
+    "pee",
+    "vipe",
+    "vidir",
+    "nsjail",
+    "minijail0",
+    "s6-setuidgid",
+    "s6-softlimit",
+    "runsv",
+    "runsvdir",
+    "svlogd",
+    "supervisord",
+    "debootstrap",
+    "schroot",
+    "pbuilder",
+    "sshpass",
+    "autossh",
+    "mosh",
+    "expect-lite",
+    "jexec",
+    "javaws",
+    "dpkg-reconfigure",
+    "run-mailcap",
+    "xdg-open",
+    "sensible-browser",
+    "sensible-editor",
+    "sensible-pager",
+    "select-editor",
 ];
 
 /// What a base name stands for, if it is on any list.
@@ -181,7 +253,17 @@ pub(super) fn kind_of(name: &str) -> Option<Kind> {
     let lower = lower.strip_suffix(".exe").unwrap_or(&lower);
     // `-bash` is how a login shell is called.
     let lower = lower.strip_prefix('-').unwrap_or(lower);
-    candidates(lower).find_map(lookup)
+    candidates(lower).find_map(lookup).or_else(|| is_loader(lower).then_some(Kind::Launcher))
+}
+
+/// `ld-2.31.so`, `ld-linux-x86-64.so.2`: whatever the C library calls its loader.
+fn is_loader(name: &str) -> bool {
+    name.starts_with("ld-") && name.contains(".so")
+}
+
+/// Whether an operator's word means a whole family: its name, with or without a version.
+pub(super) fn means_family(entry: &str, family: &str) -> bool {
+    candidates(&entry.to_ascii_lowercase()).any(|name| name == family)
 }
 
 fn lookup(name: &str) -> Option<Kind> {
@@ -262,6 +344,10 @@ mod tests {
     fn wrappers_and_launchers() {
         assert_eq!(kind_of("env"), Some(Kind::Wrapper));
         assert_eq!(kind_of("sudo"), Some(Kind::Launcher));
-        assert_eq!(kind_of("ld-linux-x86-64.so.2"), Some(Kind::Launcher));
+        for name in
+            ["ld-linux-x86-64.so.2", "ld-2.31.so", "ssh-agent", "gpg-agent", "fstab-decode", "systemd-cat", "coreutils"]
+        {
+            assert_eq!(kind_of(name), Some(Kind::Launcher), "{name}");
+        }
     }
 }

@@ -5,8 +5,33 @@
 
 use crate::error::SandboxError;
 
-/// What a wrapper would start: one command, none, or several (`find` with several `-exec`).
-pub(super) type Inner = Vec<Vec<String>>;
+/// A command that a wrapper would start: its place among the wrapper's own words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Inner {
+    /// Where its program is named.
+    pub(super) at: usize,
+    /// Where its arguments end.
+    pub(super) end: usize,
+    /// What is known of whoever starts it.
+    pub(super) under: Under,
+}
+
+/// What a program is started by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Under {
+    /// Somebody who appends arguments that nobody has seen: `xargs`.
+    pub(super) fed: bool,
+    /// Somebody who puts words together in ways of its own, so that a further wrapper might start something else: `xargs`, `find`.
+    pub(super) mixed: bool,
+    /// Somebody who puts what it reads into the words themselves, so that none may be put there by us: `xargs -I`.
+    pub(super) pasted: bool,
+}
+
+impl Under {
+    pub(super) const NOBODY: Self = Self { fed: false, mixed: false, pasted: false };
+    const XARGS: Self = Self { fed: true, mixed: true, pasted: false };
+    const FIND: Self = Self { fed: false, mixed: true, pasted: false };
+}
 
 /// How a wrapper's own options look.
 struct Grammar {
@@ -18,12 +43,15 @@ struct Grammar {
     long_flags: &'static [&'static str],
     /// Long options with a value, after `=` or following.
     long_valued: &'static [&'static str],
+    /// Long options whose value can only stand after `=`.
+    long_optional: &'static [&'static str],
     /// Positional words before the command, such as the duration of `timeout`.
     positionals: usize,
 }
 
 fn grammar(name: &str) -> Option<Grammar> {
-    let plain = Grammar { flags: "", valued: "", long_flags: &[], long_valued: &[], positionals: 0 };
+    let plain =
+        Grammar { flags: "", valued: "", long_flags: &[], long_valued: &[], long_optional: &[], positionals: 0 };
     Some(match name {
         "nice" => Grammar { valued: "n", long_valued: &["adjustment"], ..plain },
         "ionice" => {
@@ -42,6 +70,7 @@ fn grammar(name: &str) -> Option<Grammar> {
             long_flags: &["verbose", "foreground", "preserve-status"],
             long_valued: &["kill-after", "signal"],
             positionals: 1,
+            ..plain
         },
         "nohup" | "time" => Grammar { flags: "pv", long_flags: &["portability", "verbose"], ..plain },
         "setsid" => Grammar { flags: "cfw", long_flags: &["ctty", "fork", "wait"], ..plain },
@@ -51,7 +80,8 @@ fn grammar(name: &str) -> Option<Grammar> {
             flags: "0rtxp",
             valued: "dEILnPsa",
             long_flags: &["null", "no-run-if-empty", "verbose", "exit", "interactive", "open-tty"],
-            long_valued: &["delimiter", "max-args", "max-procs", "max-chars", "arg-file", "max-lines", "replace"],
+            long_valued: &["delimiter", "max-args", "max-procs", "max-chars", "arg-file"],
+            long_optional: &["max-lines", "replace"],
             ..plain
         },
         _ => return None,
@@ -59,7 +89,7 @@ fn grammar(name: &str) -> Option<Grammar> {
 }
 
 /// The commands that `argv` would start; `name` is the wrapper's base name.
-pub(super) fn see_through(name: &str, argv: &[String]) -> Result<Inner, SandboxError> {
+pub(super) fn see_through(name: &str, argv: &[String]) -> Result<Vec<Inner>, SandboxError> {
     let name = name
         .strip_prefix('g')
         .filter(|rest| grammar(rest).is_some() || matches!(*rest, "env" | "find"))
@@ -68,25 +98,45 @@ pub(super) fn see_through(name: &str, argv: &[String]) -> Result<Inner, SandboxE
         "env" => env_inner(argv),
         "find" => find_inner(argv),
         _ => {
-            let Some(grammar) = grammar(name) else {
-                return Err(refused(name, "its options are not known"));
-            };
-            let rest = after_options(name, &grammar, &argv[1..])?;
-            match rest {
-                // xargs without a command runs echo; the others print or fail.
-                [] => Ok(Vec::new()),
-                rest => Ok(vec![rest.to_vec()]),
+            let grammar = grammar(name).ok_or_else(|| refused(name, "its options are not known"))?;
+            let at = 1 + after_options(name, &grammar, argv.get(1..).unwrap_or(&[]))?;
+            if name == "xargs" {
+                return xargs_inner(argv, at);
             }
+            // Without a command the others print something or fail.
+            Ok(rest(argv, at, Under::NOBODY))
         }
     }
+}
+
+/// The commands that a command line comes to, wrappers seen through as far as they can be. For looking at only: where a wrapper cannot
+/// be read, it is taken as it stands.
+pub(crate) fn commands(argv: &[String]) -> Vec<Vec<String>> {
+    let (mut open, mut found) = (vec![argv.to_vec()], Vec::new());
+    while let Some(command) = open.pop() {
+        let name = command.first().and_then(|word| std::path::Path::new(word).file_name()?.to_str()).unwrap_or("");
+        match see_through(name, &command) {
+            // What is inside is shorter than what is around it, so this ends.
+            Ok(inner) if !inner.is_empty() => {
+                open.extend(inner.iter().rev().filter_map(|inner| Some(command.get(inner.at..inner.end)?.to_vec())));
+            }
+            _ => found.push(command),
+        }
+    }
+    found
+}
+
+/// The command that begins at a word and goes on to the end, if there is one.
+fn rest(argv: &[String], at: usize, under: Under) -> Vec<Inner> {
+    if at < argv.len() { vec![Inner { at, end: argv.len(), under }] } else { Vec::new() }
 }
 
 fn refused(name: &str, reason: impl Into<String>) -> SandboxError {
     SandboxError::WrapperRefused { name: name.to_owned(), reason: reason.into() }
 }
 
-/// What follows a wrapper's own options and positional words.
-fn after_options<'a>(name: &str, grammar: &Grammar, words: &'a [String]) -> Result<&'a [String], SandboxError> {
+/// How many words a wrapper's own options and positional words are.
+fn after_options(name: &str, grammar: &Grammar, words: &[String]) -> Result<usize, SandboxError> {
     let mut at = 0;
     while let Some(word) = words.get(at) {
         if word == "--" {
@@ -101,13 +151,13 @@ fn after_options<'a>(name: &str, grammar: &Grammar, words: &'a [String]) -> Resu
             break;
         }
     }
-    Ok(words.get(at + grammar.positionals..).unwrap_or(&[]))
+    Ok(at + grammar.positionals)
 }
 
 fn long_option_width(name: &str, grammar: &Grammar, long: &str) -> Result<usize, SandboxError> {
     match long.split_once('=') {
-        Some((key, _)) if grammar.long_valued.contains(&key) => Ok(1),
-        None if grammar.long_flags.contains(&long) => Ok(1),
+        Some((key, _)) if grammar.long_valued.contains(&key) || grammar.long_optional.contains(&key) => Ok(1),
+        None if grammar.long_flags.contains(&long) || grammar.long_optional.contains(&long) => Ok(1),
         None if grammar.long_valued.contains(&long) => Ok(2),
         _ => Err(refused(name, format!("its option `--{long}` is not known"))),
     }
@@ -131,49 +181,76 @@ fn short_option_width(name: &str, grammar: &Grammar, short: &str) -> Result<usiz
 
 /// `env [-i] [-u NAME] [-C DIR] [NAME=VALUE]… COMMAND`. `-S` splits a string by rules of its own: refused. Variables that
 /// change which code runs are refused as everywhere.
-fn env_inner(argv: &[String]) -> Result<Inner, SandboxError> {
+fn env_inner(argv: &[String]) -> Result<Vec<Inner>, SandboxError> {
     let grammar = Grammar {
         flags: "i0v",
         valued: "u",
         long_flags: &["ignore-environment", "null", "debug"],
         long_valued: &["unset"],
+        long_optional: &[],
         positionals: 0,
     };
-    let mut rest = after_options("env", &grammar, &argv[1..])?;
-    while let Some((first, more)) = rest.split_first() {
-        if first == "-" {
-            rest = more;
-        } else if let Some((key, _)) = first.split_once('=') {
-            if crate::environment::changes_code(key) || key == "PATH" {
+    let mut at = 1 + after_options("env", &grammar, argv.get(1..).unwrap_or(&[]))?;
+    while let Some(word) = argv.get(at) {
+        match word.split_once('=') {
+            Some((key, _)) if crate::environment::changes_code(key) || key == "PATH" => {
                 return Err(SandboxError::EnvironmentRefused { name: key.to_owned() });
             }
-            rest = more;
-        } else {
-            break;
+            Some(_) => at += 1,
+            None if word == "-" => at += 1,
+            None => break,
         }
     }
-    Ok(if rest.is_empty() { Vec::new() } else { vec![rest.to_vec()] })
+    Ok(rest(argv, at, Under::NOBODY))
+}
+
+/// `xargs` appends what it reads, or puts it in the place of a word.
+fn xargs_inner(argv: &[String], at: usize) -> Result<Vec<Inner>, SandboxError> {
+    let options = argv.get(1..at).unwrap_or(&[]);
+    if argv.get(at).is_some_and(|program| replaced_by_xargs(options).any(|word| program.contains(word))) {
+        return Err(refused("xargs", "it would execute what it reads"));
+    }
+    let pasted = replaced_by_xargs(options).next().is_some();
+    // Without a command it runs echo.
+    Ok(rest(argv, at, Under { pasted, ..Under::XARGS }))
+}
+
+/// The words that an `xargs` replaces by what it reads. Too many are told rather than too few.
+fn replaced_by_xargs(options: &[String]) -> impl Iterator<Item = &str> {
+    let braces = options.iter().any(|word| word.starts_with("--replace")).then_some("{}");
+    let values = options.iter().enumerate().flat_map(|(at, word)| {
+        let long = word.strip_prefix("--replace=");
+        let attached = word.strip_prefix('-').filter(|short| !short.starts_with('-'));
+        let attached = attached.and_then(|short| short.split_once('I')).map(|(_, value)| value);
+        let following = attached.filter(|value| value.is_empty()).and_then(|_| options.get(at + 1));
+        [long, attached, following.map(String::as_str)].into_iter().flatten()
+    });
+    braces.into_iter().chain(values).filter(|value| !value.is_empty())
 }
 
 /// Every `-exec`, `-execdir`, `-ok`, `-okdir` of a `find`.
-fn find_inner(argv: &[String]) -> Result<Inner, SandboxError> {
+fn find_inner(argv: &[String]) -> Result<Vec<Inner>, SandboxError> {
     let mut inner = Vec::new();
     let mut at = 1;
     while let Some(word) = argv.get(at) {
         at += 1;
-        if !matches!(word.as_str(), "-exec" | "-execdir" | "-ok" | "-okdir") {
-            continue;
-        }
-        let command = &argv[at..];
-        let end = command
-            .iter()
-            .position(|w| w == ";" || w == "+")
-            .ok_or_else(|| refused("find", format!("`{word}` has no end")))?;
-        if command.first().is_some_and(|program| program.contains("{}")) {
+        let elsewhere = match word.as_str() {
+            "-exec" | "-ok" => false,
+            "-execdir" | "-okdir" => true,
+            _ => continue,
+        };
+        // A plus is an end only behind the braces; anywhere else it is a word like any other.
+        let is_end = |n: &usize| argv[*n] == ";" || (argv[*n] == "+" && argv[n - 1] == "{}");
+        let end = (at..argv.len()).find(is_end).ok_or_else(|| refused("find", format!("`{word}` has no end")))?;
+        let program = argv.get(at).filter(|_| at < end).map_or("", String::as_str);
+        if program.is_empty() || program.contains("{}") {
             return Err(refused("find", "it would execute the files it finds"));
         }
-        inner.push(command[..end].to_vec());
-        at += end + 1;
+        if elsewhere && program.contains('/') && !program.starts_with('/') {
+            return Err(refused("find", format!("`{program}` is another file in each directory")));
+        }
+        inner.push(Inner { at, end, under: Under::FIND });
+        at = end + 1;
     }
     Ok(inner)
 }
@@ -189,7 +266,8 @@ mod tests {
     fn check(line: &str, expect: &[&str]) {
         let argv = words(line);
         let got = see_through(&argv[0], &argv).unwrap_or_else(|e| panic!("{line}: {e}"));
-        assert_eq!(got.iter().map(|c| c.join(" ")).collect::<Vec<_>>(), expect, "{line}");
+        let commands = got.iter().map(|inner| argv[inner.at..inner.end].join(" "));
+        assert_eq!(commands.collect::<Vec<_>>(), expect, "{line}");
     }
 
     #[test]
@@ -206,11 +284,17 @@ mod tests {
         check("timeout 10 ls", &["ls"]);
         check("xargs -0 -n 1 -P4 sh -c z", &["sh -c z"]);
         check("xargs", &[]);
+        check("xargs --replace bash true", &["bash true"]);
+        check("xargs --max-lines bash true", &["bash true"]);
+        check("xargs --replace=X --max-lines=3 cat X", &["cat X"]);
+        check("xargs -I % mv % old", &["mv % old"]);
         check("stdbuf -oL perl", &["perl"]);
         check("setsid -f bash", &["bash"]);
         check("gtimeout 3 bash", &["bash"]);
         check("find . -name x", &[]);
         check("find . -exec sh -c a {} ; -execdir rm {} +", &["sh -c a {}", "rm {}"]);
+        check("find . -exec env -u + bash -c x ;", &["env -u + bash -c x"]);
+        check("find . -exec expr 1 + 1 {} +", &["expr 1 + 1 {}"]);
     }
 
     #[test]
@@ -224,6 +308,14 @@ mod tests {
             "linux64 ls",
             "xargs -Z sh",
             "env -C / ls",
+            "xargs -I ls ls -c",
+            "xargs -0I ls ls",
+            "xargs --replace=ls ls",
+            "xargs --replace ./{}",
+            "find . -exec ./a{} ;",
+            "find . -execdir ./tool ;",
+            "find . -okdir sub/tool {} +",
+            "find . -exec ;",
         ] {
             let argv = words(line);
             assert!(see_through(&argv[0], &argv).is_err(), "{line}");

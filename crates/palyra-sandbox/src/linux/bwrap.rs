@@ -7,7 +7,7 @@
 use super::grants::{Access, Roots};
 use super::guards::{Guard, Hold};
 use crate::error::SandboxError;
-use crate::executable::{FileIdentity, ResolvedExecutable};
+use crate::executable::FileIdentity;
 use crate::layout;
 use crate::policy::{EgressEnforcementMode, SandboxProcessRunnerPolicy};
 use std::collections::BTreeMap;
@@ -100,8 +100,8 @@ pub(super) struct Descriptors<'a> {
     pub(super) gate: Option<RawFd>,
     /// Small files that are copied in, and where to.
     pub(super) files: &'a [(RawFd, &'static str)],
-    /// The program's content as it was checked, where others may write the file.
-    pub(super) program: Option<RawFd>,
+    /// Programs and scripts as they were checked, and where to.
+    pub(super) copies: &'a [(RawFd, &'a Path)],
 }
 
 /// What the words are made from.
@@ -109,7 +109,8 @@ pub(super) struct Descriptors<'a> {
 pub(super) struct Blueprint<'a> {
     pub(super) policy: &'a SandboxProcessRunnerPolicy,
     pub(super) roots: &'a Roots,
-    pub(super) executable: &'a ResolvedExecutable,
+    /// Programs that are too large to be copied, and where to.
+    pub(super) binds: &'a [(PathBuf, PathBuf)],
     pub(super) working_directory: &'a Path,
     pub(super) environment: &'a BTreeMap<OsString, OsString>,
     pub(super) descriptors: Descriptors<'a>,
@@ -186,14 +187,17 @@ fn system(words: &mut Words, roots: &Roots) {
     }
 }
 
-/// The files of `/etc` that are copied in. The daemon opens them, so what it copies is what it chose.
+/// The files of `/etc` that are copied in. The daemon opens them, so what it copies is what it chose: nothing that is not
+/// open to every user of the machine, since the daemon may be root and the copies are open to the run.
 pub(super) fn etc_files(roots: &Roots) -> Vec<(OwnedFd, &'static str)> {
     let mut files = Vec::new();
     for name in layout::ETC_FILES {
         let Ok(file) = fs::File::open(name) else { continue };
-        let small = file.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.len() <= MOST_COPIED_BYTES);
+        let open_to_all = |metadata: &fs::Metadata| std::os::unix::fs::MetadataExt::mode(metadata) & 0o004 != 0;
+        let small = |metadata: &fs::Metadata| metadata.is_file() && metadata.len() <= MOST_COPIED_BYTES;
+        let suits = file.metadata().is_ok_and(|metadata| small(&metadata) && open_to_all(&metadata));
         let exposes = || fs::canonicalize(name).is_ok_and(|real| roots.protected.iter().any(|p| real.starts_with(p)));
-        if small && !exposes() {
+        if suits && !exposes() {
             files.push((file.into(), *name));
         }
     }
@@ -230,14 +234,14 @@ fn workspace(words: &mut Words, blueprint: &Blueprint<'_>, guarded: &[Guard]) {
         };
         words.bind(option, &guard.path, &guard.path);
     }
-    // A program that lies where others may write is replaced by what was checked: nobody can change that copy.
-    let executable = blueprint.executable.path();
-    if roots.writable().any(|root| executable.starts_with(root)) {
-        // One that is too large to be copied is among the guards.
-        if let Some(content) = blueprint.descriptors.program {
-            words.flags(&format!("--perms 0555 --ro-bind-data {content}"));
-            words.add([executable.as_ref()]);
-        }
+    // A program that lies where others may write is not executed there but from a copy that nobody can change or move; a
+    // script is covered by its copy.
+    for (source, inside) in blueprint.binds {
+        words.bind("--ro-bind", source, inside);
+    }
+    for (content, inside) in blueprint.descriptors.copies {
+        words.flags(&format!("--perms 0555 --ro-bind-data {content}"));
+        words.add([inside.as_ref()]);
     }
     let shown = |path: &Path| roots.contain(path) || layout::is_system_path(path);
     for protected in roots.protected.iter().filter(|path| shown(path)) {

@@ -13,7 +13,7 @@
 //! and that the daemon leaves alone until the supervisor is gone.
 #![expect(unsafe_code, reason = "raw system calls between clone and exec")]
 
-use super::plan::{MountStep, Plan, Program, Record, STOP_SIGNAL, Step, TAG_ENDED, TAG_FAILED};
+use super::plan::{Plan, Program, Record, STOP_SIGNAL, Step, TAG_ENDED, TAG_FAILED};
 use super::raw::{self, call};
 use libc::{c_int, c_long, c_uint, c_void};
 use std::os::fd::RawFd;
@@ -67,6 +67,11 @@ fn prepare_supervisor(shared: &Shared<'_>) -> Result<(), Failure> {
     let done = |step: Step| shared.done.fetch_or(step.bit(), Ordering::Relaxed);
     close_others(&plan.keep).map_err(|e| (Step::Descriptors, e))?;
     done(Step::Descriptors);
+    if let Some(namespace) = plan.user_namespace {
+        // The powers that this gives in there end when the command is executed.
+        // SAFETY: numbers only.
+        check(unsafe { call!(libc::SYS_setns, namespace, libc::CLONE_NEWUSER) }).map_err(|e| (Step::Mounts, e))?;
+    }
     if let Some(namespace) = plan.mount_namespace {
         // SAFETY: numbers only.
         check(unsafe { call!(libc::SYS_setns, namespace, libc::CLONE_NEWNS) }).map_err(|e| (Step::Mounts, e))?;
@@ -169,6 +174,16 @@ fn confine(shared: &Shared<'_>) -> Result<(), Failure> {
     if let Some(filter) = plan.seccomp {
         install_filter(filter).map_err(|e| (Step::Seccomp, e))?;
         done(Step::Seccomp);
+    }
+    demand(plan.required, shared.done.load(Ordering::Relaxed))
+}
+
+/// Whatever came to be missing: below the minimum nothing is executed.
+fn demand(required: u32, done: u32) -> Result<(), Failure> {
+    for step in Step::ALL {
+        if required & !done & step.bit() != 0 {
+            return Err((step, libc::EOPNOTSUPP));
+        }
     }
     Ok(())
 }
@@ -273,41 +288,6 @@ fn install_filter(filter: &[libc::sock_filter]) -> Result<(), c_int> {
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
     // SAFETY: the program points to a live filter of that length, which the kernel copies.
     check(unsafe { call!(libc::SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &raw const program) })
-}
-
-/// Builds a private view of the file tree in a mount namespace of its own. Not part of a run: the namespace is made once for
-/// many, by a process of its own.
-pub(super) fn build_mounts(steps: &[MountStep]) -> Result<(), c_int> {
-    const MOVE_MOUNT_F_EMPTY_PATH: c_uint = 4;
-    // SAFETY: numbers only.
-    check(unsafe { call!(libc::SYS_unshare, libc::CLONE_NEWNS) })?;
-    // Slave: what the host unmounts later goes away here too; nothing done here is seen there.
-    let propagation = libc::MS_REC | libc::MS_SLAVE;
-    // SAFETY: a constant string; the other pointers may be null for this operation.
-    check(unsafe { call!(libc::SYS_mount, 0, c"/".as_ptr(), 0, propagation, 0) })?;
-    for step in steps {
-        check(match step {
-            MountStep::Tmpfs { target, options } => {
-                let (kind, flags) = (c"tmpfs".as_ptr(), libc::MS_NOSUID | libc::MS_NODEV);
-                // SAFETY: all strings are NUL-terminated and outlive the call.
-                unsafe { call!(libc::SYS_mount, kind, target.as_ptr(), kind, flags, options.as_ptr()) }
-            }
-            // SAFETY: as above.
-            MountStep::Directory(path) => unsafe { call!(libc::SYS_mkdirat, libc::AT_FDCWD, path.as_ptr(), 0o755) },
-            MountStep::File(path) => {
-                let flags = libc::O_CREAT | libc::O_WRONLY | libc::O_CLOEXEC;
-                // SAFETY: as above.
-                unsafe { call!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0o644) }
-            }
-            MountStep::Attach { tree, target } => {
-                let tree = std::os::fd::AsRawFd::as_raw_fd(tree);
-                let (empty, here, flags) = (c"".as_ptr(), libc::AT_FDCWD, MOVE_MOUNT_F_EMPTY_PATH);
-                // SAFETY: as above; the source is the descriptor itself, its path empty.
-                unsafe { call!(libc::SYS_move_mount, tree, empty, here, target.as_ptr(), flags) }
-            }
-        })?;
-    }
-    Ok(())
 }
 
 /// Ends this process at once when its parent is gone, or was gone before this could be asked for.
@@ -461,7 +441,7 @@ fn prctl(option: c_int, value: usize) -> isize {
     unsafe { call!(libc::SYS_prctl, option, value, 0, 0, 0) }
 }
 
-fn check(result: isize) -> Result<(), c_int> {
+pub(super) fn check(result: isize) -> Result<(), c_int> {
     if result < 0 { Err(-(result as c_int)) } else { Ok(()) }
 }
 

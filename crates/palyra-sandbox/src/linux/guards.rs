@@ -1,6 +1,6 @@
 //! Paths inside the workspace that are kept from change, and the proof that they are.
 //!
-//! A write to `.git/hooks` becomes code that runs later, outside. What the layout lists and the workspace has is bound onto
+//! A write to `.git/hooks` becomes code that runs later, outside. What is sensitive ([`super::sensitive`]) and is there is bound onto
 //! itself, read-only; the directories on the way are bound too, so that they cannot be moved away with what they hold.
 //!
 //! The workspace belongs to the agent, and another run in it may replace a directory by a symlink at any instant.
@@ -9,11 +9,9 @@
 //! means, found without following any symlink, and when the sandbox is built and bubblewrap waits at the gate, every
 //! guard is looked at in the tree that it built: the same file, and read-only. Anything else ends the run before it began.
 
-use super::grants::Roots;
-use crate::layout;
-use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
+use super::sensitive::{self, Found, Kind, PLAIN, Sensitive, Tops};
+use rustix::fs::{Mode, OFlags};
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 /// A path inside the sandbox that must be a certain file.
@@ -33,46 +31,35 @@ pub(super) enum Hold {
     ReadOnly,
 }
 
-/// No symlink on the way, and nothing above the beginning.
-const PLAIN: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
-
-/// The paths of the layout that exist in the writable roots. Those that do not exist are left alone: a mount point would have to
-/// be created for them, in the user's own directory.
-pub(super) fn guards(roots: &Roots) -> Vec<Guard> {
-    let mut guards: Vec<Guard> = Vec::new();
-    for root in roots.writable() {
-        let Ok(top) = rustix::fs::open(root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) else {
-            continue;
-        };
+/// The sensitive paths that exist. Those that do not are left alone: a mount point would have to be created for them, in the
+/// user's own directory.
+pub(super) fn guards(sensitive: &[Sensitive]) -> Vec<Guard> {
+    let (mut guards, mut tops): (Vec<Guard>, _) = (Vec::new(), Tops::default());
+    for Sensitive { root, relative, kind } in sensitive {
+        let Some(top) = tops.of(root) else { continue };
+        let Found::Plain(file, found) = sensitive::look(top, relative) else { continue };
         // A worktree's `.git` is a file that says where the repository is.
-        let git = look(&top, ".git").filter(|(_, kind)| kind.is_file());
-        guards.extend(git.map(|(file, _)| Guard { path: root.join(".git"), hold: Hold::ReadOnly, file }));
-        for relative in layout::GUARDED_IN_WORKSPACE {
-            let Some((file, _)) = look(&top, relative) else { continue };
-            let parents = Path::new(relative).ancestors().skip(1).filter(|parent| !parent.as_os_str().is_empty());
-            for parent in parents {
-                let path = root.join(parent);
-                if let Some((file, _)) = look(&top, parent).filter(|_| !guards.iter().any(|guard| guard.path == path)) {
-                    guards.push(Guard { path, hold: Hold::Pinned, file });
-                }
-            }
-            guards.push(Guard { path: root.join(relative), hold: Hold::ReadOnly, file });
+        if *kind == Kind::Way && !found.is_file() {
+            continue;
         }
+        let path = root.join(relative);
+        // A second mount on what is held already would open it again.
+        if guards.iter().any(|guard| guard.hold == Hold::ReadOnly && path.starts_with(&guard.path)) {
+            continue;
+        }
+        let mut parents: Vec<&Path> = relative.ancestors().skip(1).filter(|p| !p.as_os_str().is_empty()).collect();
+        parents.reverse();
+        for parent in parents {
+            let path = root.join(parent);
+            if let Found::Plain(file, _) = sensitive::look(top, parent)
+                && !guards.iter().any(|guard| guard.path == path)
+            {
+                guards.push(Guard { path, hold: Hold::Pinned, file });
+            }
+        }
+        guards.push(Guard { path, hold: Hold::ReadOnly, file });
     }
     guards
-}
-
-/// A program that is bound by its path, because it is too large to be copied.
-pub(super) fn program(path: &Path, device: u64, inode: u64) -> Guard {
-    Guard { path: path.to_owned(), hold: Hold::ReadOnly, file: (device, inode) }
-}
-
-/// Which file a path leads to without any symlink, if it is a directory or a plain file.
-fn look(top: &OwnedFd, relative: impl AsRef<Path>) -> Option<((u64, u64), FileType)> {
-    let fd = rustix::fs::openat2(top, relative.as_ref(), OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), PLAIN).ok()?;
-    let stat = rustix::fs::fstat(&fd).ok()?;
-    let kind = FileType::from_raw_mode(stat.st_mode);
-    (kind.is_dir() || kind.is_file()).then_some(((stat.st_dev, stat.st_ino), kind))
 }
 
 /// Looks at every guard in the tree that bubblewrap's process `pid` has built and not yet moved into.
@@ -100,6 +87,7 @@ fn prove_below(guards: &[Guard], root: &str) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::grants::Roots;
     use super::*;
     use crate::testing::policy;
     use std::fs;
@@ -107,7 +95,7 @@ mod tests {
     use tempfile::TempDir;
 
     fn found(root: &Path) -> Vec<(String, Hold)> {
-        let guards = guards(&Roots::resolve(&policy(root)).unwrap());
+        let guards = guards(&sensitive::all(&Roots::resolve(&policy(root)).unwrap()));
         let name = |guard: &Guard| guard.path.strip_prefix(root).unwrap().display().to_string();
         guards.iter().map(|guard| (name(guard), guard.hold)).collect()
     }
@@ -134,11 +122,29 @@ mod tests {
     }
 
     #[test]
+    fn what_a_link_in_the_tree_leads_to_is_guarded_and_nothing_twice() {
+        let dir = TempDir::new().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        fs::create_dir_all(root.join(".git")).unwrap();
+        fs::create_dir_all(root.join("tools/githooks")).unwrap();
+        fs::write(root.join(".git/config"), "[core]\n\thooksPath = tools/githooks/inner\n").unwrap();
+        fs::create_dir_all(root.join("tools/githooks/inner")).unwrap();
+        symlink("../tools/githooks", root.join(".git/hooks")).unwrap();
+        let expect = [
+            ("tools", Hold::Pinned),
+            ("tools/githooks", Hold::ReadOnly),
+            (".git", Hold::Pinned),
+            (".git/config", Hold::ReadOnly),
+        ];
+        assert_eq!(found(&root), expect.map(|(name, hold)| (name.to_owned(), hold)));
+    }
+
+    #[test]
     fn what_is_not_the_guarded_file_is_found_out() {
         let dir = TempDir::new().unwrap();
         let root = dir.path().canonicalize().unwrap();
         fs::create_dir_all(root.join(".git/hooks")).unwrap();
-        let guards = guards(&Roots::resolve(&policy(&root)).unwrap());
+        let guards = guards(&sensitive::all(&Roots::resolve(&policy(&root)).unwrap()));
         let own = "/";
         let pinned: Vec<Guard> = guards.iter().filter(|guard| guard.hold == Hold::Pinned).cloned().collect();
         prove_below(&pinned, own).unwrap();

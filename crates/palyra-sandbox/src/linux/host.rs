@@ -18,12 +18,10 @@ pub(crate) fn detect() -> HostCapabilities {
     let landlock = landlock_files();
     let seccomp = seccomp();
     let tier_c = bubblewrap.available && seccomp.available;
-    let tier_b = (landlock.available || root) && seccomp.available;
-    // A root daemon's processes are another user's, so the daemon's own files are closed to them even without Landlock.
-    let landlock = if root { landlock } else { landlock.needed_by(&[SandboxTier::B]) };
+    let tier_b = landlock.available && seccomp.available;
     let works = bubblewrap.available;
     let capabilities = vec![
-        landlock,
+        landlock.needed_by(&[SandboxTier::B]),
         landlock_scope(),
         seccomp.needed_by(&[SandboxTier::B, SandboxTier::C]),
         bubblewrap.needed_by(&[SandboxTier::C]),

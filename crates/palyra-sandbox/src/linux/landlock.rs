@@ -106,6 +106,11 @@ pub(super) fn add(ruleset: &OwnedFd, grant: &Grant) -> Result<(), SandboxError> 
     sys::landlock_add(ruleset, &fd, rights).map_err(unavailable)
 }
 
+/// Lets a view's own `/proc` be read: it is another file system than the host's.
+pub(super) fn add_processes(ruleset: &OwnedFd, processes: &OwnedFd) -> Result<(), SandboxError> {
+    sys::landlock_add(ruleset, processes, rights(Access::Read) & handled(abi())).map_err(unavailable)
+}
+
 /// A number that changes whenever the system's part of the rules does.
 pub(super) fn system_generation() -> Result<u64, SandboxError> {
     system_rules().map(|rules| rules.generation)

@@ -19,7 +19,8 @@ pub(super) fn rlimits(policy: &SandboxProcessRunnerPolicy, processes: Counted) -
         (libc::RLIMIT_DATA, policy.memory_limit_bytes),
         (libc::RLIMIT_FSIZE, policy.max_file_size_bytes),
         (libc::RLIMIT_NOFILE, policy.max_open_files.max(8)),
-        (libc::RLIMIT_CORE, 0),
+        // Not 0: where dumps go to a program, only the value 1 keeps the kernel from starting it (core(5)).
+        (libc::RLIMIT_CORE, 1),
         (libc::RLIMIT_MEMLOCK, 64 << 10),
         (libc::RLIMIT_MSGQUEUE, 0),
     ];
@@ -51,11 +52,12 @@ pub(super) fn exit_of(status: i32) -> ProcessExit {
     }
 }
 
-/// The same for a command whose signal was turned into an exit code on the way, as shells and bubblewrap do.
-pub(super) fn exit_through_init(status: i32) -> ProcessExit {
-    match exit_of(status) {
-        ProcessExit::Code(code) if (129..=192).contains(&code) => ProcessExit::Signal(code - 128),
-        other => other,
+/// The signal that ended the command, as far as that can be told: shells and bubblewrap report signal n as code 128 + n, and
+/// a command may choose such a code by itself. Good for a name, together with other evidence where there is some.
+fn signal_of(exit: ProcessExit) -> Option<i32> {
+    match exit {
+        ProcessExit::Signal(signal) => Some(signal),
+        ProcessExit::Code(code) => (129..=192).contains(&code).then(|| code - 128),
     }
 }
 
@@ -65,12 +67,14 @@ pub(super) fn limit_hit(policy: &SandboxProcessRunnerPolicy, exit: ProcessExit, 
         return None;
     }
     let cpu = Duration::from_micros(u64::try_from(ended.cpu_us).unwrap_or(0));
+    let limit = Duration::from_secs(cpu_seconds(policy));
     let peak = u64::try_from(ended.peak_kib).unwrap_or(0).saturating_mul(1024);
-    match exit {
-        ProcessExit::Signal(libc::SIGXCPU) => Some(LimitHit::CpuTime),
-        ProcessExit::Signal(libc::SIGXFSZ) => Some(LimitHit::FileSize),
-        ProcessExit::Signal(libc::SIGSYS) => Some(LimitHit::Seccomp),
-        _ if cpu >= Duration::from_secs(cpu_seconds(policy)) => Some(LimitHit::CpuTime),
+    match signal_of(exit) {
+        // The kernel counts in ticks, and may take more for used than it reports in the end.
+        Some(libc::SIGXCPU) if cpu >= limit / 2 => Some(LimitHit::CpuTime),
+        Some(libc::SIGKILL) if cpu >= limit => Some(LimitHit::CpuTime),
+        Some(libc::SIGXFSZ) => Some(LimitHit::FileSize),
+        Some(libc::SIGSYS) => Some(LimitHit::Seccomp),
         // A process that ran into its memory limit ends as it likes; one that failed at the edge of it most likely did.
         _ if peak >= policy.memory_limit_bytes / 10 * 8 => Some(LimitHit::Memory),
         _ => None,
@@ -91,7 +95,11 @@ mod tests {
         let policy = policy("/w");
         for (exit, record, expect) in [
             (ProcessExit::Code(0), ended(99_000_000, 9_000_000), None),
-            (ProcessExit::Signal(libc::SIGXCPU), ended(0, 0), Some(LimitHit::CpuTime)),
+            (ProcessExit::Signal(libc::SIGXCPU), ended(9_900_000, 0), Some(LimitHit::CpuTime)),
+            (ProcessExit::Signal(libc::SIGXCPU), ended(0, 0), None),
+            (ProcessExit::Code(152), ended(9_900_000, 0), Some(LimitHit::CpuTime)),
+            (ProcessExit::Code(152), ended(0, 0), None),
+            (ProcessExit::Code(1), ended(99_000_000, 0), None),
             (ProcessExit::Signal(libc::SIGKILL), ended(10_000_000, 0), Some(LimitHit::CpuTime)),
             (ProcessExit::Signal(libc::SIGXFSZ), ended(0, 0), Some(LimitHit::FileSize)),
             (ProcessExit::Signal(libc::SIGSYS), ended(0, 0), Some(LimitHit::Seccomp)),
@@ -103,9 +111,9 @@ mod tests {
     }
 
     #[test]
-    fn codes_of_an_init_become_signals() {
-        assert_eq!(exit_through_init(137 << 8), ProcessExit::Signal(9));
-        assert_eq!(exit_through_init(1 << 8), ProcessExit::Code(1));
+    fn a_code_stays_a_code() {
         assert_eq!(exit_of(137 << 8), ProcessExit::Code(137));
+        assert_eq!(exit_of(1 << 8), ProcessExit::Code(1));
+        assert_eq!(exit_of(9), ProcessExit::Signal(9));
     }
 }

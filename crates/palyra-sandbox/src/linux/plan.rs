@@ -15,6 +15,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicI32;
 
 /// Strings in the form that execve takes.
 #[derive(Debug)]
@@ -51,7 +52,7 @@ pub(super) enum Program {
     Path(CString),
 }
 
-/// One step in building the run's private view of the file tree; root only.
+/// One step in building the run's private view of the file tree.
 #[derive(Debug)]
 pub(super) enum MountStep {
     /// An empty, small file system.
@@ -61,6 +62,8 @@ pub(super) enum MountStep {
         /// Its options, such as `mode=755,size=64k`.
         options: CString,
     },
+    /// An empty one that nobody can use, over a directory that is not to be seen.
+    Hide(CString),
     /// A directory inside one of those.
     Directory(CString),
     /// An empty file inside one of those.
@@ -68,10 +71,28 @@ pub(super) enum MountStep {
     /// A tree that was cloned before the fork.
     Attach {
         /// The tree.
-        tree: OwnedFd,
+        tree: Arc<OwnedFd>,
         /// Where.
         target: CString,
     },
+    /// Clones a tree, without set-id programs and devices, before anything is done to it.
+    Copy {
+        /// What.
+        source: CString,
+        /// Where its descriptor is left.
+        tree: Arc<AtomicI32>,
+    },
+    /// Attaches such a copy.
+    AttachCopy {
+        /// Where its descriptor is.
+        tree: Arc<AtomicI32>,
+        /// Where it goes.
+        target: CString,
+    },
+    /// Everything that is mounted so far becomes read-only.
+    ReadOnly,
+    /// One mount becomes writable again, if it may.
+    Writable(CString),
 }
 
 /// The user that the command runs as.
@@ -96,6 +117,8 @@ pub(super) struct Plan {
     /// Descriptors that the program inherits under the same number.
     pub(super) inherited: Vec<RawFd>,
     pub(super) rlimits: Vec<(u32, rlim_t)>,
+    /// The user namespace that owns the view of the file tree, if it is not the host's.
+    pub(super) user_namespace: Option<RawFd>,
     /// The view of the file tree; `None`: the host's.
     pub(super) mount_namespace: Option<RawFd>,
     /// Whom to become; `None`: stay who we are.
@@ -104,6 +127,8 @@ pub(super) struct Plan {
     pub(super) files: Option<RawFd>,
     pub(super) seccomp: Option<&'static [sock_filter]>,
     pub(super) group: Doors,
+    /// The steps that must be done before anything is executed, as a mask.
+    pub(super) required: u32,
     /// The daemon's process id, to notice when it is gone already.
     pub(super) parent: i32,
     /// Descriptors to keep after the start, ascending.

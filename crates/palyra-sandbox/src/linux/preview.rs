@@ -5,7 +5,10 @@ use super::cgroup::Location;
 use super::doorway;
 use super::grants::{self, Access, Roots};
 use super::guards::{self, Hold};
+use super::identity::Identity;
+use super::minimum;
 use super::run;
+use super::sensitive;
 use super::tier_c::has_way_out;
 use super::{host, landlock};
 use crate::arguments::check_arguments;
@@ -24,17 +27,17 @@ pub(crate) fn explain(policy: &SandboxProcessRunnerPolicy, request: &ProcessRequ
     let resolved = resolve_executable(policy, &request.argv, &request.working_directory);
     let roots = Roots::resolve(policy);
     let files = roots.as_ref().map(|roots| files(policy, roots)).unwrap_or_default();
-    let layers = layers(policy);
     let (environment, composed) = environment(policy, request);
-    let (mut uid, mut refusal) = (None, resolved.as_ref().err().map(Refusal::from));
+    let (mut uid, mut has_view, mut refusal) = (None, false, resolved.as_ref().err().map(Refusal::from));
     if let (Ok(executable), Ok(roots)) = (&resolved, &roots) {
         match start(policy, executable, request, roots) {
-            Ok(user) => uid = Some(user),
+            Ok(identity) => (uid, has_view) = (Some(identity.uid), identity.view.is_some()),
             Err(error) => refusal = Some(Refusal::from(&error)),
         }
     }
+    let layers = layers(policy, has_view);
     let later = [roots.as_ref().err(), composed.as_ref()].into_iter().flatten().next();
-    refusal = refusal.or_else(|| later.map(Refusal::from)).or_else(|| missing(&layers, policy.tier));
+    refusal = refusal.or_else(|| later.map(Refusal::from)).or_else(|| missing(&layers, policy));
     Explanation {
         tier: policy.tier,
         refusal,
@@ -52,19 +55,19 @@ pub(crate) fn explain(policy: &SandboxProcessRunnerPolicy, request: &ProcessRequ
     }
 }
 
-/// The checks that a run makes before it starts anything; the user that the command would have.
+/// The checks that a run makes before it starts anything; who the command would be.
 fn start(
     policy: &SandboxProcessRunnerPolicy,
     executable: &ResolvedExecutable,
     request: &ProcessRequest,
     roots: &Roots,
-) -> Result<u32, SandboxError> {
+) -> Result<Identity, SandboxError> {
     let job = run::check(policy, executable, request)?;
     match policy.tier {
         SandboxTier::B => drop(grants::tier_b(roots)?),
         SandboxTier::C => drop(bwrap::find()?),
     }
-    Ok(job.identity.uid)
+    Ok(job.identity)
 }
 
 fn program(executable: &ResolvedExecutable) -> ProgramView {
@@ -158,7 +161,7 @@ fn files(policy: &SandboxProcessRunnerPolicy, roots: &Roots) -> Vec<FileView> {
     roots.read.iter().for_each(|root| add(root, FileAccess::ReadExecute, "read root"));
     roots.write.iter().for_each(|root| add(root, FileAccess::ReadWrite, "write root"));
     if policy.tier == SandboxTier::C {
-        for guard in guards::guards(roots).iter().filter(|guard| guard.hold == Hold::ReadOnly) {
+        for guard in guards::guards(&sensitive::all(roots)).iter().filter(|guard| guard.hold == Hold::ReadOnly) {
             add(&guard.path, FileAccess::ReadExecute, "guarded: a change here would run as code later, outside");
         }
     }
@@ -179,8 +182,10 @@ fn network(policy: &SandboxProcessRunnerPolicy) -> &'static str {
     }
 }
 
+const READ_ONLY_REST: &str = "everything but writable roots is read-only";
+
 /// The walls that a run would report on this host, by the same names.
-fn layers(policy: &SandboxProcessRunnerPolicy) -> Vec<Layer> {
+fn layers(policy: &SandboxProcessRunnerPolicy, has_view: bool) -> Vec<Layer> {
     let capabilities = host::detect();
     let has = |name: &str| capabilities.capability(name).is_some_and(|capability| capability.available);
     let why = |name: &str| capabilities.capability(name).map_or_else(String::new, |c| c.detail.clone());
@@ -202,6 +207,11 @@ fn layers(policy: &SandboxProcessRunnerPolicy) -> Vec<Layer> {
         SandboxTier::B => vec![
             layer("landlock", has("landlock"), &why("landlock")),
             layer("session", true, "own session and process group"),
+            layer(
+                "mount_namespace",
+                has_view,
+                if has_view { READ_ONLY_REST } else { super::tier_b::ATTRIBUTES_REFUSED },
+            ),
             layer("cgroup", false, "not in tier b: limits are per process and user"),
             layer("network_namespace", false, "not in tier b: the host's network"),
         ],
@@ -237,13 +247,17 @@ fn layers(policy: &SandboxProcessRunnerPolicy) -> Vec<Layer> {
     layers
 }
 
-/// What the tier cannot do without and this host does not have.
-fn missing(layers: &[Layer], tier: SandboxTier) -> Option<Refusal> {
-    let needed: &[&'static str] = match tier {
-        SandboxTier::B => &["seccomp"],
-        SandboxTier::C => &["seccomp", "bubblewrap"],
+/// What the tier, or the policy, cannot do without and this host does not have.
+fn missing(layers: &[Layer], policy: &SandboxProcessRunnerPolicy) -> Option<Refusal> {
+    if let Err(error) = minimum::steps(policy) {
+        return Some(Refusal::from(&error));
+    }
+    let own = match policy.tier {
+        SandboxTier::B => minimum::TIER_B,
+        SandboxTier::C => minimum::TIER_C,
     };
-    let missing = needed.iter().find(|name| layers.iter().any(|layer| layer.name == **name && !layer.applied))?;
-    let source = std::io::Error::from(std::io::ErrorKind::Unsupported);
-    Some(Refusal::from(&SandboxError::LayerUnavailable { layer: missing, source }))
+    let demanded = policy.required_layers.iter().map(String::as_str);
+    let lacks = |name: &&str| layers.iter().any(|layer| layer.name == *name && !layer.applied);
+    let missing = own.iter().copied().chain(demanded).find(lacks)?;
+    Some(Refusal::from(&crate::minimum::known(missing).map_or_else(|error| error, crate::minimum::lacking)))
 }

@@ -8,14 +8,16 @@ use crate::outcome::SeccompRule;
 use crate::policy::SandboxTier;
 use libc::{c_long, *};
 
-/// What a rule looks at beyond the call's number. Only the low 32 bits of an argument are compared: all arguments
-/// used here are ints, modes or flag words that the kernel itself reads no more of.
+/// What a rule looks at beyond the call's number. But for [`Condition::HighDiffers`], only the low 32 bits of an argument are
+/// compared: all arguments used here are ints, modes or flag words that the kernel itself reads no more of.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Condition {
     /// The argument equals the value.
     Equals(u8, u32),
     /// The argument differs from the value.
     Differs(u8, u32),
+    /// The high 32 bits of the argument differ from the value. A pointer is given when either half differs from zero.
+    HighDiffers(u8, u32),
     /// The argument has one of these bits set.
     AnyBit(u8, u32),
     /// The argument is none of these.
@@ -59,6 +61,11 @@ const URING: &str = "performs system calls that no filter sees";
 const KERNEL: &str = "changes or replaces the kernel";
 const HOST: &str = "changes the machine, not the process";
 const OBSERVE: &str = "observes the whole machine, and is a frequent source of kernel exploits";
+const NEIGHBOURS: &str = "acts on other processes of the same user, the daemon among them";
+const SHARED_MEMORY: &str = "System V objects are the whole host's: no limit counts them and they outlive the run";
+const CORES: &str =
+    "a limit of one byte is what keeps a crash from starting the host's crash handler; nothing else may be set";
+const ATTRIBUTES: &str = "changes files of the user that the process may not even open";
 const SET_ID: &str = "a set-id file in the workspace would run as its owner on the host";
 const OLD: &str = "obsolete, unused, and old code";
 
@@ -124,6 +131,8 @@ const COMMON: &[Rule] = &[
     deny_when(SYS_fchmodat2, &[Condition::AnyBit(2, SET_ID_BITS)], EPERM, SET_ID),
     deny_when(SYS_mknodat, &[Condition::AnyBit(2, SET_ID_BITS)], EPERM, SET_ID),
     deny_when(SYS_openat, &[Condition::AnyBit(2, CREATES), Condition::AnyBit(3, SET_ID_BITS)], EPERM, SET_ID),
+    deny_when(SYS_prlimit64, &[Condition::Equals(1, RLIMIT_CORE), Condition::Differs(2, 0)], EINVAL, CORES),
+    deny_when(SYS_prlimit64, &[Condition::Equals(1, RLIMIT_CORE), Condition::HighDiffers(2, 0)], EINVAL, CORES),
     deny(SYS_openat2, ENOSYS, "its mode hides behind a pointer; callers fall back to openat"),
     deny_when(
         SYS_socket,
@@ -144,6 +153,7 @@ const ARCHITECTURE: &[Rule] = &[
     deny(SYS_iopl, EPERM, HOST),
     deny(SYS_ioperm, EPERM, HOST),
     deny(SYS_modify_ldt, EPERM, "sets up segments: of use to sixteen-bit programs and exploits"),
+    deny_when(SYS_setrlimit, &[Condition::Equals(0, RLIMIT_CORE)], EINVAL, CORES),
     deny_when(SYS_chmod, &[Condition::AnyBit(1, SET_ID_BITS)], EPERM, SET_ID),
     deny_when(SYS_mknod, &[Condition::AnyBit(1, SET_ID_BITS)], EPERM, SET_ID),
     deny_when(SYS_creat, &[Condition::AnyBit(1, SET_ID_BITS)], EPERM, SET_ID),
@@ -152,13 +162,69 @@ const ARCHITECTURE: &[Rule] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const ARCHITECTURE: &[Rule] = &[];
 
-/// Tier B shares the host's file tree and network, so a UNIX socket reaches whatever listens there.
-const TIER_B: &[Rule] = &[deny_when(
-    SYS_socket,
-    &[Condition::NoneOf(0, &[AF_INET as u32, AF_INET6 as u32, AF_NETLINK as u32])],
-    EAFNOSUPPORT,
-    "UNIX sockets reach the host's services, the daemon's among them, and Landlock does not see them; the rest is obscure",
-)];
+/// Tier B shares the host's file tree, process table and network: a UNIX socket reaches whatever listens there, a process
+/// number any process of the same user. Landlock keeps signals and tracing inside the run, and nothing else that takes
+/// such a number; so only 0, which is the caller, is let through.
+const TIER_B: &[Rule] = &[
+    deny_when(
+        SYS_socket,
+        &[Condition::NoneOf(0, &[AF_INET as u32, AF_INET6 as u32, AF_NETLINK as u32])],
+        EAFNOSUPPORT,
+        "UNIX sockets reach the host's services, the daemon's among them, and Landlock does not see them; the rest is obscure",
+    ),
+    deny_when(
+        SYS_socketpair,
+        &[Condition::Differs(0, AF_UNIX as u32)],
+        EAFNOSUPPORT,
+        "only UNIX sockets come in pairs",
+    ),
+    deny_when(
+        SYS_socketpair,
+        &[Condition::Equals(0, AF_UNIX as u32), Condition::NoneOf(1, CONNECTED_FOR_GOOD)],
+        EAFNOSUPPORT,
+        "a datagram socket of a pair can be connected anew, to the host's services",
+    ),
+    deny_when(SYS_prlimit64, &[Condition::Differs(0, 0)], EPERM, NEIGHBOURS),
+    deny_when(SYS_setpriority, &[Condition::Differs(0, PRIO_PROCESS)], EPERM, NEIGHBOURS),
+    deny_when(SYS_setpriority, &[Condition::Differs(1, 0)], EPERM, NEIGHBOURS),
+    deny_when(SYS_ioprio_set, &[Condition::Differs(0, IOPRIO_WHO_PROCESS)], EPERM, NEIGHBOURS),
+    deny_when(SYS_ioprio_set, &[Condition::Differs(1, 0)], EPERM, NEIGHBOURS),
+    deny_when(SYS_sched_setaffinity, &[Condition::Differs(0, 0)], EPERM, NEIGHBOURS),
+    deny_when(SYS_sched_setscheduler, &[Condition::Differs(0, 0)], EPERM, NEIGHBOURS),
+    deny_when(SYS_sched_setparam, &[Condition::Differs(0, 0)], EPERM, NEIGHBOURS),
+    deny_when(SYS_sched_setattr, &[Condition::Differs(0, 0)], EPERM, NEIGHBOURS),
+    deny_when(SYS_migrate_pages, &[Condition::Differs(0, 0)], EPERM, NEIGHBOURS),
+    deny_when(SYS_move_pages, &[Condition::Differs(0, 0)], EPERM, NEIGHBOURS),
+    deny(SYS_process_madvise, EPERM, NEIGHBOURS),
+    deny(SYS_process_mrelease, EPERM, NEIGHBOURS),
+    deny(SYS_shmget, ENOSYS, SHARED_MEMORY),
+    deny(SYS_shmat, ENOSYS, SHARED_MEMORY),
+    deny(SYS_shmdt, ENOSYS, SHARED_MEMORY),
+    deny(SYS_shmctl, ENOSYS, SHARED_MEMORY),
+    deny(SYS_semget, ENOSYS, SHARED_MEMORY),
+    deny(SYS_semop, ENOSYS, SHARED_MEMORY),
+    deny(SYS_semtimedop, ENOSYS, SHARED_MEMORY),
+    deny(SYS_semctl, ENOSYS, SHARED_MEMORY),
+    deny(SYS_msgget, ENOSYS, SHARED_MEMORY),
+    deny(SYS_msgsnd, ENOSYS, SHARED_MEMORY),
+    deny(SYS_msgrcv, ENOSYS, SHARED_MEMORY),
+    deny(SYS_msgctl, ENOSYS, SHARED_MEMORY),
+    deny(SYS_mq_open, ENOSYS, "message queues are the host's, and a name reaches those of others"),
+    deny(SYS_mq_unlink, ENOSYS, "message queues are the host's, and a name reaches those of others"),
+];
+
+/// The types of UNIX sockets that, once a pair, stay one.
+const CONNECTED_FOR_GOOD: &[u32] = &[
+    SOCK_STREAM as u32,
+    (SOCK_STREAM | SOCK_CLOEXEC) as u32,
+    (SOCK_STREAM | SOCK_NONBLOCK) as u32,
+    (SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK) as u32,
+    SOCK_SEQPACKET as u32,
+    (SOCK_SEQPACKET | SOCK_CLOEXEC) as u32,
+    (SOCK_SEQPACKET | SOCK_NONBLOCK) as u32,
+    (SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK) as u32,
+];
+const IOPRIO_WHO_PROCESS: u32 = 1;
 
 /// In Tier C a UNIX socket reaches only what is bound into the sandbox.
 const TIER_C: &[Rule] = &[deny_when(
@@ -168,25 +234,95 @@ const TIER_C: &[Rule] = &[deny_when(
     "vsock reaches the hypervisor, packet sockets the wire; the rest is obscure",
 )];
 
-/// The rules of a tier, in order.
-pub(super) fn rules(tier: SandboxTier) -> impl Iterator<Item = &'static Rule> {
-    let own = match tier {
-        SandboxTier::B => TIER_B,
-        SandboxTier::C => TIER_C,
-    };
-    COMMON.iter().chain(ARCHITECTURE).chain(own)
+/// Tier B on a host that gives it no mounts of its own. Landlock does not govern what is changed without being opened, so
+/// these calls would reach every file of the user, the daemon's key among them. What is open already may be changed: to
+/// open it, Landlock was asked.
+const WITHOUT_VIEW: &[Rule] = &[
+    deny(SYS_fchmodat, EPERM, ATTRIBUTES),
+    deny(SYS_fchmodat2, EPERM, ATTRIBUTES),
+    deny(SYS_fchownat, EPERM, ATTRIBUTES),
+    deny_when(SYS_utimensat, &[Condition::Differs(1, 0)], EPERM, ATTRIBUTES),
+    deny_when(SYS_utimensat, &[Condition::HighDiffers(1, 0)], EPERM, ATTRIBUTES),
+    deny(SYS_setxattr, EPERM, ATTRIBUTES),
+    deny(SYS_lsetxattr, EPERM, ATTRIBUTES),
+    deny(SYS_removexattr, EPERM, ATTRIBUTES),
+    deny(SYS_lremovexattr, EPERM, ATTRIBUTES),
+    deny(463, EPERM, ATTRIBUTES), // setxattrat, Linux 6.13
+    deny(466, EPERM, ATTRIBUTES), // removexattrat, Linux 6.13
+    deny(469, EPERM, ATTRIBUTES), // file_setattr, Linux 6.17
+];
+#[cfg(target_arch = "x86_64")]
+const WITHOUT_VIEW_ARCHITECTURE: &[Rule] = &[
+    deny(SYS_chmod, EPERM, ATTRIBUTES),
+    deny(SYS_chown, EPERM, ATTRIBUTES),
+    deny(SYS_lchown, EPERM, ATTRIBUTES),
+    deny(SYS_utime, EPERM, ATTRIBUTES),
+    deny(SYS_utimes, EPERM, ATTRIBUTES),
+    deny(SYS_futimesat, EPERM, ATTRIBUTES),
+];
+#[cfg(not(target_arch = "x86_64"))]
+const WITHOUT_VIEW_ARCHITECTURE: &[Rule] = &[];
+
+/// A set of rules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Profile {
+    /// Tier B, with mounts of its own.
+    B,
+    /// Tier B where the host gives none.
+    BWithoutView,
+    /// Tier C.
+    C,
+}
+
+impl Profile {
+    #[cfg(test)]
+    pub(super) const ALL: [Self; 3] = [Self::B, Self::BWithoutView, Self::C];
+
+    /// Its rules, in order.
+    pub(super) fn rules(self) -> impl Iterator<Item = &'static Rule> {
+        let own: [&[Rule]; 3] = match self {
+            Self::B => [TIER_B, &[], &[]],
+            Self::BWithoutView => [TIER_B, WITHOUT_VIEW, WITHOUT_VIEW_ARCHITECTURE],
+            Self::C => [TIER_C, &[], &[]],
+        };
+        COMMON.iter().chain(ARCHITECTURE).chain(own.into_iter().flatten())
+    }
+}
+
+impl Rule {
+    /// Arguments for which it holds, and no other rule of the same call.
+    pub(super) fn example(&self) -> [u64; 6] {
+        let mut arguments = [0u64; 6];
+        for condition in self.when {
+            let (at, value) = match condition {
+                Condition::Equals(at, value) => (at, u64::from(*value)),
+                Condition::Differs(at, value) => (at, u64::from(value ^ 1)),
+                Condition::HighDiffers(at, value) => (at, u64::from(value ^ 1) << 32),
+                Condition::AnyBit(at, mask) => (at, u64::from(mask & mask.wrapping_neg())),
+                Condition::NoneOf(at, values) => {
+                    (at, (0..).find(|n| values.iter().all(|value| u64::from(*value) != *n)).unwrap_or(0))
+                }
+            };
+            arguments[usize::from(*at)] = value;
+        }
+        arguments
+    }
 }
 
 /// The rules in the form that people read.
 pub(crate) fn describe(tier: SandboxTier) -> Vec<SeccompRule> {
-    rules(tier)
-        .map(|rule| SeccompRule {
-            system_call: rule.call,
-            errno: rule.errno,
-            conditional: !rule.when.is_empty(),
-            reason: rule.reason,
-        })
-        .collect()
+    let profile = match tier {
+        SandboxTier::B => Profile::B,
+        SandboxTier::C => Profile::C,
+    };
+    let describe = |rule: &Rule| SeccompRule {
+        system_call: rule.call,
+        errno: rule.errno,
+        conditional: !rule.when.is_empty(),
+        example: rule.example(),
+        reason: rule.reason,
+    };
+    profile.rules().map(describe).collect()
 }
 
 #[cfg(test)]
@@ -195,8 +331,8 @@ mod tests {
 
     #[test]
     fn every_rule_says_why_and_answers_with_an_error() {
-        for tier in [SandboxTier::B, SandboxTier::C] {
-            for rule in rules(tier) {
+        for profile in Profile::ALL {
+            for rule in profile.rules() {
                 assert!(rule.reason.len() > 10 && rule.errno > 0, "{rule:?}");
                 assert!((0..1024).contains(&rule.call), "{rule:?}");
             }

@@ -1,5 +1,6 @@
 //! One run from beginning to end: check, prepare, start, pump, tell.
 
+use super::aside::Put;
 use super::cgroup::Seen;
 use super::grants::Roots;
 use super::identity::{self, Identity};
@@ -10,16 +11,13 @@ use super::sys;
 use super::{tier_b, tier_c};
 use crate::cancel::CancelSignal;
 use crate::error::SandboxError;
-use crate::executable::{FileIdentity, ResolvedExecutable};
+use crate::executable::ResolvedExecutable;
 use crate::hosts::check_hosts;
 use crate::outcome::{EgressCount, Enforcement, OutputSink, ProcessExit, ProcessOutcome};
 use crate::policy::{EgressEnforcementMode, ProcessRequest, SandboxProcessRunnerPolicy, SandboxTier};
 use crate::pump::{self, Attendant, Bounds, Pipes, Pumped, Tree};
-use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::OsString;
-use std::fs;
-use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -50,9 +48,9 @@ pub(super) trait Backend: Attendant {
         let _nothing_to_tell = sink;
         EgressCount::default()
     }
-    /// Sets aside what the run may not leave where it is; tells the new names.
-    fn set_aside(&mut self) -> Vec<PathBuf> {
-        Vec::new()
+    /// Sets aside what the run may not leave where it is.
+    fn set_aside(&mut self) -> Put {
+        Put::default()
     }
     /// Judges a run that ended: its exit, or that the backend itself failed.
     fn exit(&mut self, status: i32, pumped: &Pumped) -> Result<ProcessExit, SandboxError>;
@@ -99,42 +97,8 @@ pub(super) fn check<'a>(
     check_hosts(policy, &request.argv, &request.requested_egress_hosts)?;
     let roots = Roots::resolve(policy)?;
     let working_directory = roots.working_directory(&request.working_directory)?;
-    let identity = identity::choose(&roots)?;
+    let identity = identity::choose(&roots, policy.tier)?;
     Ok(Job { policy, executable, request, roots, working_directory, identity })
-}
-
-/// The file that was looked at, held so that it stays the file that runs.
-pub(super) fn hold(executable: &ResolvedExecutable) -> Result<OwnedFd, SandboxError> {
-    let changed = || SandboxError::ExecutableChanged { path: executable.path().to_owned() };
-    let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let fd = rustix::fs::open(executable.path(), flags, Mode::empty()).map_err(|_| changed())?;
-    let file = fs::File::from(fd);
-    let metadata = file.metadata().map_err(|_| changed())?;
-    if FileIdentity::of(&metadata) != executable.identity() {
-        return Err(changed());
-    }
-    Ok(file.into())
-}
-
-/// The content of a program that others may overwrite, read from the very file that was looked at; `None` when it is too
-/// large to copy.
-pub(super) fn content(executable: &ResolvedExecutable) -> Result<Option<Vec<u8>>, SandboxError> {
-    const MOST_COPIED_BYTES: u64 = 64 << 20;
-    let changed = || SandboxError::ExecutableChanged { path: executable.path().to_owned() };
-    if executable.identity().size > MOST_COPIED_BYTES {
-        return Ok(None);
-    }
-    let fd = rustix::fs::open(executable.path(), OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty())
-        .map_err(|_| changed())?;
-    let mut file = fs::File::from(fd);
-    let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes).map_err(SandboxError::io("read the program"))?;
-    // After reading: a file that was written to meanwhile shows it in its times.
-    let metadata = file.metadata().map_err(|_| changed())?;
-    if FileIdentity::of(&metadata) != executable.identity() || bytes.len() as u64 != metadata.len() {
-        return Err(changed());
-    }
-    Ok(Some(bytes))
 }
 
 /// Our ends of a run's pipes.
@@ -268,9 +232,12 @@ fn finish(
         max_output: policy.max_output_bytes,
     };
     let OurPipes { streams, report } = pipes;
-    let pumped = pump::pump(&mut supervisor, streams, &request.stdin, bounds, watch.cancel, backend, watch.sink)?;
+    let pumped = pump::pump(&mut supervisor, streams, &request.stdin, bounds, watch.cancel, backend, watch.sink);
+    // Ends whatever an error left running: what a run did is dealt with however it ended.
+    drop(supervisor);
     let egress = backend.settle(watch.sink);
-    let set_aside = backend.set_aside();
+    let Put { moved: set_aside, left: not_set_aside } = backend.set_aside();
+    let pumped = pumped?;
     let record = read_report(&report);
     if let Some(failed) = record.filter(|record| record.tag == TAG_FAILED) {
         return Err(report::start_error(&failed, &program, &request.working_directory));
@@ -291,6 +258,7 @@ fn finish(
         ended_by,
         egress,
         set_aside,
+        not_set_aside,
         enforcement: backend.enforcement(&ended),
         stdout: pumped.stdout,
         stderr: pumped.stderr,

@@ -5,8 +5,7 @@
 //! shows the same architecture, with a bit set in its number), has other numbers than the profile speaks of: both end the
 //! process.
 
-use super::profile::{Condition, Rule, rules};
-use crate::policy::SandboxTier;
+use super::profile::{Condition, Profile, Rule};
 use libc::sock_filter;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -36,20 +35,16 @@ const OFFSET_NUMBER: u32 = 0;
 const OFFSET_ARCH: u32 = 4;
 const OFFSET_ARGUMENTS: u32 = 16;
 
-/// The filter of a tier: assembled once, then shared.
-pub(super) fn filter(tier: SandboxTier) -> &'static [sock_filter] {
-    static B: OnceLock<Vec<sock_filter>> = OnceLock::new();
-    static C: OnceLock<Vec<sock_filter>> = OnceLock::new();
-    match tier {
-        SandboxTier::B => B.get_or_init(|| assemble(rules(SandboxTier::B))),
-        SandboxTier::C => C.get_or_init(|| assemble(rules(SandboxTier::C))),
-    }
+/// The filter of a profile: assembled once, then shared.
+pub(super) fn filter(profile: Profile) -> &'static [sock_filter] {
+    static FILTERS: [OnceLock<Vec<sock_filter>>; 3] = [const { OnceLock::new() }; 3];
+    FILTERS[profile as usize].get_or_init(|| assemble(profile.rules()))
 }
 
 /// The filter as bytes, the form in which bubblewrap reads it.
-pub(super) fn filter_bytes(tier: SandboxTier) -> Vec<u8> {
+pub(super) fn filter_bytes(profile: Profile) -> Vec<u8> {
     let mut bytes = Vec::new();
-    for op in filter(tier) {
+    for op in filter(profile) {
         bytes.extend_from_slice(&op.code.to_ne_bytes());
         bytes.extend_from_slice(&[op.jt, op.jf]);
         bytes.extend_from_slice(&op.k.to_ne_bytes());
@@ -140,6 +135,10 @@ fn assemble_condition(condition: Condition, body: &mut Vec<Branch>) {
             body.push(load(argument));
             body.push(Branch::Need { code: JUMP_EQUAL, value, wanted: false });
         }
+        Condition::HighDiffers(argument, value) => {
+            body.push(Branch::Load(OFFSET_ARGUMENTS + 8 * u32::from(argument) + 4));
+            body.push(Branch::Need { code: JUMP_EQUAL, value, wanted: false });
+        }
         Condition::AnyBit(argument, mask) => {
             body.push(load(argument));
             body.push(Branch::Need { code: JUMP_ANY_BIT, value: mask, wanted: true });
@@ -167,12 +166,15 @@ mod tests {
     use super::*;
 
     /// Runs the program as the kernel would, so that rules can be tried without making the calls.
-    fn run(tier: SandboxTier, arch: u32, number: u32, arguments: [u64; 6]) -> u32 {
+    fn run(tier: Profile, arch: u32, number: u32, arguments: [u64; 6]) -> u32 {
         let program = filter(tier);
         let word = |offset: u32| match offset {
             OFFSET_NUMBER => number,
             OFFSET_ARCH => arch,
-            _ => arguments[((offset - OFFSET_ARGUMENTS) / 8) as usize] as u32,
+            _ => {
+                let (at, half) = ((offset - OFFSET_ARGUMENTS) / 8, (offset - OFFSET_ARGUMENTS) % 8);
+                (arguments[at as usize] >> (8 * half)) as u32
+            }
         };
         let (mut at, mut accumulator) = (0usize, 0u32);
         loop {
@@ -197,7 +199,7 @@ mod tests {
         }
     }
 
-    fn call(tier: SandboxTier, number: libc::c_long, arguments: &[u64]) -> u32 {
+    fn call(tier: Profile, number: libc::c_long, arguments: &[u64]) -> u32 {
         let mut all = [0; 6];
         all[..arguments.len()].copy_from_slice(arguments);
         run(tier, AUDIT_ARCH, number as u32, all)
@@ -205,7 +207,7 @@ mod tests {
 
     #[test]
     fn the_program_is_sound() {
-        for tier in [SandboxTier::B, SandboxTier::C] {
+        for tier in Profile::ALL {
             let program = filter(tier);
             assert!(program.len() < 4096);
             for (at, op) in program.iter().enumerate() {
@@ -219,16 +221,43 @@ mod tests {
 
     #[test]
     fn every_unconditional_rule_refuses() {
-        for tier in [SandboxTier::B, SandboxTier::C] {
-            for rule in rules(tier).filter(|rule| rule.when.is_empty()) {
+        for tier in Profile::ALL {
+            for rule in tier.rules().filter(|rule| rule.when.is_empty()) {
                 assert_eq!(call(tier, rule.call, &[]), ERRNO | rule.errno as u32, "{rule:?}");
             }
         }
     }
 
     #[test]
+    fn every_rule_refuses_its_example_and_nothing_next_to_it() {
+        for tier in Profile::ALL {
+            for rule in tier.rules().filter(|rule| !rule.when.is_empty()) {
+                let example = rule.example();
+                let plain = tier.rules().any(|other| other.call == rule.call && other.when.is_empty());
+                if !plain {
+                    assert_eq!(call(tier, rule.call, &example), ERRNO | rule.errno as u32, "{tier:?} {rule:?}");
+                }
+            }
+        }
+        let b = Profile::B;
+        for (number, harmless) in [
+            (libc::SYS_prlimit64, [0, 4, 0, 0x7fff_0000_0000, 0, 0]),
+            (libc::SYS_prlimit64, [0, 7, 0x7fff_0000_0000, 0, 0, 0]),
+            (libc::SYS_setpriority, [0, 0, 19, 0, 0, 0]),
+            (libc::SYS_ioprio_set, [1, 0, 3, 0, 0, 0]),
+            (libc::SYS_sched_setaffinity, [0, 8, 0x7fff_0000_0000, 0, 0, 0]),
+            (libc::SYS_socketpair, [1, 1 | libc::SOCK_CLOEXEC as u64, 0, 0, 0, 0]),
+            (libc::SYS_fchmod, [3, 0o755, 0, 0, 0, 0]),
+        ] {
+            assert_eq!(call(b, number, &harmless), ALLOW, "{number}");
+        }
+        assert_eq!(call(Profile::BWithoutView, libc::SYS_utimensat, &[3, 0, 0, 0]), ALLOW);
+        assert_eq!(call(Profile::C, libc::SYS_socketpair, &[1, 2]), ALLOW);
+    }
+
+    #[test]
     fn arguments_decide() {
-        let c = SandboxTier::C;
+        let c = Profile::C;
         let refused = |errno: i32| ERRNO | errno as u32;
         assert_eq!(call(c, libc::SYS_clone, &[libc::CLONE_NEWUSER as u64 | 17]), refused(libc::EPERM));
         assert_eq!(call(c, libc::SYS_clone, &[0x3d0f00]), ALLOW);
@@ -240,7 +269,7 @@ mod tests {
         assert_eq!(call(c, libc::SYS_socket, &[libc::AF_NETLINK as u64, 3, 0]), ALLOW);
         assert_eq!(call(c, libc::SYS_socket, &[libc::AF_NETLINK as u64, 3, 12]), refused(libc::EAFNOSUPPORT));
         assert_eq!(call(c, libc::SYS_socket, &[libc::AF_UNIX as u64, 1, 0]), ALLOW);
-        assert_eq!(call(SandboxTier::B, libc::SYS_socket, &[libc::AF_UNIX as u64, 1, 0]), refused(libc::EAFNOSUPPORT));
+        assert_eq!(call(Profile::B, libc::SYS_socket, &[libc::AF_UNIX as u64, 1, 0]), refused(libc::EAFNOSUPPORT));
         assert_eq!(call(c, libc::SYS_openat, &[0, 0, libc::O_CREAT as u64, 0o4755]), refused(libc::EPERM));
         assert_eq!(call(c, libc::SYS_openat, &[0, 0, 0, 0o4755]), ALLOW);
         assert_eq!(call(c, libc::SYS_read, &[]), ALLOW);
@@ -248,9 +277,9 @@ mod tests {
 
     #[test]
     fn foreign_calling_conventions_end_the_process() {
-        assert_eq!(run(SandboxTier::C, 0x4000_0003, 1, [0; 6]), KILL_PROCESS);
+        assert_eq!(run(Profile::C, 0x4000_0003, 1, [0; 6]), KILL_PROCESS);
         if cfg!(target_arch = "x86_64") {
-            assert_eq!(run(SandboxTier::C, AUDIT_ARCH, X32_BIT | 1, [0; 6]), KILL_PROCESS);
+            assert_eq!(run(Profile::C, AUDIT_ARCH, X32_BIT | 1, [0; 6]), KILL_PROCESS);
         }
     }
 }

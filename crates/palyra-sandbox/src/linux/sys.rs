@@ -4,6 +4,7 @@
 #![expect(unsafe_code, reason = "system calls that rustix does not wrap")]
 
 use super::child;
+use super::mounts;
 use super::plan::{MountStep, Plan, Stack, User};
 use super::raw;
 use libc::{c_int, c_long, c_uint, c_void};
@@ -209,22 +210,39 @@ struct HolderTask<'a> {
     report: c_int,
 }
 
-/// Makes a mount namespace with these steps done in it, and keeps it by its descriptor alone.
-pub(super) fn mount_namespace(steps: &[MountStep]) -> io::Result<OwnedFd> {
+/// What is made around a mount namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Around {
+    /// Nothing: the daemon has the power to make one.
+    Nothing,
+    /// A user namespace that maps the daemon's user to itself, and in which it has that power.
+    UserNamespace,
+}
+
+/// A mount namespace, kept by its descriptors alone.
+#[derive(Debug)]
+pub(super) struct MadeNamespace {
+    pub(super) mounts: OwnedFd,
+    pub(super) users: Option<OwnedFd>,
+    /// The top of its tree.
+    pub(super) top: OwnedFd,
+}
+
+/// Makes a mount namespace with these steps done in it.
+pub(super) fn mount_namespace(steps: &[MountStep], around: Around) -> io::Result<MadeNamespace> {
     let (answer, report) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     let stack = Stack::new();
     let task = HolderTask { parent: own_pid(), steps, report: report.as_raw_fd() };
     let argument = std::ptr::from_ref(&task).cast_mut().cast();
+    let flags = if around == Around::UserNamespace { libc::CLONE_NEWUSER } else { 0 };
     let blocked = BlockedSignals::all();
     // SAFETY: the stack and the task outlive the process, which is reaped below on every path.
-    let (pid, pidfd) = unsafe { spawn(0, &stack, hold_mounts, argument) }?;
+    let (pid, pidfd) = unsafe { spawn(flags, &stack, hold_mounts, argument) }?;
     drop(blocked);
     drop(report);
     let mut errno = [0u8; 4];
     let namespace = match rustix::io::read(&answer, &mut errno) {
-        Ok(4) if i32::from_ne_bytes(errno) == 0 => {
-            std::fs::File::open(format!("/proc/{pid}/ns/mnt")).map(OwnedFd::from)
-        }
+        Ok(4) if i32::from_ne_bytes(errno) == 0 => take_namespace(pid, around),
         Ok(4) => Err(io::Error::from_raw_os_error(i32::from_ne_bytes(errno))),
         Ok(_) => Err(io::ErrorKind::UnexpectedEof.into()),
         Err(error) => Err(error.into()),
@@ -234,11 +252,51 @@ pub(super) fn mount_namespace(steps: &[MountStep]) -> io::Result<OwnedFd> {
     namespace
 }
 
+/// Opens what a process holds, which may then go.
+fn take_namespace(pid: c_int, around: Around) -> io::Result<MadeNamespace> {
+    let open = |name: &str| std::fs::File::open(format!("/proc/{pid}/{name}")).map(OwnedFd::from);
+    let users = match around {
+        Around::Nothing => None,
+        Around::UserNamespace => {
+            let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+            // Whoever has no power outside must give up changing groups inside before it may map its own.
+            std::fs::write(format!("/proc/{pid}/setgroups"), "deny")?;
+            std::fs::write(format!("/proc/{pid}/uid_map"), format!("{uid} {uid} 1"))?;
+            std::fs::write(format!("/proc/{pid}/gid_map"), format!("{gid} {gid} 1"))?;
+            Some(open("ns/user")?)
+        }
+    };
+    let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC;
+    let top = rustix::fs::open(format!("/proc/{pid}/root"), flags, rustix::fs::Mode::empty())?;
+    Ok(MadeNamespace { mounts: open("ns/mnt")?, users, top })
+}
+
+/// A `/proc`, attached nowhere yet, in which a process sees only those that it may trace.
+pub(super) fn traceable_processes() -> io::Result<OwnedFd> {
+    const CLOSE_ON_EXEC: c_uint = 1;
+    const SET_STRING: c_uint = 1;
+    const CREATE: c_uint = 6;
+    const MOUNT_ATTR_NOEXEC: u64 = 0x8;
+    let none = std::ptr::null::<u8>();
+    // SAFETY: a constant, NUL-terminated string.
+    let context = owned(unsafe { libc::syscall(libc::SYS_fsopen, c"proc".as_ptr(), CLOSE_ON_EXEC) })?;
+    let configure = |command: c_uint, key: *const u8, value: *const u8| {
+        // SAFETY: the strings are NUL-terminated constants, or null where the command takes none.
+        let done = unsafe { libc::syscall(libc::SYS_fsconfig, context.as_raw_fd(), command, key, value, 0) };
+        if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    };
+    configure(SET_STRING, c"hidepid".as_ptr().cast(), c"ptraceable".as_ptr().cast())?;
+    configure(CREATE, none, none)?;
+    let attributes = (MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC) as c_uint;
+    // SAFETY: numbers only.
+    owned(unsafe { libc::syscall(libc::SYS_fsmount, context.as_raw_fd(), CLOSE_ON_EXEC, attributes) })
+}
+
 extern "C" fn hold_mounts(argument: *mut c_void) -> c_int {
     // SAFETY: `mount_namespace` passes a pointer to a live task.
     let task = unsafe { &*argument.cast::<HolderTask<'_>>() };
     child::die_with(task.parent);
-    let errno: c_int = child::build_mounts(task.steps).err().unwrap_or(0);
+    let errno: c_int = mounts::build(task.steps).err().unwrap_or(0);
     // SAFETY: a live int of four bytes.
     unsafe { raw::call!(libc::SYS_write, task.report, &raw const errno, 4) };
     wait_to_be_killed()
@@ -252,7 +310,7 @@ fn wait_to_be_killed() -> ! {
 }
 
 /// Whether a cloned tree may be written through.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum TreeAccess {
     /// As far as the file system allows.
     Write,

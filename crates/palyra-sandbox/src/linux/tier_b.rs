@@ -6,8 +6,11 @@
 use super::cgroup::Seen;
 use super::grants;
 use super::landlock;
+use super::launch::{self, ByDescriptor};
 use super::limits::{self, Counted};
+use super::minimum;
 use super::plan::{Doors, Held, Plan, Program, Record, Stack, Step, c_string};
+use super::profile::Profile;
 use super::report::{Done, shared_network};
 use super::run::{self, Backend, Job, PipePairs, Prepared};
 use super::seccomp;
@@ -17,6 +20,11 @@ use crate::error::SandboxError;
 use crate::outcome::{Enforcement, Layer, ProcessExit};
 use crate::policy::{EgressEnforcementMode, SandboxTier};
 use crate::pump::{Attendant, Pumped};
+use std::sync::Arc;
+
+/// What a host without a mount namespace means.
+pub(super) const ATTRIBUTES_REFUSED: &str = "the host's mounts: instead, permissions, owners, times and attributes cannot be changed by path, \
+     in the workspace neither";
 
 /// One Tier B run.
 #[derive(Debug)]
@@ -24,6 +32,7 @@ pub(super) struct TierB {
     _workplace: Workplace,
     uid: u32,
     mapped: usize,
+    hides_processes: bool,
     egress: EgressEnforcementMode,
     roots: usize,
     memory_limit: u64,
@@ -32,37 +41,39 @@ pub(super) struct TierB {
 /// Prepares a run.
 pub(super) fn prepare(job: Job<'_>) -> Result<(TierB, Prepared), SandboxError> {
     let Job { policy, executable, request, roots, working_directory, identity } = job;
-    let workplace = Workplace::find(grants::tier_b(&roots)?, identity.user)?;
+    let view = identity.view;
+    let workplace = Workplace::find(grants::tier_b(&roots)?, identity.user, view.as_deref())?;
     let files = workplace.ruleset();
-    if files.is_none() && identity.user.is_none() {
-        // Same user, no walls around files: the daemon's own state would be open to it.
-        let source = std::io::Error::from(std::io::ErrorKind::Unsupported);
-        return Err(SandboxError::LayerUnavailable { layer: "landlock", source });
-    }
     let environment = environment::compose(policy, &request.env, workplace.directory(), None)?;
     let mut held = Held::default();
-    let file = held.hold(run::hold(executable)?);
-    let program = if executable.is_script() {
-        Program::Path(c_string(executable.path(), "the program")?)
-    } else {
-        Program::File(file)
+    let ByDescriptor { program, path, argv, inherited } = launch::by_descriptor(policy, executable)?;
+    let program = match &view {
+        Some(view) if !launch::is_copy(&program) => {
+            let seen = view.reopen(&path, &program).ok_or(SandboxError::ExecutableChanged { path })?;
+            // What keeps writers away hangs on the descriptor that it was taken with.
+            held.hold(program);
+            seen
+        }
+        _ => program,
     };
     let PipePairs { ours, stdio, report } = run::pipes()?;
     let mut plan = Plan {
-        program,
-        argv: run::argument_block(&request.argv)?,
+        program: Program::File(held.hold(program)),
+        argv: run::argument_block(&argv)?,
         env: run::environment_block(environment)?,
         working_directory: c_string(&working_directory, "the working directory")?,
         stdio: stdio.map(|fd| held.hold(fd)),
         report: held.hold(report),
-        inherited: Vec::new(),
+        inherited: inherited.into_iter().map(|fd| held.hold(fd)).collect(),
         rlimits: limits::rlimits(policy, Counted::ByUser),
-        mount_namespace: identity.mount_namespace.map(|fd| held.share(fd)),
+        user_namespace: view.as_ref().and_then(|view| view.users.clone()).map(|fd| held.share(fd)),
+        mount_namespace: view.as_ref().map(|view| held.share(Arc::clone(&view.mounts))),
         user: identity.user,
         fence: landlock::fence()?.map(|fd| held.share(fd)),
         files: files.map(|ruleset| held.share(ruleset)),
-        seccomp: Some(seccomp::filter(SandboxTier::B)),
+        seccomp: Some(seccomp::filter(if view.is_some() { Profile::B } else { Profile::BWithoutView })),
         group: Doors::default(),
+        required: minimum::steps(policy)?,
         parent: i32::try_from(std::process::id()).unwrap_or(0),
         keep: Vec::new(),
         supervisor_stack: Stack::new(),
@@ -71,7 +82,8 @@ pub(super) fn prepare(job: Job<'_>) -> Result<(TierB, Prepared), SandboxError> {
     plan.keep = held.numbers();
     let backend = TierB {
         uid: identity.uid,
-        mapped: identity.mapped,
+        mapped: view.as_ref().map_or(0, |view| view.mapped),
+        hides_processes: view.as_ref().is_some_and(|view| view.processes.is_some()),
         egress: policy.egress,
         memory_limit: policy.memory_limit_bytes,
         roots: roots.all().count(),
@@ -101,14 +113,22 @@ impl Backend for TierB {
             done.layer(
                 Step::Mounts,
                 "mount_namespace",
-                format!("{} root(s) attached with their owner mapped", self.mapped),
-                "the host's mounts",
+                format!(
+                    "everything but writable roots is read-only; {} root(s) with their owner mapped; {}",
+                    self.mapped,
+                    if self.hides_processes {
+                        "only its own processes are shown"
+                    } else {
+                        "THE HOST'S PROCESSES AND THEIR ARGUMENTS ARE SHOWN"
+                    }
+                ),
+                ATTRIBUTES_REFUSED,
             ),
             done.layer(
                 Step::Files,
                 "landlock",
                 format!("ABI {abi}, the system and {} root(s) granted", self.roots),
-                "this kernel has none: only file permissions hold",
+                "not applied",
             ),
             done.layer(
                 Step::FenceProven,
@@ -116,7 +136,12 @@ impl Backend for TierB {
                 "signals and abstract sockets stay inside the run",
                 "this kernel cannot keep signals inside: processes of the same user can be signalled",
             ),
-            done.layer(Step::Seccomp, "seccomp", "deny-list of tier b; no UNIX sockets", "not installed"),
+            done.layer(
+                Step::Seccomp,
+                "seccomp",
+                "deny-list of tier b; no UNIX sockets but connected pairs, no System V objects, no limits or priorities of others",
+                "not installed",
+            ),
             done.layer(
                 Step::Subreaper,
                 "process_tree",

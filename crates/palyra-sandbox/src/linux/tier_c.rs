@@ -3,22 +3,25 @@
 //! The supervisor, the fence and the change of user are those of Tier B; what it executes is bubblewrap, with an empty
 //! environment (it stays visible inside as process 1) and no descriptors but those named to it.
 
-use super::aside::Aside;
+use super::aside::{Aside, Put};
 use super::bwrap::{self, Blueprint, Bubblewrap, Descriptors};
 use super::cgroup::{Group, Limits, Seen};
 use super::doorway::{self, Inside};
 use super::gate::Gate;
 use super::guards::{self, Guard};
 use super::landlock;
+use super::launch::{self, ByPath, Proof};
 use super::limits::{self, Counted};
+use super::minimum;
 use super::plan::{CStrings, Held, Plan, Program, Record, Stack, Step, c_string};
+use super::profile::Profile;
 use super::report::{Done, shared_network};
 use super::run::{self, Backend, Job, PipePairs, Prepared};
 use super::seccomp;
+use super::sensitive;
 use super::way_out::WayOut;
 use crate::environment;
 use crate::error::SandboxError;
-use crate::executable::FileIdentity;
 use crate::outcome::{EgressCount, Enforcement, Layer, OutputSink, ProcessExit};
 use crate::policy::{EgressEnforcementMode, SandboxProcessRunnerPolicy, SandboxTier};
 use crate::pump::{Attendant, Pumped};
@@ -28,7 +31,8 @@ use std::cell::OnceCell;
 use std::ffi::OsString;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::Arc;
 
 /// Where temporary files and the home directory are, inside.
 const TEMPORARY: &str = "/tmp";
@@ -46,6 +50,7 @@ pub(super) struct TierC {
     uid: u32,
     mapped: usize,
     guards: Vec<Guard>,
+    proofs: Vec<Proof>,
     aside: Aside,
     egress: EgressEnforcementMode,
     memory_limit: u64,
@@ -70,7 +75,8 @@ pub(super) fn prepare(job: Job<'_>) -> Result<(TierC, Prepared), SandboxError> {
         report: held.hold(report),
         inherited: handover.inherited.into_iter().map(|fd| held.hold(fd)).collect(),
         rlimits: limits::rlimits(policy, if group.is_some() { Counted::ByGroup } else { Counted::ByUser }),
-        mount_namespace: identity.mount_namespace.map(|fd| held.share(fd)),
+        user_namespace: None,
+        mount_namespace: identity.view.as_ref().map(|view| held.share(Arc::clone(&view.mounts))),
         user: identity.user,
         fence: landlock::fence()?.map(|fd| held.share(fd)),
         // Landlock forbids every mount, and bubblewrap is made of mounts.
@@ -78,6 +84,7 @@ pub(super) fn prepare(job: Job<'_>) -> Result<(TierC, Prepared), SandboxError> {
         // Likewise: bubblewrap installs the filter when it has finished.
         seccomp: None,
         group: doors.unwrap_or_default(),
+        required: minimum::steps(policy)?,
         parent: i32::try_from(std::process::id()).unwrap_or(0),
         keep: Vec::new(),
         supervisor_stack: Stack::new(),
@@ -89,8 +96,9 @@ pub(super) fn prepare(job: Job<'_>) -> Result<(TierC, Prepared), SandboxError> {
         gate: handover.gate,
         way_out: handover.way_out,
         uid: identity.uid,
-        mapped: identity.mapped,
+        mapped: identity.view.as_ref().map_or(0, |view| view.mapped),
         guards: handover.guards,
+        proofs: handover.proofs,
         aside: handover.aside,
         egress: policy.egress,
         memory_limit: policy.memory_limit_bytes,
@@ -139,67 +147,59 @@ struct Handover {
     gate: Option<Gate>,
     way_out: Option<WayOut>,
     guards: Vec<Guard>,
+    proofs: Vec<Proof>,
     aside: Aside,
 }
 
 fn hand_over(job: &Job<'_>, bubblewrap: &Bubblewrap, grouped: bool) -> Result<Handover, SandboxError> {
     let Job { policy, executable, request, roots, working_directory, identity } = job;
-    // Checks that the file is still the one that was looked at.
-    drop(run::hold(executable)?);
+    let ByPath { argv, copies, binds, proofs } = launch::by_path(policy, executable)?;
     let way_out = has_way_out(policy).then(|| WayOut::closed(&policy.egress_rules)).transpose()?;
     let proxy = way_out.as_ref().map(|_| doorway::PORT);
     let environment = environment::compose(policy, &request.env, Path::new(TEMPORARY), proxy)?;
     let (status, status_write) = run::pipe()?;
     rustix::io::ioctl_fionbio(&status, true)
         .map_err(|e| SandboxError::Io { action: "prepare a pipe", source: e.into() })?;
-    let filter = sealed(&seccomp::filter_bytes(SandboxTier::C))?;
+    let filter = sealed(&seccomp::filter_bytes(Profile::C))?;
     let gid = identity.user.map_or_else(|| rustix::process::getegid().as_raw(), |user| user.gid);
     let (users, groups) = bwrap::passwd(identity.uid, gid, Path::new(TEMPORARY));
     let mut files = bwrap::etc_files(roots);
     files.push((sealed(users.as_bytes())?, "/etc/passwd"));
-    let mut guards = guards::guards(roots);
-    let writable = roots.writable().any(|root| executable.path().starts_with(root));
-    let content = if writable { run::content(executable)? } else { None };
-    if writable && content.is_none() {
-        let FileIdentity { device, inode, .. } = executable.identity();
-        guards.push(guards::program(executable.path(), device, inode));
-    }
-    let (gate, waits_for) = if grouped || way_out.is_some() || !guards.is_empty() {
+    let sensitive = sensitive::all(roots);
+    let guards = guards::guards(&sensitive);
+    let (gate, waits_for) = if grouped || way_out.is_some() || !guards.is_empty() || !proofs.is_empty() {
         Gate::around(&groups).map(|(gate, inner)| (Some(gate), Some(inner)))?
     } else {
         files.push((sealed(groups.as_bytes())?, bwrap::GATE_FILE));
         (None, None)
     };
     let file_numbers: Vec<_> = files.iter().map(|(fd, target)| (fd.as_raw_fd(), *target)).collect();
-    let content = content.map(|bytes| sealed(&bytes)).transpose()?;
+    let copy_numbers: Vec<_> = copies.iter().map(|(fd, inside)| (fd.as_raw_fd(), inside.as_path())).collect();
     let descriptors = Descriptors {
         seccomp: filter.as_raw_fd(),
         status: status_write.as_raw_fd(),
         gate: waits_for.as_ref().map(AsRawFd::as_raw_fd),
         files: &file_numbers,
-        program: content.as_ref().map(AsRawFd::as_raw_fd),
+        copies: &copy_numbers,
     };
     let environment = &environment;
-    let blueprint = Blueprint { policy, roots, executable, working_directory, environment, descriptors };
+    let binds = &binds;
+    let blueprint = Blueprint { policy, roots, binds, working_directory, environment, descriptors };
     let words = sealed(&nul_separated(&bwrap::arguments(&blueprint, &guards))?)?;
-    let argv = command_line(bubblewrap, &words, executable.called(), &request.argv)?;
+    let argv = command_line(bubblewrap, &words, argv)?;
     let mut inherited = vec![filter, status_write, words];
-    inherited.extend(files.into_iter().map(|(fd, _)| fd).chain(content).chain(waits_for));
-    Ok(Handover { argv, inherited, status, gate, way_out, guards, aside: Aside::watch(roots) })
+    inherited.extend(files.into_iter().map(|(fd, _)| fd).chain(waits_for));
+    inherited.extend(copies.into_iter().map(|(fd, _)| fd));
+    let aside = Aside::watch(roots.clone(), &sensitive);
+    Ok(Handover { argv, inherited, status, gate, way_out, guards, proofs, aside })
 }
 
-/// `bwrap --args FD -- PROGRAM ARGUMENT…`: the program by the path it was found at.
-fn command_line(
-    bubblewrap: &Bubblewrap,
-    words: &OwnedFd,
-    program: &Path,
-    argv: &[String],
-) -> Result<CStrings, SandboxError> {
+/// `bwrap --args FD -- PROGRAM ARGUMENT…`.
+fn command_line(bubblewrap: &Bubblewrap, words: &OwnedFd, argv: Vec<OsString>) -> Result<CStrings, SandboxError> {
     let mut line: Vec<OsString> =
         vec![bubblewrap.path.clone().into(), "--args".into(), words.as_raw_fd().to_string().into()];
     line.push("--".into());
-    line.push(program.into());
-    line.extend(argv.iter().skip(1).map(OsString::from));
+    line.extend(argv);
     run::argument_block(&line)
 }
 
@@ -216,7 +216,7 @@ fn nul_separated(words: &[OsString]) -> Result<Vec<u8>, SandboxError> {
 }
 
 /// A file in memory, at its beginning.
-fn sealed(bytes: &[u8]) -> Result<OwnedFd, SandboxError> {
+pub(super) fn sealed(bytes: &[u8]) -> Result<OwnedFd, SandboxError> {
     let fault = |e: rustix::io::Errno| SandboxError::Io { action: "create a file in memory", source: e.into() };
     let fd = rustix::fs::memfd_create("palyra", MemfdFlags::CLOEXEC).map_err(fault)?;
     let mut left = bytes;
@@ -260,6 +260,7 @@ impl TierC {
             }
             guards::prove(&self.guards, inside.pid)
                 .map_err(|source| SandboxError::LayerUnavailable { layer: "guarded_paths", source })?;
+            launch::prove(&self.proofs, inside.pid)?;
             if let Some(way_out) = &mut self.way_out {
                 way_out.open(inside)?;
             }
@@ -345,7 +346,7 @@ impl Backend for TierC {
         self.way_out.as_mut().map(|way_out| way_out.settle(sink)).unwrap_or_default()
     }
 
-    fn set_aside(&mut self) -> Vec<PathBuf> {
+    fn set_aside(&mut self) -> Put {
         self.aside.put()
     }
 
@@ -353,9 +354,9 @@ impl Backend for TierC {
         // A kernel that is out of the run's memory may choose bubblewrap itself, and then nobody is left to report.
         let out_of_memory = self.seen().out_of_memory > 0;
         if pumped.stopped_by.is_none() && !out_of_memory && bwrap::reported_exit(&self.status.text).is_none() {
-            return Err(blocked(&String::from_utf8_lossy(&pumped.stderr.bytes)));
+            return Err(blocked(&String::from_utf8_lossy(&pumped.stderr.bytes), self.memory_limit));
         }
-        Ok(limits::exit_through_init(status))
+        Ok(limits::exit_of(status))
     }
 
     fn seen(&self) -> Seen {
@@ -412,7 +413,15 @@ fn no_group_reason() -> &'static str {
 }
 
 /// Bubblewrap ended before it started the command.
-fn blocked(said: &str) -> SandboxError {
-    let detail = said.lines().find(|line| line.starts_with("bwrap:")).unwrap_or(said).trim().to_owned();
+fn blocked(said: &str, memory_limit: u64) -> SandboxError {
+    /// Less than it takes itself.
+    const LITTLE_MEMORY: u64 = 4 << 20;
+    let said = said.lines().find(|line| line.starts_with("bwrap:")).unwrap_or(said).trim();
+    if memory_limit < LITTLE_MEMORY {
+        let detail = format!("{memory_limit} bytes of memory are too little for it {said}").trim_end().to_owned();
+        let fix = format!("a memory limit of at least {LITTLE_MEMORY} bytes");
+        return SandboxError::BackendBlocked { backend: "bwrap", detail, fix };
+    }
+    let detail = if said.is_empty() { "it ended without a word" } else { said }.to_owned();
     SandboxError::BackendBlocked { backend: "bwrap", detail, fix: super::host::namespace_fix().into() }
 }

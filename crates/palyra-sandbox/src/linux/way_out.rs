@@ -77,7 +77,7 @@ impl WayOut {
     pub(super) fn settle(&mut self, sink: &mut dyn OutputSink) -> EgressCount {
         let summary = self.proxy.take().map_or_else(ProxySummary::default, Proxy::stop);
         self.deliver(sink);
-        EgressCount { allowed: summary.allowed, denied: summary.denied }
+        EgressCount { allowed: summary.allowed, denied: summary.denied, denials: summary.denials }
     }
 }
 

@@ -2,17 +2,17 @@
 //!
 //! Making both takes dozens of system calls and two changes to a file system, which together cost as much as starting the
 //! process. So a workplace goes back to a shelf when its run is over, if nothing happened in its directory at all; a
-//! directory that was used is removed at once. What lies on the shelf for a second is removed too, so that an idle
-//! daemon, or one that ends, leaves nothing behind.
+//! directory that was used is removed, and if that takes more than a moment its ruleset is not used again. What lies on the shelf
+//! for a second is removed too, so that an idle daemon, or one that ends, leaves nothing behind.
 //!
 //! INVARIANT (one run, one workplace): two runs never use the same ruleset at the same time, and a directory never moves
 //! from one ruleset to another: a rule, once given, stays in its ruleset. That of a directory that is gone means nothing:
 //! a rule names the directory itself, not its path.
-#![expect(unsafe_code, reason = "a function for the end of the process")]
 
 use super::grants::{Access, Grant, RootIdentity};
 use super::landlock;
 use super::plan::User;
+use super::view::View;
 use crate::error::SandboxError;
 use crate::scratch::Scratch;
 use std::os::fd::OwnedFd;
@@ -32,6 +32,8 @@ struct Key {
     grants: Vec<(Grant, RootIdentity)>,
     user: Option<User>,
     system: u64,
+    /// The view that it is used in.
+    view: Option<u64>,
 }
 
 /// A ruleset and a directory for one run.
@@ -62,7 +64,7 @@ fn shelf() -> MutexGuard<'static, Vec<Shelved>> {
 
 impl Workplace {
     /// A workplace with these grants.
-    pub(super) fn find(grants: Vec<Grant>, user: Option<User>) -> Result<Self, SandboxError> {
+    pub(super) fn find(grants: Vec<Grant>, user: Option<User>, view: Option<&View>) -> Result<Self, SandboxError> {
         if landlock::abi() == 0 {
             return Ok(Self {
                 scratch: Some(Scratch::create(user.map(|user| (user.uid, user.gid)))?),
@@ -77,10 +79,11 @@ impl Workplace {
                 .map_err(|source| SandboxError::WorkspaceUnavailable { path: grant.path.clone(), source })?;
             identified.push((grant, identity));
         }
-        let key = Key { grants: identified, user, system: landlock::system_generation()? };
+        let system = landlock::system_generation()?;
+        let key = Key { grants: identified, user, system, view: view.map(|view| view.number) };
         match Self::from_shelf(&key) {
             Some(workplace) => workplace.furnished(user),
-            None => Self::build(key)?.furnished(user),
+            None => Self::build(key, view)?.furnished(user),
         }
     }
 
@@ -91,9 +94,12 @@ impl Workplace {
         Some(Self { scratch, ruleset: Some(ruleset), key: Some(key), uses: uses + 1 })
     }
 
-    fn build(key: Key) -> Result<Self, SandboxError> {
+    fn build(key: Key, view: Option<&View>) -> Result<Self, SandboxError> {
         let grants: Vec<Grant> = key.grants.iter().map(|(grant, _)| grant.clone()).collect();
         let ruleset = landlock::make(&grants)?;
+        if let Some(processes) = view.and_then(|view| view.processes.as_deref()) {
+            landlock::add_processes(&ruleset, processes)?;
+        }
         // A root that was replaced meanwhile, or whose file system cannot tell: good for this run, not for another.
         let still = |(grant, identity): &(Grant, RootIdentity)| {
             identity.is_certain() && RootIdentity::of(&grant.path).is_ok_and(|now| now == *identity)
@@ -127,8 +133,17 @@ impl Workplace {
 
 impl Drop for Workplace {
     fn drop(&mut self) {
-        // A directory that was used goes now, before its ruleset can reach another run.
-        let scratch = self.scratch.take().filter(Scratch::is_untouched);
+        let scratch = match self.scratch.take() {
+            Some(scratch) if scratch.is_untouched() => Some(scratch),
+            // A directory that was used must be gone before its ruleset can reach another run.
+            Some(used) => {
+                if !used.remove() {
+                    return;
+                }
+                None
+            }
+            None => None,
+        };
         let (Some(key), Some(ruleset)) = (self.key.take(), self.ruleset.take()) else { return };
         if self.uses >= MOST_USES {
             return;
@@ -154,8 +169,7 @@ fn tidy_up_later() {
     ONCE.call_once(|| {
         // Without the thread only the end of the process removes them; there are never more than a few.
         let _started = std::thread::Builder::new().name("palyra-tidy".into()).spawn(tidy_up);
-        // SAFETY: the function takes no arguments, does not unwind, and only uses a lock that it gives up when taken.
-        unsafe { libc::atexit(at_exit) };
+        crate::removal::at_exit(at_exit);
     });
 }
 
@@ -180,7 +194,7 @@ fn tidy_up() {
     }
 }
 
-extern "C" fn at_exit() {
+fn at_exit() {
     // A lock that is held means a run is under way in another thread; its directory is that run's business.
     if let Ok(mut shelf) = SHELF.try_lock() {
         shelf.clear();
@@ -199,13 +213,13 @@ mod tests {
     #[test]
     fn an_untouched_directory_serves_again_and_a_used_one_goes() {
         let dir = TempDir::new().unwrap();
-        let first = Workplace::find(grants(dir.path()), None).unwrap();
+        let first = Workplace::find(grants(dir.path()), None, None).unwrap();
         let path = first.directory().to_owned();
-        let second = Workplace::find(grants(dir.path()), None).unwrap();
+        let second = Workplace::find(grants(dir.path()), None, None).unwrap();
         assert_ne!(second.directory(), path);
         drop(second);
         drop(first);
-        let again = Workplace::find(grants(dir.path()), None).unwrap();
+        let again = Workplace::find(grants(dir.path()), None, None).unwrap();
         assert_eq!(again.directory(), path);
         std::fs::write(path.join("x"), "").unwrap();
         std::fs::remove_file(path.join("x")).unwrap();
@@ -218,12 +232,12 @@ mod tests {
         let dir = TempDir::new().unwrap();
         let root = dir.path().join("root");
         std::fs::create_dir(&root).unwrap();
-        let first = Workplace::find(grants(&root), None).unwrap();
+        let first = Workplace::find(grants(&root), None, None).unwrap();
         let ruleset = first.ruleset().unwrap();
         drop(first);
         std::fs::remove_dir(&root).unwrap();
         std::fs::create_dir(&root).unwrap();
-        let second = Workplace::find(grants(&root), None).unwrap();
+        let second = Workplace::find(grants(&root), None, None).unwrap();
         assert!(!Arc::ptr_eq(&ruleset, &second.ruleset().unwrap()));
     }
 }

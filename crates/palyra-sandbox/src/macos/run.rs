@@ -4,10 +4,11 @@ use super::{SANDBOX_EXEC, paths};
 use crate::cancel::CancelSignal;
 use crate::environment;
 use crate::error::SandboxError;
-use crate::executable::{FileIdentity, ResolvedExecutable};
+use crate::executable::{FileIdentity, ProgramFile, ResolvedExecutable};
 use crate::group::{self, Ended, Start};
 use crate::guards::{self, Guard};
 use crate::hosts::check_hosts;
+use crate::minimum;
 use crate::outcome::{EgressCount, Enforcement, Layer, LimitHit, OutputSink, ProcessExit, ProcessOutcome};
 use crate::policy::{EgressEnforcementMode, ProcessRequest, SandboxProcessRunnerPolicy, SandboxTier};
 use crate::pump::{self, Bounds, Pumped};
@@ -47,6 +48,7 @@ pub(crate) fn run(
     let environment = environment::compose(policy, &request.env, &scratch_path, None)?;
     let arguments = seatbelt::arguments(profile, executable.called(), &request.argv);
     check_executable(executable)?;
+    minimum::demand(&policy.required_layers, &enforcement(policy, &roots, &guarded).layers)?;
     let start = Start {
         program: Path::new(SANDBOX_EXEC),
         arguments: &arguments,
@@ -70,6 +72,7 @@ pub(crate) fn run(
     Ok(ProcessOutcome {
         egress: EgressCount::default(),
         set_aside: Vec::new(),
+        not_set_aside: Vec::new(),
         exit: ended.exit,
         ended_by: pumped.stopped_by.or_else(|| limit_hit(policy, &ended)),
         enforcement: enforcement(policy, &roots, &guarded),
@@ -104,7 +107,8 @@ fn check_host(policy: &SandboxProcessRunnerPolicy) -> Result<(), SandboxError> {
 
 /// macOS cannot execute an open file: the identity is compared as late as possible instead.
 fn check_executable(executable: &ResolvedExecutable) -> Result<(), SandboxError> {
-    let same = FileIdentity::at(executable.path()).is_ok_and(|now| now == executable.identity());
+    let is_same = |file: &ProgramFile| FileIdentity::at(&file.path).is_ok_and(|now| now == file.identity);
+    let same = executable.files().all(is_same);
     let leads_there = fs::canonicalize(executable.called()).is_ok_and(|path| path == executable.path());
     if same && leads_there {
         return Ok(());

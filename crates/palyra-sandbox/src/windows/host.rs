@@ -59,6 +59,7 @@ fn any_policy() -> SandboxProcessRunnerPolicy {
         max_open_files: 8,
         max_file_size_bytes: 0,
         env_allowlist: Vec::new(),
+        required_layers: vec![],
         protected_paths: Vec::new(),
     }
 }

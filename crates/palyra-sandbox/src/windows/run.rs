@@ -14,7 +14,7 @@ use super::{file, reach, report};
 use crate::cancel::CancelSignal;
 use crate::environment;
 use crate::error::SandboxError;
-use crate::executable::ResolvedExecutable;
+use crate::executable::{ProgramFile, ResolvedExecutable};
 use crate::hosts::check_hosts;
 use crate::outcome::{
     CapturedStream, EgressCount, KILL_GRACE, LimitHit, OutputSink, OutputStream, ProcessExit, ProcessOutcome,
@@ -72,6 +72,7 @@ pub(crate) fn run(
     let limits = job_limits(policy);
     let job = Arc::new(Job::create(limits).map_err(unavailable("job_object"))?);
     let _pinned = pin(executable)?;
+    crate::minimum::demand(&policy.required_layers, &report::enforcement(policy, &roots, &token, limits).layers)?;
     let program = plain(executable.path());
     let name = program.to_str().ok_or_else(|| SandboxError::NotExecutable { path: executable.path().to_owned() })?;
     let command_line = command_line(name, arguments)?;
@@ -100,6 +101,7 @@ pub(crate) fn run(
     Ok(ProcessOutcome {
         egress: EgressCount::default(),
         set_aside: Vec::new(),
+        not_set_aside: Vec::new(),
         exit,
         ended_by: heard.stopped_by.or_else(|| limits::limit_hit(&heard.told, exit)),
         stdout: heard.stdout,
@@ -126,14 +128,15 @@ fn check_promises(policy: &SandboxProcessRunnerPolicy) -> Result<(), SandboxErro
     }
 }
 
-/// Holds the file that was looked at, so that nobody can change or replace it while it starts.
-fn pin(executable: &ResolvedExecutable) -> Result<File, SandboxError> {
-    let changed = || SandboxError::ExecutableChanged { path: executable.path().to_owned() };
-    let file = File::options().read(true).share_mode(FILE_SHARE_READ).open(executable.path()).map_err(|_| changed())?;
-    if file::identity(&file).map_err(|_| changed())? != executable.identity() {
-        return Err(changed());
-    }
-    Ok(file)
+/// Holds the files that were looked at, so that nobody can change or replace them while the first one starts.
+fn pin(executable: &ResolvedExecutable) -> Result<Vec<File>, SandboxError> {
+    let pin = |program: &ProgramFile| {
+        let changed = || SandboxError::ExecutableChanged { path: program.path.clone() };
+        let file = File::options().read(true).share_mode(FILE_SHARE_READ).open(&program.path).map_err(|_| changed())?;
+        let same = file::identity(&file).map_err(|_| changed())? == program.identity;
+        if same { Ok(file) } else { Err(changed()) }
+    };
+    executable.files().map(pin).collect()
 }
 
 /// A path without the prefix that canonical ones have, where the rest means the same: many programs do not understand it.

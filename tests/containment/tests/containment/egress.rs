@@ -1,14 +1,14 @@
 //! A strict run with rules: the proxy is the only way out, and it obeys.
 
 use palyra_containment::*;
-use palyra_sandbox::egress::{EgressRecord, EgressVerdict};
+use palyra_sandbox::egress::{EgressRecord, EgressVerdict, TlsName};
 use palyra_sandbox::*;
 use std::fs;
 use std::path::PathBuf;
 
 /// A server with a page and a repository, and a second one that no rule names.
 struct Outside {
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
     allowed: Server,
     other: Server,
 }
@@ -27,7 +27,7 @@ fn outside() -> Outside {
     git("clone -q --bare work repo.git", dir.path());
     git("update-server-info", &dir.path().join("repo.git"));
     let (allowed, other) = (Server::start(dir.path()), Server::start(dir.path()));
-    Outside { _dir: dir, allowed, other }
+    Outside { dir, allowed, other }
 }
 
 impl Outside {
@@ -87,6 +87,101 @@ fn ordinary_clients_reach_an_allowed_host() {
 }
 
 #[test]
+fn tls_reaches_an_allowed_host_end_to_end() {
+    let outside = outside();
+    let server = TlsServer::start(outside.dir.path());
+    let port = server.port();
+    let world = world_with(&[&format!("localhost:{port}")]);
+    fs::write(world.workspace.join("ca.pem"), server.authority()).unwrap();
+    let url = format!("https://localhost:{port}/page");
+    let python = format!(
+        "import ssl, urllib.request; trusted = ssl.create_default_context(cafile='ca.pem'); \
+         print(urllib.request.urlopen('{url}', context=trusted).read().decode().strip())"
+    );
+    let node = format!(
+        "const http = require('http'), tls = require('tls'), fs = require('fs'); \
+         const r = http.request({{host: '127.0.0.1', port: 3128, method: 'CONNECT', path: 'localhost:{port}', headers: {{host: 'localhost:{port}'}}}}); \
+         r.on('connect', (_, socket) => {{ const s = tls.connect({{socket, servername: 'localhost', ca: fs.readFileSync('ca.pem')}}, \
+         () => s.write('GET /page HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n')); let all = ''; \
+         s.on('data', d => {{ all += d; if (all.endsWith('a page\\n')) {{ console.log('a page'); s.end(); }} }}); }}); r.end();"
+    );
+    for argv in [
+        &["curl", "-sS", "--fail", "--cacert", "ca.pem", &url][..],
+        &["curl", "-sS", "--fail", "--cacert", "ca.pem", "-x", "socks5h://127.0.0.1:3128", &url],
+        &["python3", "-c", &python],
+        &["node", "-e", &node],
+    ] {
+        let mut records = Records::default();
+        expect_output(&world.try_run_watched(&world.request(argv), &mut records).unwrap(), "a page");
+        let [record] = &records.0[..] else { panic!("{argv:?} {records:?}", records = records.0) };
+        assert_eq!((record.verdict, record.tls), (EgressVerdict::Allowed, Some(TlsName::Matched)), "{argv:?}");
+    }
+    let clone = format!(
+        "git -c http.sslCAInfo=$PWD/ca.pem clone -q https://localhost:{port}/repo.git inner && git -C inner log --format=%s"
+    );
+    expect_output(&world.shell(&clone), "first");
+}
+
+#[test]
+fn a_tunnel_is_for_its_host_alone() {
+    let outside = outside();
+    let server = TlsServer::start(outside.dir.path());
+    let (plain, secure) = (outside.allowed.port(), server.port());
+    let world = world_with(&[&format!("localhost:{plain}"), &format!("localhost:{secure}")]);
+    let code = format!(
+        r#"
+import socket, ssl
+def tunnel(port):
+    s = socket.create_connection(('127.0.0.1', 3128)); s.settimeout(5)
+    s.sendall(f'CONNECT localhost:{{port}} HTTP/1.1\r\nHost: localhost:{{port}}\r\n\r\n'.encode())
+    assert b' 200 ' in s.recv(100)
+    return s
+context = ssl.create_default_context(); context.check_hostname = False; context.verify_mode = ssl.CERT_NONE
+try: context.wrap_socket(tunnel({secure}), server_hostname='other-tenant.example'); print('GREETED')
+except OSError: pass
+s = tunnel({plain}); s.sendall(b'GET /page HTTP/1.1\r\nHost: other-tenant.example\r\n\r\n')
+print(s.recv(1000).split(b'\r\n')[0].decode()[:12])
+context.wrap_socket(tunnel({secure}), server_hostname='localhost')
+print('end')
+"#
+    );
+    let mut records = Records::default();
+    let request = world.request(&["python3", "-c", &code]);
+    expect_output(&world.try_run_watched(&request, &mut records).unwrap(), "HTTP/1.1 403\nend");
+    let mut codes: Vec<_> = records.0.iter().map(|record| record.code.as_deref()).collect();
+    codes.sort_unstable();
+    assert_eq!(codes, [None, Some("host_mismatch"), Some("sni_mismatch")]);
+    assert!(outside.allowed.requests().is_empty());
+}
+
+/// Where `rebind.test` leads to 127.0.0.1 and `own.test` to a public address, which is this machine's.
+const MISLED: &str = "set -e; ip link set lo up; ip address add 93.184.215.14/32 dev lo; mount -t tmpfs tmpfs /mnt; \
+                      printf '127.0.0.1 localhost rebind.test\n93.184.215.14 own.test\n' > /mnt/hosts; \
+                      mount --bind /mnt/hosts /etc/hosts; exec \"$@\"";
+
+#[test]
+fn a_name_that_leads_to_this_machine_is_refused() {
+    // A network of one's own takes root.
+    if !is_root() {
+        return;
+    }
+    let wrapper = ["unshare", "--mount", "--net", "sh", "-c", MISLED, "sh"];
+    alone("egress::a_name_that_leads_to_this_machine_is_refused", &wrapper, || {
+        let listener = std::net::TcpListener::bind("0.0.0.0:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let world = world_with(&[&format!("rebind.test:{port}"), &format!("own.test:{port}")]);
+        let line = format!("for name in rebind own; do curl -s http://$name.test:{port}/; done; echo end");
+        let outcome = world.shell(&line);
+        let denied: Vec<_> =
+            outcome.egress.denials.denials.iter().map(|d| (d.host.as_deref(), d.code.as_str())).collect();
+        assert_eq!(denied, [(Some("rebind.test"), "address_denied"), (Some("own.test"), "address_denied")]);
+        assert!(stdout(&outcome).contains("an address of this machine"), "{outcome:?}");
+        listener.set_nonblocking(true).unwrap();
+        assert!(listener.accept().is_err(), "nobody came");
+    });
+}
+
+#[test]
 fn without_rules_there_is_no_proxy_and_nobody_is_sent_to_one() {
     let world = world(SandboxTier::C);
     let outcome =
@@ -106,7 +201,13 @@ fn a_denied_host_gets_an_answer_that_can_be_acted_on() {
     let said = stdout(&outcome);
     assert!(said.contains("denied.example:80") && said.contains("allowed_hosts"), "{said}");
     assert!(said.ends_with("end\n"), "{said}");
-    assert_eq!(outcome.egress, EgressCount { allowed: 0, denied: 4 });
+    assert_eq!((outcome.egress.allowed, outcome.egress.denied), (0, 4));
+    // Clients hide what they were told of tunnels; the outcome does not.
+    let told: Vec<_> = outcome.egress.denials.denials.iter().map(|d| (d.port, d.hint.clone())).collect();
+    let ask = |port: u16| {
+        (Some(port), format!("ask the operator to add `denied.example:{port}` to allowed_hosts under [egress]"))
+    };
+    assert_eq!(told, [ask(80), ask(443)]);
     assert!(
         records
             .0
@@ -271,8 +372,31 @@ fn the_callers_environment_cannot_point_elsewhere() {
     request.env.insert("HTTPS_PROXY".into(), "http://127.0.0.1:9".into());
     assert_eq!(world.try_run(&request).unwrap_err().code(), "sandbox_proxy_variable");
     let outcome =
-        world.shell("echo $HTTP_PROXY $https_proxy $ALL_PROXY ${NO_PROXY-unset}.${no_proxy-unset} $NODE_USE_ENV_PROXY");
-    expect_output(&outcome, "http://127.0.0.1:3128 http://127.0.0.1:3128 socks5h://127.0.0.1:3128 . 1");
+        world.shell("echo $HTTP_PROXY $https_proxy $ALL_PROXY ${NO_PROXY-unset} ${no_proxy-unset} $NODE_USE_ENV_PROXY");
+    let (door, own) = ("http://127.0.0.1:3128", "localhost,127.0.0.1,::1");
+    expect_output(&outcome, &format!("{door} {door} {door} {own} {own} 1"));
+}
+
+#[test]
+fn a_run_talks_to_servers_of_its_own_beside_rules() {
+    let world = world_with(&["example.org"]);
+    fs::write(world.workspace.join("page"), "mine\n").unwrap();
+    let code = r#"
+import http.server, subprocess, threading, urllib.request
+quiet = type('H', (http.server.SimpleHTTPRequestHandler,), {'log_message': lambda *a: None})
+server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), quiet)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+port = server.server_address[1]
+for host in ['127.0.0.1', 'localhost']:
+    url = f'http://{host}:{port}/page'
+    print('python', urllib.request.urlopen(url).read().decode().strip())
+    print('curl', subprocess.run(['curl', '-sS', '--fail', url], capture_output=True, text=True).stdout.strip())
+    node = f"fetch('{url}').then(r => r.text()).then(t => console.log(t.trim()), e => console.log(e))"
+    print('node', subprocess.run(['node', '-e', node], capture_output=True, text=True).stdout.strip())
+"#;
+    let outcome = world.python(code);
+    expect_output(&outcome, "python mine\ncurl mine\nnode mine\npython mine\ncurl mine\nnode mine");
+    assert_eq!((outcome.egress.allowed, outcome.egress.denied), (0, 0));
 }
 
 #[test]
@@ -290,6 +414,20 @@ fn hosts_that_a_call_asks_for_are_judged_before_it_runs() {
         world.policy.egress = EgressEnforcementMode::Preflight;
         let refused = world.try_run(&world.request(&["curl", "https://elsewhere.example/"])).unwrap_err();
         assert_eq!(refused.code(), "sandbox_host_not_allowed");
+        for line in [
+            "curl 127.1:18080/x",
+            "curl 2130706433:18080/x",
+            "nice curl 127.0.0.1:18080/x",
+            "timeout 5 env A=1 curl intranet/x",
+            "curl -sSo out 127.0.0.1:18080/file",
+        ] {
+            let argv: Vec<&str> = line.split(' ').collect();
+            let refused = world.try_run(&world.request(&argv)).unwrap_err();
+            assert_eq!(refused.code(), "sandbox_host_not_allowed", "{line}");
+        }
+        let many: Vec<String> = (0..300).map(|n| format!("http://h{n}.example.org/")).collect();
+        let argv: Vec<&str> = std::iter::once("true").chain(many.iter().map(String::as_str)).collect();
+        assert_eq!(world.try_run(&world.request(&argv)).unwrap_err().code(), "sandbox_too_many_hosts");
         let outcome = world.run(&["echo", "https://example.org/x"]);
         assert_eq!(outcome.enforcement.egress, EgressEnforcementMode::Preflight);
         let layer = outcome.enforcement.layers.iter().find(|layer| layer.name == "network_namespace").unwrap();

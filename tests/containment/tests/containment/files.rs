@@ -36,8 +36,8 @@ fn host_files_are_out_of_reach() {
 import os
 for path in {paths:?}:
     try:
-        with open(path, 'rb') as f: f.read(1)
-        print('READ', path)
+        with open(path, 'rb') as f:
+            if f.read(1): print('READ', path)
     except OSError: pass
     try:
         with open(path, 'r+b', buffering=0) as f: f.write(b'x')
@@ -57,7 +57,7 @@ print('done')
                 "/etc/shadow",
                 "/etc/ssh/sshd_config",
                 concat!("/root", "/.bashrc"),
-                "/proc/1/environ_",
+                "/proc/1/environ",
                 "/proc/kcore",
                 "/dev/vda",
                 "/proc/sysrq-trigger",
@@ -76,10 +76,15 @@ fn set_id_programs_give_nothing() {
         let suid = world.workspace.join("suid-id");
         fs::copy("/usr/bin/id", &suid).unwrap();
         fs::set_permissions(&suid, fs::Permissions::from_mode(0o4755)).unwrap();
+        // Its owner is root where the suite is; elsewhere only the kernel's own programs are root's.
         let outcome = world.run(&["./suid-id", "-u"]);
         assert_eq!(outcome.exit, ProcessExit::Code(0), "{outcome:?}");
         assert_ne!(stdout(&outcome).trim(), "0", "{tier}");
         assert!(outcome.enforcement.has("no_new_privileges"));
+        let code = "import os\nfound = [p for p in ['/usr/bin/su', '/usr/bin/passwd', '/usr/bin/mount', '/usr/bin/chsh'] if os.path.exists(p) and os.stat(p).st_mode & 0o4000]\n\
+                    print(len(found) > 0)\nfor p in found:\n  r, w = os.pipe()\n  if os.fork() == 0:\n    os.dup2(w, 1); os.dup2(w, 2); os.execv(p, [p, '--help'])\n  os.wait(); os.close(w)\n\
+                    print(open('/proc/self/status').read().split('NoNewPrivs:')[1].split()[0], os.geteuid() != 0)";
+        expect_output(&world.python(code), "True\n1 True");
     }
 }
 
@@ -205,7 +210,7 @@ fn a_directory_swapped_while_the_sandbox_is_built_binds_nothing_of_the_host() {
     fs::create_dir_all(top.join("other/hooks")).unwrap();
     fs::write(top.join("other/hooks/secret"), "host-secret").unwrap();
     fs::write(top.join("other/config"), "host-secret").unwrap();
-    flipper.policy.wall_clock_limit_ms = 6000;
+    flipper.policy.wall_clock_limit_ms = 60_000;
     let victim_policy = flipper.policy.clone();
     let code = r"
 import ctypes, os
@@ -236,7 +241,7 @@ print('flipped')
         }
         fs::write(flipper.workspace.join("enough"), "").unwrap();
         expect_output(&flipping.join().unwrap(), "flipped");
-        assert_eq!(ran + refused, 60);
+        assert!(ran > 0 && ran + refused == 60, "{ran} ran, {refused} were refused");
     });
 }
 
@@ -277,4 +282,97 @@ fn what_would_run_later_and_is_new_is_set_aside() {
     );
     expect_output(&outcome, "1");
     assert!(outcome.set_aside.is_empty(), "{outcome:?}");
+}
+
+/// What git of the user would run, asked outside, after the run.
+fn git_runs(world: &World) -> bool {
+    let marker = world.top().join("PWNED");
+    let git = |arguments: &[&str]| {
+        let mut git = std::process::Command::new("git");
+        git.args(["-c", "safe.directory=*"]).args(arguments).current_dir(&world.workspace).env("MARKER", &marker);
+        let _whatever_it_says = git.output().unwrap();
+    };
+    git(&["status"]);
+    git(&["commit", "--allow-empty", "-m", "x"]);
+    marker.exists()
+}
+
+fn repository(world: &World) {
+    for line in ["init -q -b main .", "config user.email a@b", "config user.name a", "commit -q --allow-empty -m first"]
+    {
+        let ran =
+            std::process::Command::new("git").args(line.split(' ')).current_dir(&world.workspace).output().unwrap();
+        assert!(ran.status.success(), "{line}: {ran:?}");
+    }
+}
+
+/// Ways in which a run could make the user's git start a program, each in one or two runs.
+#[test]
+fn nothing_that_a_run_leaves_in_a_repository_starts_a_program() {
+    let evil = r#"printf '[core]\n\trepositoryformatversion = 0\n\tfsmonitor = "touch $MARKER; false"\n'"#;
+    let hook = r#"printf '#!/bin/sh\ntouch $MARKER\n'"#;
+    for (what, lines) in [
+        ("commondir", vec![format!("mkdir evil; cp -r .git/objects .git/refs evil/; {evil} > evil/config; echo ../evil > .git/commondir")]),
+        ("a setting behind its section", vec!["rm -rf .git 2>/dev/null; git init -q other; printf '[core]fsmonitor = \"touch $MARKER; false\" ;]\n' >> other/.git/config; cp -r other/.git . 2>/dev/null; true".to_owned()]),
+        ("a second name", vec!["ln .git/config alias 2>/dev/null; true".to_owned(), format!("{evil} >> alias")]),
+        ("hooks behind a link", vec![format!("{hook} > hooks-elsewhere/pre-commit; chmod +x hooks-elsewhere/pre-commit")]),
+        ("hooks that settings name", vec![format!("mkdir -p .husky; {hook} > .husky/pre-commit; chmod +x .husky/pre-commit")]),
+        ("a closed top", vec![format!("mkdir -p x/hooks; {hook} > x/hooks/pre-commit; {evil} > .git/config.worktree; chmod 555 .git; chmod 555 .")]),
+    ] {
+        let world = world(SandboxTier::C);
+        repository(&world);
+        let git = |arguments: &[&str]| std::process::Command::new("git").args(arguments).current_dir(&world.workspace).status().unwrap();
+        if what == "hooks behind a link" {
+            fs::remove_dir_all(world.workspace.join(".git/hooks")).unwrap();
+            fs::create_dir(world.workspace.join("hooks-elsewhere")).unwrap();
+            std::os::unix::fs::symlink("../hooks-elsewhere", world.workspace.join(".git/hooks")).unwrap();
+        }
+        if what == "hooks that settings name" {
+            assert!(git(&["config", "core.hooksPath", ".husky"]).success());
+        }
+        if what == "a closed top" {
+            assert!(git(&["config", "extensions.worktreeConfig", "true"]).success());
+        }
+        for line in &lines {
+            let outcome = world.shell(line);
+            assert!(outcome.not_set_aside.is_empty(), "{what}: {outcome:?}");
+        }
+        assert!(!git_runs(&world), "{what}: a program ran");
+    }
+}
+
+#[test]
+fn a_new_repository_cannot_be_turned_against_its_user_later() {
+    let evil = r#"printf '[core]\n\trepositoryformatversion = 0\n\tfsmonitor = "touch $MARKER; false"\n'"#;
+    for (what, lines) in [
+        ("a second name", vec!["git init -q . && ln .git/config alias".to_owned(), format!("{evil} >> alias")]),
+        (
+            "a setting behind its section",
+            vec!["git init -q . && printf '[core]fsmonitor = \"touch $MARKER; false\" ;]\n' >> .git/config".to_owned()],
+        ),
+        ("no directory of its own", vec![format!("git init -q --bare . && {evil} > config")]),
+        (
+            "names that are taken",
+            vec![format!("git init -q .; {evil} > .git/config; touch .git/config.held .git/config.held-{{2..999}}")],
+        ),
+        ("a closed directory", vec![format!("git init -q .; {evil} > .git/config; chmod 555 .git .")]),
+    ] {
+        let world = world(SandboxTier::C);
+        for line in &lines {
+            let outcome = world.shell(line);
+            assert!(outcome.not_set_aside.is_empty(), "{what}: {outcome:?}");
+        }
+        assert!(!git_runs(&world), "{what}: a program ran");
+    }
+}
+
+/// The proof that the probes above would be seen.
+#[test]
+fn a_hostile_repository_does_start_a_program_outside() {
+    let world = world(SandboxTier::C);
+    repository(&world);
+    let config = world.workspace.join(".git/config");
+    let text = fs::read_to_string(&config).unwrap() + "[core]\n\tfsmonitor = \"touch $MARKER; false\"\n";
+    fs::write(&config, text).unwrap();
+    assert!(git_runs(&world));
 }

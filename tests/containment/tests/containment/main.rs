@@ -3,9 +3,11 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod egress;
+mod executed;
 mod files;
 mod kernel;
 mod limits;
+mod neighbours;
 mod network;
 mod ordinary;
 mod processes;

@@ -1,6 +1,6 @@
 //! The whole suite again as an ordinary user: a daemon that is not root has other means, and must hold the same.
 
-use palyra_containment::is_root;
+use palyra_containment::{TAKE_ROOT, is_root};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
@@ -32,10 +32,13 @@ fn everything_holds_for_an_ordinary_user_too() {
         .arg(format!("TMPDIR={}", dir.path().display()))
         .arg(&test)
         .args(["--skip", "cargo_builds"])
+        .args(TAKE_ROOT.iter().flat_map(|name| ["--skip", name]))
         .current_dir(dir.path())
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
     assert!(said.contains("test result: ok."), "{said}");
+    // Those that only an ordinary user can try.
+    assert!(said.contains("without_a_namespace_attributes_cannot_be_changed_by_path_at_all ... ok"), "{said}");
 }

@@ -16,7 +16,13 @@ fn traces() -> BTreeSet<String> {
     // Other processes run at the same time; the names hold the number of the one that made them.
     let own = format!("/palyra-run-{}-", std::process::id());
     let is_ours = |name: &String| name.contains(&own);
-    found.extend(names("/tmp").into_iter().filter(is_ours));
+    // The directory that holds the private ones is there as long as this process is.
+    found.extend(names("/tmp").into_iter().filter(is_ours).flat_map(|place| names(&place)));
+    for kind in ["shm", "sem", "msg"] {
+        let objects = fs::read_to_string(format!("/proc/sysvipc/{kind}")).unwrap();
+        found.extend(objects.lines().map(|line| format!("{kind} {line}")));
+    }
+    found.extend(names("/dev/mqueue"));
     for line in fs::read_to_string("/proc/self/cgroup").unwrap().lines() {
         let mut fields = line.splitn(3, ':').skip(1);
         let (controllers, path) = (fields.next().unwrap(), fields.next().unwrap());

@@ -171,8 +171,8 @@ fn agents_never_approve_and_may_not_look_around() {
         }
     }
     assert_eq!(host.palyra(&["approvals", "show", &approval]).good()["state"], "pending");
-    host.palyra(&["calls", "show", &call, "--as", "agent:other"]).fails(10, "forbidden");
-    host.palyra(&["calls", "cancel", &call, "--as", "agent:other"]).fails(10, "forbidden");
+    host.palyra(&["calls", "show", &call, "--as", "agent:other"]).fails(10, "not_found");
+    host.palyra(&["calls", "cancel", &call, "--as", "agent:other"]).fails(10, "not_found");
     host.palyra(&["calls", "show", &call, "--as", "agent:demo"]).exits(0).done();
     host.palyra(&["calls", "cancel", &call, "--as", "agent:demo"]).fails(5, "cancelled");
 }

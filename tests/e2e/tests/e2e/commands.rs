@@ -3,6 +3,7 @@
 use palyra_e2e::host::signal;
 use palyra_e2e::{Host, fields, text};
 use serde_json::{Value, json};
+use std::process::Stdio;
 
 const STATUS: [&str; 15] = [
     "config_path",
@@ -192,8 +193,12 @@ fn the_journal_is_read_event_by_event() {
     let expected = ["compared_with_checkpoint", "events", "fault", "fault_seq", "head", "intact", "origin"];
     assert_eq!(fields(&verified), expected);
     assert_eq!((&verified["intact"], &verified["events"]), (&json!(true), &json!(5)));
-    let exported = host.palyra(&["journal", "export"]).exits(0).json_lines();
-    assert_eq!(exported, tail);
+    assert_eq!(of_call, tail[1..], "an event has one shape wherever it is read");
+    let mut exported = host.palyra(&["journal", "export"]).exits(0).json_lines();
+    for event in &mut exported {
+        event["body"] = serde_json::from_str(text(event, "/body")).unwrap();
+    }
+    assert_eq!(exported, tail, "an export has the very text that was hashed");
     let checkpoint = host.palyra(&["journal", "checkpoint"]).good();
     assert_eq!(fields(&checkpoint), ["at", "head", "origin", "public_key", "signature", "size"]);
     assert_eq!(checkpoint["head"], verified["head"]);
@@ -398,4 +403,96 @@ fn people_get_text_where_programs_get_json() {
     }
     let failed = host.palyra_text(&["call", "palyra.nonsense"]).exits(6);
     assert!(failed.stderr.contains("error:") && failed.stderr.contains("code: unknown_tool"), "{failed:?}");
+}
+
+#[test]
+fn ctrl_c_while_following_leaves_the_call_alone() {
+    let host = Host::up();
+    let (call, approval) = host.ask("palyra.process.run", &json!({ "argv": ["true"] }), &[]);
+    let mut follow = host.command("palyra");
+    follow.args(["calls", "follow", &call]);
+    let follow = palyra_e2e::Running::start(follow);
+    follow.told("waiting for approval");
+    follow.interrupt();
+    let ran = follow.end().exits(5);
+    assert!(ran.stderr.contains("the call goes on"), "{ran:?}");
+    assert_eq!(host.palyra(&["calls", "show", &call]).good()["state"], "awaiting_approval");
+    host.decide(&approval, "allow", &[]).exits(0).done();
+    host.palyra(&["calls", "follow", &call]).exits(0).done();
+}
+
+#[test]
+fn an_answer_that_cannot_be_written_is_a_failure_and_a_reader_that_left_is_not() {
+    let host = Host::up();
+    let to_full = |args: &[&str]| {
+        let mut command = host.command("palyra");
+        command.args(args).stdout(std::fs::File::create("/dev/full").unwrap()).stderr(Stdio::piped());
+        let output = command.output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let echo = r#"{"text":"x"}"#;
+    for args in [
+        &["journal", "checkpoint"][..],
+        &["-o", "json", "call", "palyra.echo", "--input", echo],
+        &["call", "palyra.echo", "--input", echo],
+        &["journal", "export"],
+        &["journal", "tail"],
+        &["status"],
+        &["completions", "bash"],
+    ] {
+        let (code, said) = to_full(args);
+        assert_eq!(code, Some(1), "{args:?}: {said}");
+        assert!(said.contains("No space left"), "{args:?}: {said}");
+    }
+    for args in [&["completions", "bash"][..], &["journal", "export"], &["-o", "json", "tools", "list"]] {
+        let mut child =
+            host.command("palyra").args(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let ended = child.wait_with_output().unwrap();
+        assert_eq!((ended.status.code(), ended.stderr), (Some(0), Vec::new()), "{args:?}");
+    }
+}
+
+#[test]
+fn a_watcher_is_told_that_the_daemon_ended() {
+    for args in [&["approvals", "watch"][..], &["journal", "tail", "--follow"]] {
+        let mut host = Host::up();
+        drop(host.ask("palyra.process.run", &json!({ "argv": ["true"] }), &[]));
+        let watch = host.palyra_started(args);
+        drop(watch.line());
+        host.kill();
+        let error = watch.end();
+        assert_eq!(error.code, 7, "{args:?}: {error:?}");
+        assert!(text(&error.error(), "/message").contains("the daemon has ended"), "{error:?}");
+        assert!(text(&error.error(), "/hint").contains("palyra up"), "{error:?}");
+    }
+}
+
+#[test]
+fn many_who_start_the_daemon_at_once_get_one() {
+    let host = Host::idle();
+    let up = || {
+        let mut command = host.command("palyra");
+        command.args(["--output", "json", "up", "--workspace"]).arg(host.work(""));
+        palyra_e2e::Running::start(command)
+    };
+    let started: Vec<_> = (0..4).map(|_| up()).collect();
+    let pids: Vec<_> = started.into_iter().map(|up| up.end().good()["pid"].clone()).collect();
+    assert!(pids.iter().all(|pid| *pid == pids[0]), "{pids:?}");
+    // One that is just ending is waited for; what it executes gets some time.
+    let asleep = host.palyra_started(&["call", "palyra.sleep", "--input", r#"{"duration_ms":1500}"#]);
+    while host.palyra(&["status"]).good()["open_calls"] != 1 {}
+    signal(u32::try_from(pids[0].as_u64().unwrap()).unwrap(), rustix::process::Signal::TERM);
+    while host.palyra(&["status"]).code == 0 {}
+    assert_ne!(up().end().good()["pid"], pids[0]);
+    drop(asleep);
+    host.palyra(&["down"]).exits(0).done();
+}
+
+#[test]
+fn an_input_too_large_to_read_is_not_cut_and_sent() {
+    let host = Host::up();
+    let input = vec![b' '; (8 << 20) + 10];
+    let error = host.palyra_fed(&["call", "palyra.echo", "--input", "-"], &input).fails(6, "input_too_large");
+    assert!(text(&error, "/message").contains("more than 8388608"), "{error}");
 }

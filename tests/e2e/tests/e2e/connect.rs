@@ -94,6 +94,59 @@ fn what_others_changed_meanwhile_stays() {
 }
 
 #[test]
+fn connecting_again_keeps_what_others_wrote_meanwhile() {
+    let host = Host::up();
+    connect(&host, &["cursor"]);
+    let config = host.content(".cursor/mcp.json");
+    let theirs = config.replace("\"mcpServers\": {", "\"mcpServers\": {\n    \"mine\": { \"command\": \"m\" },");
+    assert_ne!(theirs, config);
+    host.put(".cursor/mcp.json", &theirs);
+    connect(&host, &["cursor"]);
+    assert_eq!(host.content(".cursor/mcp.json"), theirs);
+    host.palyra(&["disconnect", "cursor"]).exits(0).done();
+    let left: Value = serde_json::from_str(&host.content(".cursor/mcp.json")).unwrap();
+    assert_eq!(left, json!({ "mcpServers": { "mine": { "command": "m" } } }));
+
+    // What stood in our place comes back as it was written, though the file was written to since.
+    let codex = host.path("home/.codex");
+    fs::create_dir_all(&codex).unwrap();
+    let mine = "[mcp_servers.palyra]\nenv = { A = \"1\" } # mine\nstartup_timeout_sec = 10.5\n";
+    fs::write(codex.join("config.toml"), mine).unwrap();
+    connect(&host, &["codex"]);
+    let trusted = "\n[projects.x]\ntrust_level = \"trusted\"\n";
+    let config = fs::read_to_string(codex.join("config.toml")).unwrap();
+    assert!(!config.contains("# mine"), "{config}");
+    fs::write(codex.join("config.toml"), config + trusted).unwrap();
+    connect(&host, &["codex"]);
+    host.palyra(&["disconnect", "codex"]).exits(0).done();
+    assert_eq!(fs::read_to_string(codex.join("config.toml")).unwrap(), mine.to_owned() + trusted);
+}
+
+#[test]
+fn without_a_daemon_files_are_restored_and_the_token_is_not_forgotten() {
+    let mut host = Host::up();
+    let before = tree(&host.path("w"));
+    let made = connect(&host, &["cursor"]);
+    let token_file = PathBuf::from(text(&made, "/token_file"));
+    let secret = fs::read_to_string(&token_file).unwrap();
+    host.terminate();
+    host.palyra(&["disconnect", "cursor"]).fails(7, "token_not_withdrawn");
+    assert_eq!(tree(&host.path("w")), before);
+    assert!(!token_file.exists());
+    host.start();
+    host.palyra(&["--token", secret.trim(), "tools", "list"]).exits(0).done();
+    host.palyra(&["disconnect", "cursor"]).exits(0).done();
+    host.palyra(&["--token", secret.trim(), "tools", "list"]).exits(10).done();
+
+    // A token whose file was lost is withdrawn when another is issued.
+    let made = connect(&host, &["cursor"]);
+    let secret = fs::read_to_string(&token_file).unwrap();
+    fs::remove_file(&token_file).unwrap();
+    assert_ne!(connect(&host, &["cursor"])["token_id"], made["token_id"]);
+    host.palyra(&["--token", secret.trim(), "tools", "list"]).exits(10).done();
+}
+
+#[test]
 fn codex_and_others_are_connected_too() {
     let host = Host::up();
     let codex = host.path("home/.codex");
@@ -131,8 +184,15 @@ fn codex_and_others_are_connected_too() {
 #[test]
 fn the_guard_lets_palyras_tools_through_and_no_other() {
     let host = Host::idle();
-    for (tool, denied) in [("mcp__palyra__palyra_echo", false), ("TodoWrite", false), ("Bash", true), ("NewTool", true)]
-    {
+    for (tool, denied) in [
+        ("mcp__palyra__palyra_echo", false),
+        ("TodoWrite", false),
+        ("Bash", true),
+        ("NewTool", true),
+        ("mcp__palyra__evil__run", true),
+        ("mcp__palyra__", true),
+        ("mcp__palyra_evil__run", true),
+    ] {
         let question = json!({ "hook_event_name": "PreToolUse", "tool_name": tool, "tool_input": {} }).to_string();
         let ran = host.palyra_fed(&["mcp", "guard"], question.as_bytes()).exits(0);
         assert_eq!(ran.stdout.contains("\"deny\""), denied, "{tool}: {ran:?}");
@@ -140,4 +200,63 @@ fn the_guard_lets_palyras_tools_through_and_no_other() {
     for nonsense in ["", "{", "[]", "{\"tool_name\":1}"] {
         assert!(host.palyra_fed(&["mcp", "guard"], nonsense.as_bytes()).exits(0).stdout.contains("\"deny\""));
     }
+}
+
+#[test]
+fn a_guard_that_is_gone_refuses() {
+    let host = Host::up();
+    connect(&host, &["claude-code", "--exclusive"]);
+    let settings: Value = serde_json::from_str(&host.content(".claude/settings.local.json")).unwrap();
+    let hook = text(&settings, "/hooks/PreToolUse/0/hooks/0/command");
+    let gone = hook.replace("/palyra'", "/palyra-that-was-moved'");
+    assert_ne!(hook, gone);
+    for (command, code) in [(hook, 0), (gone.as_str(), 2)] {
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-c", command]);
+        palyra_e2e::cli::run(shell, b"{\"tool_name\":\"Bash\"}").exits(code).done();
+    }
+}
+
+#[test]
+fn a_daemon_that_a_client_starts_has_the_operators_configuration() {
+    let host = Host::idle();
+    host.configure("[tool_call]\nallowed_tools = [\"palyra.echo\"]\n");
+    let (config, workspace) = (host.config(), host.path("w"));
+    let up = ["up", "--config", config.to_str().unwrap(), "--workspace", workspace.to_str().unwrap()];
+    host.palyra(&up).exits(0).done();
+    let listed = |host: &Host| {
+        let mut client = host.mcp(&[]);
+        let listed = client.request("tools/list", json!({}));
+        let tools = listed["result"]["tools"].as_array().unwrap().iter();
+        tools.map(|tool| text(tool, "/name").to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(listed(&host), ["palyra_echo"]);
+    host.palyra(&["down"]).exits(0).done();
+    // The client starts it, in an environment that knows nothing of the configuration.
+    assert_eq!(listed(&host), ["palyra_echo"]);
+    let status = host.palyra(&["status"]).good();
+    assert_eq!(Path::new(text(&status, "/workspace_root")), workspace.canonicalize().unwrap());
+    host.palyra(&["down"]).exits(0).done();
+    // So does a start by hand that says nothing else.
+    host.palyra(&["up"]).exits(0).done();
+    assert_eq!(listed(&host), ["palyra_echo"]);
+    host.palyra(&["down"]).exits(0).done();
+    // A configuration that is gone is not replaced by none.
+    fs::rename(&config, host.path("elsewhere.toml")).unwrap();
+    let serve = palyra_e2e::cli::run(
+        {
+            let mut command = host.command("palyra");
+            command.args(["mcp", "serve"]);
+            command
+        },
+        b"",
+    );
+    assert!(serve.code == 1 && serve.stderr.contains("palyra.toml"), "{serve:?}");
+    host.palyra(&["up"]).fails(1, "daemon_did_not_start");
+    // Unless its operator says so.
+    host.palyra(&["up", "--fresh", "--workspace", workspace.to_str().unwrap()]).exits(0).done();
+    assert!(listed(&host).len() > 1);
+    host.palyra(&["down"]).exits(0).done();
+    fs::write(host.state().join("last-start.json"), "{").unwrap();
+    host.palyra(&["up"]).fails(1, "last_start_unknown");
 }

@@ -2,10 +2,11 @@
 
 use palyra_e2e::Host;
 use palyra_e2e::cli::run;
+use palyra_protocol::display::deceives;
 use serde_json::json;
 
 /// Erase the line, carriage return, an eight-bit escape, right-to-left override, an invisible space, a title change.
-const HOSTILE: &str = "a\u{1b}[2K\rls\u{9b}1A\u{202e}dwp\u{200b}\u{1b}]0;owned\u{7}\nrm";
+const HOSTILE: &str = "a\u{1b}[2K\rls\u{9b}1A\u{202e}dwp\u{200b}\u{1b}]0;owned\u{7}\nrm\u{61c}\u{ad}\u{3164}\u{2800}\u{fe0f}\u{e0101}\u{7f}";
 
 /// A command's whole output with colours forced on, as on a terminal.
 fn on_a_terminal(host: &Host, args: &[&str]) -> String {
@@ -25,9 +26,9 @@ fn harmless(shown: &str, what: &[&str]) {
         assert!(inner.bytes().all(|b| b.is_ascii_digit() || b == b';'), "{what:?}: {inner:?} in {shown:?}");
         rest = &code[length..];
     }
-    for c in ['\r', '\u{7}', '\u{9b}', '\u{202e}', '\u{200b}', '\u{8}'] {
-        assert!(!shown.contains(c), "{what:?}: {c:?} in {shown:?}");
-    }
+    let ours = ['\u{1b}', '\n', '\t'];
+    let hidden: Vec<_> = shown.chars().filter(|c| deceives(*c) && !ours.contains(c)).collect();
+    assert!(hidden.is_empty(), "{what:?}: {hidden:?} in {shown:?}");
 }
 
 #[test]
@@ -101,6 +102,11 @@ fn a_watcher_is_not_deceived_either() {
 fn json_escapes_what_a_terminal_would_obey() {
     let host = Host::up();
     let echoed = host.call("palyra.echo", &json!({ "text": HOSTILE }), &[]).exits(0);
-    assert!(!echoed.stdout.contains('\u{1b}'), "{echoed:?}");
+    assert!(!echoed.stdout.chars().any(|c| deceives(c) && c != '\n'), "{echoed:?}");
     assert_eq!(echoed.json()["output"]["text"], HOSTILE, "and loses nothing");
+    let kept = host.path("result.json");
+    std::fs::write(&kept, &echoed.stdout).unwrap();
+    host.palyra(&["attest", "verify", kept.to_str().unwrap()]).exits(0).done();
+    let refused = host.palyra(&["tools", "show", HOSTILE]).exits(6);
+    assert!(!refused.stderr.chars().any(|c| deceives(c) && c != '\n'), "{refused:?}");
 }

@@ -122,6 +122,103 @@ fn a_redirect_is_checked_like_the_first_hop() {
     assert_eq!(verdicts, ["allowed", "denied"]);
 }
 
+/// A host with these rules for calls, where these ports of this machine may be reached.
+fn deciding(ports: &[u16], rules: &str) -> Host {
+    let mut host = crate::policy::with_policies(&[("rules.cedar", rules)]);
+    let hosts: Vec<String> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
+    let config = std::fs::read_to_string(host.config()).unwrap();
+    host.configure(&format!("{config}[egress]\nallowed_hosts = {hosts:?}\n"));
+    host.start();
+    host
+}
+
+fn redirect(status: u16, port: u16) -> String {
+    format!("HTTP/1.1 {status} Moved\r\nLocation: http://127.0.0.1:{port}/secret\r\nContent-Length: 0\r\n\r\n")
+}
+
+/// Nobody has come to this server.
+fn untouched(listener: &TcpListener) {
+    listener.set_nonblocking(true).unwrap();
+    assert!(listener.accept().is_err(), "somebody came");
+}
+
+#[test]
+fn a_redirect_reaches_no_host_that_policy_forbids() {
+    let ((first, a), (second, b)) = (listen(), listen());
+    let rules = format!(
+        r#"@id("not_there") @reason("Nobody goes there.") @remedy("Go elsewhere.")
+        forbid (principal, action == Action::"tool.execute", resource)
+        when {{ context.endpoints.contains("127.0.0.1:{b}") }};"#
+    );
+    let host = deciding(&[a, b], &rules);
+    let direct = json!({ "url": format!("http://127.0.0.1:{b}/secret") });
+    host.call("palyra.http.fetch", &direct, &["--detach"]).fails(3, "policy_denied");
+    let served = serve(first, vec![redirect(302, b), redirect(307, b)]);
+    let (call, ran) = fetch(&host, &json!({ "url": format!("http://127.0.0.1:{a}/") }));
+    let problem = ran.exits(1).json()["problem"].clone();
+    assert_eq!(text(&problem, "/code"), "policy_denied");
+    assert!(text(&problem, "/message").contains("Nobody goes there."), "{problem}");
+    assert!(problem["hint"].is_string(), "{problem}");
+    let last = connections(&host, &call).pop().unwrap();
+    assert_eq!((text(&last, "/verdict"), text(&last, "/code")), ("denied", "policy_denied"));
+    // What changes something goes nowhere else, whatever policy says.
+    let (_, ran) = fetch(&host, &json!({ "url": format!("http://127.0.0.1:{a}/"), "method": "DELETE" }));
+    assert_eq!(ran.exits(1).json()["problem"]["code"], "redirect_elsewhere");
+    served.join().unwrap();
+    untouched(&second);
+}
+
+#[test]
+fn a_redirect_goes_no_further_than_the_call_was_cleared_for() {
+    let ((first, a), (second, b)) = (listen(), listen());
+    let rules = format!(
+        r#"@id("freely_there") @reason("That host is harmless.")
+        permit (principal, action == Action::"approval.waive", resource)
+        when {{ ["127.0.0.1:{a}"].containsAll(context.endpoints) }};"#
+    );
+    let host = deciding(&[a, b], &rules);
+    let served = serve(first, vec![redirect(302, b), redirect(302, b)]);
+    let input = json!({ "url": format!("http://127.0.0.1:{a}/") });
+    // Nobody was asked about the first host, and about the second somebody has to be.
+    let ran = host.call("palyra.http.fetch", &input, &[]).exits(1).json();
+    assert_eq!(text(&ran, "/problem/code"), "policy_denied", "{ran}");
+    assert!(text(&ran, "/problem/hint").contains("a call of its own"), "{ran}");
+    second.set_nonblocking(true).unwrap();
+    assert!(second.accept().is_err(), "somebody came");
+    // Where a person says yes to a fetch that follows redirects, it follows them.
+    second.set_nonblocking(false).unwrap();
+    let found = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nfound".to_owned();
+    let served_b = serve(second, vec![redirect(302, a), found]);
+    let (call, approval) = host.ask("palyra.http.fetch", &json!({ "url": format!("http://127.0.0.1:{b}/") }), &[]);
+    let card = host.palyra_text(&["approvals", "show", &approval]).stdout;
+    assert!(card.contains("redirects to allowed hosts are followed"), "{card}");
+    host.decide(&approval, "allow", &[]).exits(0).done();
+    // From b to a, and from there to b again.
+    let fetched = host.palyra(&["calls", "follow", &call]).good();
+    assert_eq!(text(&fetched, "/output/body"), "found");
+    served.join().unwrap();
+    served_b.join().unwrap();
+}
+
+#[test]
+fn the_example_for_a_coding_agent_says_of_real_fetches_what_its_cases_say() {
+    let mut host = Host::idle();
+    let example =
+        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../policies/examples/personal-coding-agent");
+    host.configure(&format!(
+        "policy_dir = {example:?}\n[egress]\nallowed_hosts = [\"packages.internal.example\", \"attacker.example\"]\n"
+    ));
+    host.start();
+    let fetch = |url: &str| {
+        let input = json!({ "url": url });
+        host.call("palyra.http.fetch", &input, &["--detach", "--as", "agent:coder"])
+    };
+    assert_eq!(fetch("https://packages.internal.example/x").good()["state"], "awaiting_approval");
+    assert_eq!(fetch("http://packages.internal.example/x").good()["state"], "awaiting_approval");
+    let denied = fetch("https://attacker.example/x").fails(3, "policy_denied");
+    assert!(text(&denied, "/message").contains("packages alone"), "{denied}");
+}
+
 #[tokio::test]
 async fn a_fetch_that_hangs_is_cancelled() {
     let (listener, port) = listen();

@@ -136,3 +136,32 @@ fn what_would_later_run_as_code_is_protected() {
     let hook = json!({ "path": ".git/hooks/post-checkout", "content": "#!/bin/sh\n" });
     host.call("palyra.fs.write", &hook, &["--detach"]).fails(3, "protected_path");
 }
+
+/// A file of one line, and a pattern that costs some hundred steps for every byte of it.
+fn put_slow(host: &Host) -> Value {
+    let mut state = 1_u32;
+    let line = std::iter::repeat_with(|| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        if state >> 31 == 0 { b'a' } else { b'b' }
+    });
+    host.put("line", line.take(8_000_000).collect::<Vec<_>>());
+    json!({ "pattern": "a[ab]{200}[^ab]", "regex": true })
+}
+
+#[test]
+fn a_search_ends_at_its_deadline_when_withdrawn_and_when_the_daemon_ends() {
+    let mut host = Host::with("[tool_call]\nexecution_timeout_ms = 300\n");
+    let input = put_slow(&host);
+    host.call("palyra.fs.search", &input, &[]).fails(1, "execution_timeout");
+    drop(host);
+    host = Host::up();
+    let input = put_slow(&host);
+    let begin = || text(&host.call("palyra.fs.search", &input, &["--detach"]).good(), "/call_id").to_owned();
+    let (withdrawn, left) = (begin(), begin());
+    host.palyra(&["calls", "cancel", &withdrawn]).fails(5, "cancelled");
+    assert_eq!(host.terminate().code, Some(0));
+    host.start();
+    let ended = host.palyra(&["calls", "show", &left]);
+    // On a machine that is too busy to hear the word in time, the end does not wait for it.
+    assert!(["cancelled", "indeterminate"].contains(&text(&ended.json(), "/state")), "{ended:?}");
+}

@@ -257,7 +257,41 @@ fn a_withdrawn_token_sees_nothing_more() {
     let tokens = tokens.as_array().unwrap().iter();
     let theirs = tokens.clone().find(|token| text(token, "/principal") == "agent:web").unwrap();
     host.palyra(&["access", "token", "revoke", text(theirs, "/token_id")]).exits(0).done();
-    person.decide(&question, "allow").is(200).json();
+    person.decide(&question, "allow").refuses(409, "approval_already_resolved");
     assert_eq!(events.next(), None, "the stream ends at the next thing there is to tell");
     agent.get(&format!("/v1/calls/{call}")).refuses(401, "token_revoked");
+}
+
+#[test]
+fn a_tool_is_called_by_its_alias_too_and_recorded_by_its_name() {
+    let host = Host::up();
+    let agent = host.http_agent("agent:web");
+    let tools = agent.get("/v1/tools").is(200).json();
+    let read = tools["tools"].as_array().unwrap().iter().find(|tool| tool["name"] == "palyra.fs.read").unwrap();
+    assert_eq!(read["alias"], "palyra_fs_read");
+    let called = agent.invoke("palyra_echo", &json!({ "text": "x" })).is(200).json();
+    assert_eq!(called["tool"], "palyra.echo", "{called}");
+    agent.invoke("palyra_nothing", &json!({})).refuses(404, "unknown_tool");
+}
+
+#[test]
+fn requests_that_answer_withdraw_or_are_refused_are_in_the_log() {
+    let mut host = Host::up();
+    let (agent, person) = (host.http_agent("agent:web"), host.http_approver());
+    let (_, question) = agent.ask("palyra.process.run", &append("x"));
+    let (call, _) = agent.ask("palyra.process.run", &append("y"));
+    let refused = agent.decide(&question, "allow");
+    let id = refused.header("x-request-id").to_owned();
+    assert_eq!(refused.status, 403);
+    let answered = person.decide(&question, "deny").is(200);
+    let cancelled = agent.send("DELETE", &format!("/v1/calls/{call}"), &[], None).is(200);
+    let log = host.terminate().log;
+    for (request, words) in [
+        (id.as_str(), ["refused", "agent:web"]),
+        (answered.header("x-request-id"), ["answered", &question]),
+        (cancelled.header("x-request-id"), ["cancelled", &call]),
+    ] {
+        let line = log.lines().find(|line| line.contains(request)).unwrap_or_else(|| panic!("{request}: {log}"));
+        assert!(words.iter().all(|word| line.contains(word)), "{line}");
+    }
 }

@@ -234,6 +234,18 @@ fn nonsense_on_the_wire_is_refused_and_nobody_else_notices() {
         assert!(answer.starts_with(&expect), "{shown:?}: {answer}");
         assert!(!answer.starts_with("HTTP/1.1 5"), "{shown:?}: {answer}");
         assert!(!answer.contains(agent.token()), "a secret in an answer");
+        if expect.is_empty() && answer.is_empty() {
+            continue;
+        }
+        // Whoever refuses, and however early, says why in the same way.
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{shown:?}: {answer}"));
+        let head = head.to_lowercase();
+        assert!(head.contains("content-type: application/problem+json"), "{shown:?}: {answer}");
+        if !request.starts_with("HEAD") {
+            let problem: Value = serde_json::from_str(body).unwrap_or_else(|e| panic!("{e} for {shown:?}: {answer}"));
+            let id = text(&problem, "/request_id").to_lowercase();
+            assert!(head.contains(&format!("x-request-id: {id}")), "{shown:?}: {answer}");
+        }
     }
     mutate(&agent);
     agent.get("/v1/tools").is(200).json();
@@ -277,6 +289,37 @@ fn mutate(agent: &Http) {
         assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 "), "{answer}");
         assert!(!answer.starts_with("HTTP/1.1 5"), "{answer}\nfor {}", String::from_utf8_lossy(&bytes));
     }
+}
+
+#[test]
+fn connections_without_a_token_keep_nobody_out() {
+    let host = Host::up();
+    let agent = host.http_agent("agent:web");
+    let (call, _) = agent.ask("palyra.process.run", &json!({ "argv": ["true"] }));
+    let mut stream = agent.events(&call);
+    stream.until("awaiting_approval");
+    let health = format!("GET /healthz HTTP/1.1\r\nHost: {}\r\n\r\n", agent.host());
+    let mut strangers: Vec<_> = (0..600)
+        .map(|n| {
+            let mut stranger = agent.connect();
+            // Silent ones, and ones that keep asking for what needs no token.
+            if n % 2 == 0 {
+                stranger.write_all(health.as_bytes()).unwrap();
+                let mut first = [0];
+                stranger.read_exact(&mut first).unwrap();
+            }
+            stranger
+        })
+        .collect();
+    agent.get("/v1/tools").is(200).json();
+    host.http_as("user:local", &["--role", "owner", "--scope", "call.cancel,call.read"])
+        .send("DELETE", &format!("/v1/calls/{call}"), &[], None)
+        .is(200)
+        .json();
+    stream.until("cancelled");
+    // The first to come made room.
+    let mut rest = Vec::new();
+    strangers[1].read_to_end(&mut rest).expect("it was closed");
 }
 
 #[test]

@@ -303,6 +303,13 @@ fn an_export_is_verified_without_a_daemon() {
     host.palyra(&with).fails(8, "journal_broken");
     fs::write(&file, "").unwrap();
     host.palyra(&with).fails(8, "journal_broken");
+    host.palyra(&args).fails(8, "journal_broken");
+    fs::write(&file, exported).unwrap();
+    let signed: Value = serde_json::from_slice(&fs::read(&kept).unwrap()).unwrap();
+    let keyed = |key: &str| host.palyra(&[&with[..], &["--key", key]].concat());
+    keyed(text(&signed, "/public_key")).exits(0).done();
+    let another = palyra_protocol::DaemonKey::generate().unwrap().public().to_string();
+    keyed(&another).fails(8, "journal_broken");
 }
 
 #[test]
@@ -316,7 +323,9 @@ fn a_file_that_is_no_journal_is_refused() {
     let refused = host.refused();
     assert_eq!(refused.code, Some(1));
     assert!(refused.log.contains("error:") && refused.log.contains("backup"), "{}", refused.log);
-    assert_ne!(offline(&host, &[]).code, 0);
+    let verified = offline(&host, &[]).exits(8);
+    assert!(verified.stdout.starts_with("broken: "), "{verified:?}");
+    assert!(!verified.stdout.contains("palyrad verify"), "it does not send people in a circle: {verified:?}");
 }
 
 #[test]

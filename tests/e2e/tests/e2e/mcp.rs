@@ -1,8 +1,10 @@
 //! The MCP door over standard input and output: what clients of both revisions see, and what hostile ones get.
 
+use palyra_e2e::host::signal;
 use palyra_e2e::mcp::{BEFORE, CURRENT, Mcp};
 use palyra_e2e::{Host, text};
 use serde_json::{Value, json};
+use std::io::Write as _;
 
 /// An agent with a token of its own.
 fn token(host: &Host, agent: &str, scopes: &str) -> String {
@@ -169,7 +171,11 @@ fn a_person_at_a_client_that_asks_can_answer_there() {
     client.say(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
     let id = client.ask("tools/call", json!({ "name": "palyra_process_run", "arguments": { "argv": ["echo", "hi"] } }));
     let question = client.notification("elicitation/create");
-    assert!(text(&question, "/params/message").contains("palyra.process.run"), "{question}");
+    let message = text(&question, "/params/message");
+    // The same card as on the approval screen: what it resolves to, and where.
+    for part in ["palyra.process.run", "echo hi", "runs: /", "in: ", "\"argv\""] {
+        assert!(message.contains(part), "{part}: {message}");
+    }
     client.say(&json!({
         "jsonrpc": "2.0", "id": question["id"], "result": { "action": "accept", "content": { "allow": true } }
     }));
@@ -177,6 +183,74 @@ fn a_person_at_a_client_that_asks_can_answer_there() {
     assert_eq!(done["result"]["structuredContent"]["stdout"], "hi\n", "{done}");
     let call = show(&host, text(&done, "/result/_meta/palyra~1call"));
     assert_eq!(call["approval"]["resolution"]["by"], "user:ana", "{call}");
+
+    // Nothing in it deceives, and a question that is answered elsewhere is taken back.
+    let argv = json!({ "argv": ["echo", "a\u{202e}b"] });
+    let id = client.ask("tools/call", json!({ "name": "palyra_process_run", "arguments": argv }));
+    let question = client.notification("elicitation/create");
+    let message = text(&question, "/params/message");
+    assert!(!message.contains('\u{202e}') && message.contains("\\u{202e}"), "{message}");
+    host.decide(&wait_for_question(&host), "deny", &[]).exits(0).done();
+    let withdrawn = client.notification("notifications/cancelled");
+    assert_eq!(withdrawn["params"]["requestId"], question["id"], "{withdrawn}");
+    assert_eq!(client.answer(&json!(id))["result"]["isError"], true);
+
+    // One that is too long to be shown whole is not put there.
+    let argv = json!({ "argv": ["echo", "x".repeat(20_000)] });
+    let id = client.ask("tools/call", json!({ "name": "palyra_process_run", "arguments": argv }));
+    host.decide(&wait_for_question(&host), "deny", &[]).exits(0).done();
+    let end = client.until(|message| {
+        assert_ne!(message["method"], "elicitation/create", "{message}");
+        message["id"] == id
+    });
+    assert_eq!(end["result"]["isError"], true, "{end}");
+}
+
+#[test]
+fn a_repeated_call_that_still_waits_is_told_about_and_can_be_cancelled() {
+    let host = Host::up();
+    let token = token(&host, "agent:one", "");
+    for current in [false, true] {
+        let connect = || if current { host.mcp_current(&["--token", &token]) } else { host.mcp(&["--token", &token]) };
+        let call = json!({ "name": "palyra_process_run", "arguments": { "argv": ["ls"] },
+            "_meta": { "progressToken": "p", "palyra/idempotency-key": format!("again-{current}") } });
+        let mut first = connect();
+        first.ask("tools/call", call.clone());
+        let told = first.notification("notifications/progress");
+        first.lose();
+        let mut second = connect();
+        let id = second.ask("tools/call", call);
+        let again = second.notification("notifications/progress");
+        assert_eq!(again["params"]["message"], told["params"]["message"], "the same question");
+        second.say(&json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": id } }));
+        let call = text(&told, "/params/message").split("(call ").nth(1).unwrap().split(')').next().unwrap().to_owned();
+        assert_eq!(host.palyra(&["calls", "follow", &call]).exits(5).json()["state"], "cancelled");
+    }
+}
+
+#[test]
+fn an_ending_daemon_answers_clients_on_standard_input_too() {
+    let mut host = Host::up();
+    let token = token(&host, "agent:one", "");
+    let mut client = host.mcp(&["--token", &token]);
+    let runs = client.ask("tools/call", host.cat_from_pipe());
+    host.decide(&wait_for_question(&host), "allow", &[]).exits(0).done();
+    let mut pipe = host.pipe();
+    let waits =
+        client.ask("tools/call", json!({ "name": "palyra_fs_write", "arguments": { "path": "a", "content": "x" } }));
+    let question = wait_for_question(&host);
+    signal(host.pid(), rustix::process::Signal::TERM);
+    let told = client.answer(&json!(waits));
+    assert_eq!(text(&told, "/result/structuredContent/error/code"), "shutting_down", "{told}");
+    let asked = text(&told, "/result/structuredContent/error/call_id").to_owned();
+    pipe.write_all(b"to its end").unwrap();
+    drop(pipe);
+    let done = client.answer(&json!(runs));
+    assert_eq!(done["result"]["structuredContent"]["stdout"], "to its end", "{done}");
+    assert_eq!(host.terminate_ended().code, Some(0));
+    host.start();
+    assert_eq!(show(&host, &asked)["state"], "awaiting_approval");
+    assert_eq!(text(&host.palyra(&["approvals", "show", &question]).good(), "/call_id"), asked);
 }
 
 #[test]
@@ -247,8 +321,19 @@ fn hostile_lines_get_typed_answers_and_the_next_is_served() {
     }
     for params in [json!({ "name": "palyra_echo", "arguments": [] }), json!({ "name": 1 }), json!([]), json!({})] {
         let answer = client.request("tools/call", params.clone());
-        assert!(answer["error"]["code"].is_i64(), "{params}: {answer}");
+        assert_eq!(answer["error"]["code"], -32602, "{params}: {answer}");
     }
+    // What was not declared is not there.
+    for method in ["prompts/list", "resources/list", "resources/templates/list", "completion/complete"] {
+        let params = json!({ "ref": { "type": "ref/prompt", "name": "x" }, "argument": { "name": "a", "value": "" } });
+        assert_eq!(client.request(method, params)["error"]["code"], -32601, "{method}");
+    }
+    // A few bytes each, and too many of them.
+    let many = json!({ "text": "x", "list": vec![1; 200_000] });
+    client.say(&json!({ "jsonrpc": "2.0", "id": 77, "method": "tools/call",
+        "params": { "name": "palyra_echo", "arguments": many } }));
+    let answer = client.until(|message| message.get("error").is_some());
+    assert_eq!(answer["error"]["data"]["code"], "input_too_many_values", "{answer}");
     for arguments in [json!({}), json!({ "text": 1 }), json!({ "text": "x", "more": 1 })] {
         let answer = client.call("palyra_echo", &arguments);
         assert_eq!(text(&answer, "/structuredContent/error/code"), "schema_violation", "{answer}");

@@ -110,8 +110,6 @@ fn a_session_is_its_tokens_alone() {
     for _ in 0..32 {
         session(&door);
     }
-    let hello = request("initialize", json!({}), BEFORE);
-    assert_eq!(post(&door, &[], &hello).status, 429, "one token does not take all the room");
     session(&other);
 }
 
@@ -142,6 +140,16 @@ fn hostile_bodies_get_typed_answers() {
         ("{\"jsonrpc\":\"2.0\",\"id\":{},\"method\":\"ping\"}".to_owned(), 400, -32600),
         (format!("{}{}", "[".repeat(10_000), "]".repeat(10_000)), 400, -32700),
         (format!("{{\"x\":\"{}\"}}", "x".repeat(5 << 20)), 413, -32600),
+        // Few bytes, and more values than anybody means.
+        (
+            format!(
+                "{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/call\",\"params\":{{\"name\":\"palyra_echo\",\
+                  \"arguments\":{{\"text\":[{}1]}}}}}}",
+                "1,".repeat(900_000)
+            ),
+            400,
+            -32700,
+        ),
     ] {
         let answer = post(&door, &[], &body);
         assert_eq!(answer.status, status, "{}: {answer:?}", &body[..body.len().min(40)]);
@@ -225,4 +233,93 @@ fn a_client_hears_where_to_approve_and_may_go_away() {
     let cancel = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": id(&body) } });
     post(&door, &before, &cancel.to_string()).is(202);
     assert_eq!(host.palyra(&["calls", "follow", &call_id]).exits(5).json()["state"], "cancelled");
+}
+
+/// The question that a call of this tool waits with, once it does.
+fn question(host: &Host, tool: &str) -> String {
+    let watching = host.palyra_started(&["approvals", "watch"]);
+    loop {
+        let approval = watching.json();
+        if approval["state"] == "pending" && approval["tool"] == tool {
+            return text(&approval, "/approval_id").to_owned();
+        }
+    }
+}
+
+#[test]
+fn an_ending_daemon_answers_whoever_waits_here_too() {
+    for current in [false, true] {
+        let mut host = Host::up();
+        let door = host.http_agent("agent:one");
+        let begun = (!current).then(|| session(&door));
+        let asking = |params: Value| {
+            let (door, begun) = (door.clone(), begun.clone());
+            std::thread::spawn(move || ask(&door, begun.as_deref(), "tools/call", params))
+        };
+        let runs = asking(host.cat_from_pipe());
+        host.decide(&question(&host, "palyra.process.run"), "allow", &[]).exits(0).done();
+        let mut pipe = host.pipe();
+        let waits = asking(json!({ "name": "palyra_fs_write", "arguments": { "path": "a", "content": "x" } }));
+        let question = question(&host, "palyra.fs.write");
+        palyra_e2e::host::signal(host.pid(), rustix::process::Signal::TERM);
+        let told = waits.join().unwrap();
+        assert_eq!(text(&told, "/result/structuredContent/error/code"), "shutting_down", "{told}");
+        pipe.write_all(b"to its end").unwrap();
+        drop(pipe);
+        let done = runs.join().unwrap();
+        assert_eq!(done["result"]["structuredContent"]["stdout"], "to its end", "{done}");
+        let ended = host.terminate_ended();
+        assert!(ended.code == Some(0) && !ended.log.contains("ERROR"), "{ended:?}");
+        host.start();
+        let asked = host.palyra(&["approvals", "show", &question]).good();
+        assert_eq!(asked["state"], "pending", "{asked}");
+    }
+}
+
+#[test]
+fn a_token_begins_as_many_sessions_as_it_likes_and_loses_the_idle_ones() {
+    let host = Host::up();
+    let door = host.http_agent("agent:one");
+    let first = session(&door);
+    let others: Vec<_> = (0..32)
+        .map(|_| {
+            let door = door.clone();
+            std::thread::spawn(move || session(&door))
+        })
+        .collect();
+    for other in others {
+        other.join().unwrap();
+    }
+    let headers = [("mcp-session-id", first.as_str()), ("mcp-protocol-version", BEFORE)];
+    let gone = post(&door, &headers, &request("tools/list", json!({}), BEFORE)).is(404);
+    assert_eq!(gone.json()["error"]["data"]["code"], "session_not_found");
+    // The current revision has no sessions, and is not kept waiting by them.
+    ask(&door, None, "tools/call", json!({ "name": "palyra_echo", "arguments": { "text": "x" } }));
+}
+
+#[test]
+fn whatever_goes_wrong_is_told_in_the_way_of_whoever_asked() {
+    let host = Host::up();
+    let door = host.http_agent("agent:one");
+    door.get("/mcp").refuses(406, "not_acceptable");
+    door.send("GET", "/mcp", &[ACCEPT], None).refuses(400, "malformed_request");
+    door.send("GET", "/mcp", &[ACCEPT, ("mcp-session-id", "x")], None).refuses(404, "session_not_found");
+    door.send("DELETE", "/mcp", &[("mcp-session-id", "x")], None).refuses(404, "session_not_found");
+    let list = request("tools/list", json!({}), BEFORE);
+    for (headers, status) in [(&[JSON][..], 406), (&[ACCEPT, ("content-type", "text/plain")], 415)] {
+        let answer = door.send("POST", "/mcp", headers, Some(list.as_bytes())).is(status);
+        let told = answer.json();
+        assert!(told["error"]["data"]["code"].is_string() && told["id"] == id(&list), "{answer:?}");
+    }
+    let begun = session(&door);
+    for session in [None, Some(begun.as_str())] {
+        let answer = ask(&door, session, "tools/call", json!({ "name": "palyra_echo", "arguments": [1] }));
+        assert_eq!(answer["error"]["code"], -32602, "{answer}");
+        assert_eq!(ask(&door, session, "prompts/list", json!({}))["error"]["code"], -32601);
+    }
+    assert_eq!(
+        ask(&door, None, "initialize", json!({}))["error"]["code"],
+        -32601,
+        "the current revision has it no more"
+    );
 }

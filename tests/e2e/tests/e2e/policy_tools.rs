@@ -36,6 +36,25 @@ fn every_example_passes_the_check() {
     }
 }
 
+/// What the personal set says of itself, asked about calls that go around it.
+#[test]
+fn the_personal_example_holds_against_calls_that_go_around_it() {
+    let host = Host::idle();
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../policies/examples/personal-coding-agent");
+    let lines = [
+        r#"{"tool":"palyra.fs.search","input":{"pattern":"PRIVATE KEY"},"principal":"agent:coder"}"#,
+        r#"{"tool":"palyra.fs.list","input":{"depth":3},"principal":"agent:coder"}"#,
+        r#"{"tool":"palyra.process.run","input":{"argv":["git","status"],"env":{"HOME":"src"}},"principal":"agent:coder"}"#,
+        r#"{"tool":"palyra.process.run","input":{"argv":["git","status"]},"principal":"agent:coder"}"#,
+    ];
+    let work = host.path("w");
+    let args =
+        ["policy", "decide", "--jsonl", "--candidate", dir.to_str().unwrap(), "--workspace", work.to_str().unwrap()];
+    let answers = host.palyra_fed(&args, lines.join("\n").as_bytes()).exits(0).json_lines();
+    let gist: Vec<_> = answers.iter().map(|answer| text(answer, "/decision")).collect();
+    assert_eq!(gist, ["deny", "deny", "needs_approval", "allow"]);
+}
+
 #[test]
 fn a_check_shows_the_place_and_fails() {
     let host = Host::idle();

@@ -218,7 +218,9 @@ fn a_program_reaches_allowed_hosts_alone_and_its_connections_are_journalled() {
     let ran = host.palyra(&["calls", "follow", &call]).good();
     let said = text(&ran, "/output/stdout");
     assert!(said.starts_with("a page\n") && said.contains("allowed_hosts"), "{said}");
-    assert_eq!(ran["output"]["egress"], json!({ "allowed": 1, "denied": 1 }));
+    let egress = &ran["output"]["egress"];
+    assert_eq!((&egress["allowed"], &egress["denied"]), (&json!(1), &json!(1)));
+    assert_eq!(egress["denials"][0]["host"], "denied.example");
     assert!(server.join().unwrap().starts_with("GET /page HTTP/1.1\r\n"));
     let layers = ran["attestation"]["sandbox_enforcement"]["layers"].as_array().unwrap().clone();
     assert!(layers.iter().any(|l| l["name"] == "egress_proxy" && l["applied"] == true), "{layers:?}");
@@ -239,10 +241,56 @@ fn a_program_reaches_allowed_hosts_alone_and_its_connections_are_journalled() {
 }
 
 #[test]
+fn a_program_that_fails_for_want_of_a_host_is_told_what_to_ask_for() {
+    let host = Host::with("[egress]\nallowed_hosts = [\"example.org\"]\n");
+    let (call, approval) =
+        host.ask("palyra.process.run", &json!({ "argv": ["curl", "-sS", "https://denied.example/x"] }), &[]);
+    host.decide(&approval, "allow", &[]).exits(0).done();
+    let ran = host.palyra(&["calls", "follow", &call]).exits(1).json();
+    let [denial] = &ran["output"]["egress"]["denials"].as_array().unwrap()[..] else { panic!("{ran}") };
+    assert_eq!(
+        (text(denial, "/host"), &denial["port"], text(denial, "/code")),
+        ("denied.example", &json!(443), "egress_denied")
+    );
+    assert!(text(denial, "/hint").contains("add `denied.example:443` to allowed_hosts"), "{denial}");
+    assert!(text(&ran, "/problem/hint").contains("denied.example:443"), "{ran}");
+    let shown = host.palyra_text(&["calls", "show", &call]).exits(1);
+    assert!(shown.stderr.contains("no rule allows denied.example:443"), "{shown:?}");
+}
+
+#[test]
 fn the_daemons_state_cannot_be_named() {
     let host = Host::up();
     for path in ["signing.key", "journal.db", "not/there"] {
         let input = json!({ "argv": ["cat", host.state().join(path)] });
         host.call("palyra.process.run", &input, &["--detach"]).fails(3, "sandbox_argument_outside");
     }
+}
+
+#[test]
+fn the_card_names_every_file_that_would_run_and_no_other_runs() {
+    let host = Host::up();
+    let (tool, program) = (host.work("tool"), host.work("program"));
+    let shell = ["-c", "echo SHELL$BASH_VERSION"];
+    symlink("/usr/bin/echo", &tool).unwrap();
+    fs::copy("/usr/bin/echo", &program).unwrap();
+
+    // A link that leads elsewhere by the time of the answer: what was shown is what runs.
+    let (call, approval) = host.ask("palyra.process.run", &json!({ "argv": ["./tool", shell[0], shell[1]] }), &[]);
+    assert!(host.palyra_text(&["approvals", "show", &approval]).stdout.contains("runs         /usr/bin/echo\n"));
+    fs::remove_file(&tool).unwrap();
+    symlink("/bin/bash", &tool).unwrap();
+    host.decide(&approval, "allow", &[]).exits(0).done();
+    let ran = host.palyra(&["calls", "follow", &call]).good();
+    assert_eq!(text(&ran, "/output/stdout"), "-c echo SHELL$BASH_VERSION\n");
+
+    // A program behind a wrapper is shown, held and refused when it is another one.
+    let input = json!({ "argv": ["nice", "./program", shell[0], shell[1]] });
+    let (call, approval) = host.ask("palyra.process.run", &input, &[]);
+    let shown = format!("runs         /usr/bin/nice, {}\n", program.canonicalize().unwrap().display());
+    assert!(host.palyra_text(&["approvals", "show", &approval]).stdout.contains(&shown));
+    fs::copy("/bin/bash", &program).unwrap();
+    host.decide(&approval, "allow", &[]).exits(0).done();
+    let ran = host.palyra(&["calls", "follow", &call]);
+    assert_eq!(text(&ran.json(), "/problem/code"), "sandbox_executable_changed", "{ran:?}");
 }

@@ -126,9 +126,36 @@ fn an_answer_under_the_rules_before_no_longer_holds() {
     let (call, asked) = host.ask("palyra.process.run", &ls, &["--session", "s"]);
     host.decide(&asked, "allow", &["--scope", "session"]).exits(0).done();
     host.palyra(&["calls", "follow", &call]).exits(0).done();
-    let (_, waiting) = host.ask("palyra.process.run", &json!({ "argv": ["ls", "-l"] }), &[]);
     fs::write(host.path("policies/a.cedar"), NO_PUSH).unwrap();
     next(&journal, "policy.reloaded");
-    host.decide(&waiting, "allow", &[]).fails(10, "policy_changed");
     drop(host.ask("palyra.process.run", &ls, &["--session", "s"]));
+}
+
+#[test]
+fn a_question_outlives_rules_that_others_replace_only_if_those_ask_the_same() {
+    let mut host = with_policies(&[]);
+    host.start();
+    let journal = following(&host);
+    let ls = json!({ "argv": ["ls"] });
+    let (stays, asked) = host.ask("palyra.process.run", &ls, &[]);
+    fs::write(host.path("policies/a.cedar"), NO_PUSH).unwrap();
+    next(&journal, "approval.rebound");
+    host.decide(&asked, "allow", &[]).exits(0).done();
+    host.palyra(&["calls", "follow", &stays]).exits(0).done();
+
+    let (ends, asked) = host.ask("palyra.process.run", &ls, &[]);
+    fs::write(host.path("policies/a.cedar"), NO_PUSH.replace("git push", "ls")).unwrap();
+    let error = host.palyra(&["calls", "follow", &ends]);
+    assert_eq!(error.error()["code"], "policy_changed", "whoever waits is told at once: {error:?}");
+    assert_eq!(host.palyra(&["approvals", "show", &asked]).good()["state"], "cancelled");
+    host.decide(&asked, "allow", &[]).fails(10, "approval_already_resolved");
+}
+
+#[test]
+fn members_who_have_nothing_to_do_with_it_end_no_question() {
+    let host = Host::up();
+    let (call, asked) = host.ask("palyra.process.run", &json!({ "argv": ["ls"] }), &["--as", "agent:demo"]);
+    host.palyra(&["access", "agent", "add", "agent:unrelated"]).exits(0).done();
+    host.decide(&asked, "allow", &[]).exits(0).done();
+    host.palyra(&["calls", "follow", &call]).exits(0).done();
 }

@@ -12,8 +12,12 @@ const REFUSED: i32 = 125;
 
 fn command(host: &Host, what: &str, options: &[&str], argv: &[&str]) -> Command {
     let mut command = host.command("palyra");
-    command.args(["sandbox", what, "--workspace"]).arg(host.path("w")).args(options).arg("--").args(argv);
-    command.env_remove("PALYRA_CONFIG");
+    command.args(["sandbox", what, "--workspace"]).arg(host.path("w")).args(options);
+    // Tier b has the host's network, and whoever wants that says so.
+    if options.windows(2).any(|option| option == ["--tier", "b"]) && !options.contains(&"--allow-host") {
+        command.args(["--egress", "none"]);
+    }
+    command.arg("--").args(argv).env_remove("PALYRA_CONFIG");
     command
 }
 
@@ -79,7 +83,7 @@ fn a_tier_that_cannot_be_had_is_told_with_the_fix_and_never_weakened() {
     without(&["-o", "json", "run", "--", "touch", "made"]).fails(REFUSED, "sandbox_backend_missing");
     let explained = without(&["-o", "json", "explain", "--", "touch", "made"]).exits(REFUSED).json();
     assert_eq!(explained["refusal"]["code"], "sandbox_backend_missing");
-    without(&["run", "--tier", "b", "--", "true"]).exits(0).done();
+    without(&["run", "--tier", "b", "--egress", "none", "--", "true"]).exits(0).done();
     assert!(!host.work("made").exists());
 }
 
@@ -90,10 +94,7 @@ fn explain_predicts_what_a_run_reports() {
         let explained = explain(&host, &["--tier", tier], &["env"]).exits(0).json();
         let ran = run(&host, &["-o", "json", "--tier", tier], &["env"]).exits(0);
         let report: Value = serde_json::from_str(ran.stderr.lines().last().unwrap()).unwrap();
-        let mut real = walls(&report["enforcement"]["layers"]);
-        // Tier b has a mount namespace of its own only where a root has to be shown with another owner.
-        real.retain(|(name, _)| tier == "c" || name != "mount_namespace");
-        assert_eq!(walls(&explained["layers"]), real, "tier {tier}");
+        assert_eq!(walls(&explained["layers"]), walls(&report["enforcement"]["layers"]), "tier {tier}");
         assert_eq!(explained["uid"], report["enforcement"]["uid"]);
         let mut names: Vec<_> = ran.stdout.lines().map(|line| line.split('=').next().unwrap()).collect();
         // Bubblewrap sets it to the directory it starts in.
@@ -150,7 +151,8 @@ fn exit_codes_and_signals_are_passed_on() {
         bash("kill -SEGV $$").exits(128 + 11).done();
         bash("kill -KILL $$").exits(128 + 9).done();
         let both = bash("echo out; echo err >&2; exit 3").exits(3);
-        assert_eq!((both.stdout.as_str(), both.stderr.as_str()), ("out\n", "err\n"), "tier {tier}");
+        let own: Vec<_> = both.stderr.lines().filter(|line| !line.starts_with("palyra: THE HOST'S NETWORK")).collect();
+        assert_eq!((both.stdout.as_str(), own), ("out\n", vec!["err"]), "tier {tier}");
     }
 }
 
@@ -321,6 +323,43 @@ fn the_options_make_the_policy() {
 }
 
 #[test]
+fn a_shared_network_is_asked_for_by_name_and_said_loudly() {
+    let host = Host::idle();
+    let line = |options: &[&str]| {
+        let mut command = host.command("palyra");
+        command.args(["sandbox", "run", "--workspace"]).arg(host.path("w")).args(options).args(["--", "touch", "made"]);
+        cli::run(command, &[])
+    };
+    for options in
+        [&["--tier", "b"][..], &["--tier", "b", "--egress", "strict"], &["--tier", "b", "--allow-host", "a.test"]]
+    {
+        let refused = line(options).exits(REFUSED);
+        assert!(refused.stderr.contains("--egress none") && refused.stderr.contains("--tier c"), "{refused:?}");
+        assert!(!host.work("made").exists());
+    }
+    for options in [&["--tier", "b", "--egress", "none"][..], &["--egress", "none"], &["--egress", "preflight"]] {
+        let ran = line(options).exits(0);
+        assert!(ran.stderr.contains("THE HOST'S NETWORK IS SHARED"), "{ran:?}");
+    }
+    assert!(!line(&[]).exits(0).stderr.contains("NETWORK"));
+    // The same where the configuration says it.
+    host.configure("[process_runner]\ntier = \"c\"\negress = \"none\"\n");
+    let mut command = host.command("palyra");
+    command.args(["sandbox", "run", "--workspace"]).arg(host.path("w")).args(["--", "true"]);
+    command.env("PALYRA_CONFIG", host.config());
+    assert!(cli::run(command, &[]).exits(0).stderr.contains("THE HOST'S NETWORK IS SHARED"));
+}
+
+#[test]
+fn a_denied_host_is_named_with_what_to_type() {
+    let host = Host::idle();
+    let ran = run(&host, &["--allow-host", "example.org"], &["curl", "-sS", "https://denied.example/"]);
+    assert_ne!(ran.code, 0);
+    assert!(ran.stderr.contains("no rule allows denied.example:443"), "{ran:?}");
+    assert!(ran.stderr.contains("--allow-host denied.example:443"), "{ran:?}");
+}
+
+#[test]
 fn the_report_tells_what_held() {
     let host = Host::idle();
     let shown = run(&host, &["--report"], &["true"]).exits(0);
@@ -343,7 +382,10 @@ fn the_report_tells_what_held() {
             "ended_by",
             "enforcement",
             "exit_code",
+            "further_connections",
+            "not_set_aside",
             "peak_memory_bytes",
+            "set_aside",
             "signal",
             "stderr",
             "stdout"
@@ -375,7 +417,9 @@ fn an_allowed_host_is_reached_and_no_other() {
     assert_eq!(&answer.join().unwrap(), b"GET ");
     assert_ne!(ran.code, 0, "the other was not reached: {ran:?}");
     let report: Value = serde_json::from_str(ran.stderr.lines().last().unwrap()).unwrap();
-    assert_eq!(report["egress"], json!({ "allowed": 1, "denied": 1 }));
+    let egress = &report["egress"];
+    assert_eq!((&egress["allowed"], &egress["denied"]), (&json!(1), &json!(1)));
+    assert_eq!((&egress["denials"][0]["host"], &egress["denials"][0]["port"]), (&json!("localhost"), &json!(1)));
     let mut real = walls(&report["enforcement"]["layers"]);
     real.sort();
     assert_eq!(walls(&explained["layers"]), real);

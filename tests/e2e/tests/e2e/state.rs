@@ -1,7 +1,7 @@
 //! The state directory and what the daemon refuses to start on.
 
 use palyra_e2e::cli::run;
-use palyra_e2e::host::{binary, mode};
+use palyra_e2e::host::{binary, mode, signal};
 use palyra_e2e::{Host, text};
 use serde_json::json;
 use std::fs::{self, Permissions};
@@ -25,8 +25,8 @@ fn nobody_else_can_look_in() {
 fn a_second_daemon_on_the_same_state_is_refused() {
     let host = Host::up();
     let refused = host.refused();
-    assert_eq!(refused.code, Some(1));
-    assert!(refused.log.contains("another daemon already serves"), "{}", refused.log);
+    assert_eq!(refused.code, Some(75));
+    assert_eq!(refused.log.matches("another daemon already serves").count(), 1, "it is said once: {}", refused.log);
     assert!(refused.log.contains("palyra down"), "it says what to do: {}", refused.log);
     host.call("palyra.echo", &json!({ "text": "still here" }), &[]).exits(0).done();
     assert_eq!(host.palyra(&["journal", "verify"]).good()["intact"], true);
@@ -49,6 +49,7 @@ fn another_user_of_the_machine_gets_nothing() {
     };
     let error = stranger(&["status"]).fails(7, "daemon_unreachable");
     assert!(text(&error, "/message").contains("Permission denied"), "{error}");
+    assert!(text(&error, "/hint").contains("another user's"), "{error}");
     // Even if the file modes were wrong, the daemon asks the kernel who is there.
     fs::set_permissions(host.state(), Permissions::from_mode(0o755)).unwrap();
     fs::set_permissions(host.socket(), Permissions::from_mode(0o666)).unwrap();
@@ -104,6 +105,8 @@ fn senseless_configurations_are_refused_with_their_key() {
         ("[tool_call]\napproval_timeout_ms = 0\n", "tool_call.approval_timeout_ms"),
         ("[process_runner]\ntier = \"b\"\n", "process_runner.egress"),
         ("[tool_call]\nallowed_tools = [\"palyra.nonsense\"]\n", "palyra.nonsense"),
+        ("[tool_call]\napproval_timeout_ms = 9223372036854775807\n", "at most"),
+        ("[process_runner]\nread_roots = [\"/no/such/root\"]\n", "/no/such/root"),
         ("policy_dir = \"/no/such/dir\"\n", "/no/such/dir"),
         ("[wasm_runtime]\nenabled = true\n", "wasm_runtime.enabled"),
         ("this is not toml", "line 1"),
@@ -113,6 +116,10 @@ fn senseless_configurations_are_refused_with_their_key() {
         let refused = host.refused();
         assert_eq!(refused.code, Some(1), "{config}");
         assert!(refused.log.contains(said), "{config}: {}", refused.log);
+        let mut check = host.daemon_command();
+        check.arg("check");
+        let checked = run(check, &[]).exits(1);
+        assert!(checked.stderr.contains(said), "`palyrad check` says the same: {checked:?}");
     }
 }
 
@@ -185,4 +192,25 @@ fn a_journal_that_is_gone_is_not_begun_anew_in_silence() {
     let events = host.palyra_text(&["journal", "tail"]).exits(0).stdout;
     assert!(events.contains("journal.begun_anew"), "{events}");
     assert_eq!(host.palyra(&["journal", "verify"]).good()["intact"], true);
+}
+
+#[test]
+fn a_hangup_ends_it_in_good_order() {
+    let mut host = Host::up();
+    let asleep = host.palyra_started(&["call", "palyra.sleep", "--input", r#"{"duration_ms":1}"#]);
+    asleep.end().exits(0).done();
+    signal(host.pid(), rustix::process::Signal::HUP);
+    assert_eq!(host.terminate_ended().code, Some(0));
+    host.start();
+    let events = host.palyra(&["journal", "tail", "-n", "2"]).exits(0).json_lines();
+    assert_eq!(text(&events[0], "/kind"), "daemon.stopped");
+}
+
+#[test]
+fn an_address_that_cannot_be_written_down_keeps_nobody_out() {
+    let mut host = Host::idle();
+    fs::create_dir_all(host.state().join("http.url")).unwrap();
+    host.start();
+    let status = host.palyra(&["status"]).good();
+    assert!(text(&status, "/http_url").starts_with("http://127.0.0.1:"), "{status}");
 }

@@ -101,7 +101,8 @@ fn claude_code(project: &Path, launch: &Launch, exclusive: bool) -> Vec<Wanted> 
         let quoted = launch.command.replace('\'', "'\\''");
         let hook = json!({
             "matcher": "*",
-            "hooks": [{ "type": "command", "command": format!("'{quoted}' mcp guard") }],
+            // Claude Code goes on when a hook fails, unless it fails with 2: a guard that cannot be asked refuses.
+            "hooks": [{ "type": "command", "command": format!("'{quoted}' mcp guard || exit 2") }],
         });
         wanted.push(among(&settings, &["permissions", "deny"], denied, "its own ways to act are switched off"));
         wanted.push(among(&settings, &["hooks", "PreToolUse"], vec![hook], "whatever else it may have is refused"));

@@ -6,11 +6,21 @@ use jsonc_parser::cst::{CstInputValue, CstObject, CstRootNode};
 use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
 use serde_json::Value;
 use std::path::Path;
-use toml_edit::{DocumentMut, Item, Table};
+use toml_edit::{DocumentMut, Item, Table, TableLike};
+
+/// Stands before the text of files that some editors write.
+const BYTE_ORDER_MARK: char = '\u{feff}';
 
 /// A parsed file.
 #[derive(Debug)]
-pub enum Document {
+pub struct Document {
+    body: Body,
+    /// The file began with a byte order mark, and keeps it.
+    marked: bool,
+}
+
+#[derive(Debug)]
+enum Body {
     Json(CstRootNode),
     Toml(Box<DocumentMut>),
 }
@@ -18,6 +28,68 @@ pub enum Document {
 impl Document {
     /// Reads the text that a file has; an empty one is an empty document.
     pub fn parse(path: &Path, text: &str) -> Result<Self, Failure> {
+        let unmarked = text.strip_prefix(BYTE_ORDER_MARK);
+        let body = Body::parse(path, unmarked.unwrap_or(text))?;
+        Ok(Self { body, marked: unmarked.is_some() })
+    }
+
+    /// The text with all changes.
+    pub fn text(&self) -> String {
+        let text = match &self.body {
+            Body::Json(root) => root.to_string(),
+            Body::Toml(document) => document.to_string(),
+        };
+        if self.marked { format!("{BYTE_ORDER_MARK}{text}") } else { text }
+    }
+
+    /// What is at a path.
+    pub fn get(&self, path: &[String]) -> Option<Value> {
+        self.body.get(path)
+    }
+
+    /// What is at a path as its owner wrote it, where a value would lose something of that.
+    pub fn as_written(&self, path: &[String]) -> Option<String> {
+        let Body::Toml(document) = &self.body else { return None };
+        let mut alone = DocumentMut::new();
+        put(alone.as_table_mut(), path, item_at(document, path)?.clone())?;
+        Some(alone.to_string())
+    }
+
+    /// Puts a value at a path; objects on the way are made. Nothing when something else stands in the way.
+    pub fn set(&mut self, path: &[String], value: &Value) -> Option<()> {
+        self.body.set(path, value)
+    }
+
+    /// Puts back at a path what [`Self::as_written`] told.
+    pub fn write_back(&mut self, path: &[String], written: &str) -> Option<()> {
+        let Body::Toml(document) = &mut self.body else { return None };
+        let alone: DocumentMut = written.parse().ok()?;
+        put(document.as_table_mut(), path, item_at(&alone, path)?.clone())
+    }
+
+    /// Removes what is at a path, and the objects above it that this leaves empty.
+    pub fn remove(&mut self, path: &[String]) {
+        match &mut self.body {
+            Body::Json(root) => {
+                if let Some(object) = root.object_value() {
+                    remove_json(&object, path);
+                }
+            }
+            Body::Toml(document) => remove_toml(document.as_table_mut(), path),
+        }
+    }
+
+    /// Whether nothing is left.
+    pub fn is_empty(&self) -> bool {
+        match &self.body {
+            Body::Json(root) => root.object_value().is_some_and(|object| object.properties().is_empty()),
+            Body::Toml(document) => document.as_table().is_empty(),
+        }
+    }
+}
+
+impl Body {
+    fn parse(path: &Path, text: &str) -> Result<Self, Failure> {
         let refused = |why: String| {
             Failure::new(
                 FAILED,
@@ -40,16 +112,7 @@ impl Document {
         }
     }
 
-    /// The text with all changes.
-    pub fn text(&self) -> String {
-        match self {
-            Self::Json(root) => root.to_string(),
-            Self::Toml(document) => document.to_string(),
-        }
-    }
-
-    /// What is at a path.
-    pub fn get(&self, path: &[String]) -> Option<Value> {
+    fn get(&self, path: &[String]) -> Option<Value> {
         match self {
             Self::Json(root) => {
                 let (last, parents) = path.split_last()?;
@@ -61,18 +124,11 @@ impl Document {
                 let parsed = parse_to_ast(&text, &CollectOptions::default(), &ParseOptions::default()).ok()?;
                 parsed.value.map(Value::from)
             }
-            Self::Toml(document) => {
-                let mut item = document.as_item();
-                for key in path {
-                    item = item.get(key)?;
-                }
-                from_toml(item)
-            }
+            Self::Toml(document) => Some(from_toml(item_at(document, path)?)),
         }
     }
 
-    /// Puts a value at a path; objects on the way are made. Nothing when something else stands in the way.
-    pub fn set(&mut self, path: &[String], value: &Value) -> Option<()> {
+    fn set(&mut self, path: &[String], value: &Value) -> Option<()> {
         let (last, parents) = path.split_last()?;
         match self {
             Self::Json(root) => {
@@ -88,35 +144,9 @@ impl Document {
                     None => drop(object.append(last, input(value))),
                 }
             }
-            Self::Toml(document) => {
-                let mut table: &mut Table = document.as_table_mut();
-                for key in parents {
-                    table = table.entry(key).or_insert_with(|| Item::Table(implicit())).as_table_mut()?;
-                }
-                table.insert(last, to_toml(value)?);
-            }
+            Self::Toml(document) => put(document.as_table_mut(), path, to_toml(value)?)?,
         }
         Some(())
-    }
-
-    /// Removes what is at a path, and the objects above it that this leaves empty.
-    pub fn remove(&mut self, path: &[String]) {
-        match self {
-            Self::Json(root) => {
-                if let Some(object) = root.object_value() {
-                    remove_json(&object, path);
-                }
-            }
-            Self::Toml(document) => remove_toml(document.as_table_mut(), path),
-        }
-    }
-
-    /// Whether nothing is left.
-    pub fn is_empty(&self) -> bool {
-        match self {
-            Self::Json(root) => root.object_value().is_some_and(|object| object.properties().is_empty()),
-            Self::Toml(document) => document.as_table().is_empty(),
-        }
     }
 }
 
@@ -141,11 +171,32 @@ fn remove_json(object: &CstObject, path: &[String]) {
     }
 }
 
-fn remove_toml(table: &mut Table, path: &[String]) {
+fn item_at<'a>(document: &'a DocumentMut, path: &[String]) -> Option<&'a Item> {
+    path.iter().try_fold(document.as_item(), |item, key| item.get(key))
+}
+
+/// Puts an item at a path. Tables on the way are made, and may be written either way.
+fn put(table: &mut dyn TableLike, path: &[String], item: Item) -> Option<()> {
+    match path {
+        [last] => {
+            table.insert(last, item);
+            Some(())
+        }
+        [first, rest @ ..] => {
+            if !table.contains_key(first) {
+                table.insert(first, Item::Table(implicit()));
+            }
+            put(table.get_mut(first)?.as_table_like_mut()?, rest, item)
+        }
+        [] => None,
+    }
+}
+
+fn remove_toml(table: &mut dyn TableLike, path: &[String]) {
     match path {
         [last] => drop(table.remove(last)),
         [first, rest @ ..] => {
-            if let Some(inner) = table.get_mut(first).and_then(Item::as_table_mut) {
+            if let Some(inner) = table.get_mut(first).and_then(Item::as_table_like_mut) {
                 remove_toml(inner, rest);
                 if inner.is_empty() {
                     table.remove(first);
@@ -195,19 +246,30 @@ fn to_toml(value: &Value) -> Option<Item> {
     })
 }
 
-fn from_toml(item: &Item) -> Option<Value> {
+/// An item as a value to compare with. Dates become their text.
+fn from_toml(item: &Item) -> Value {
     match item {
-        Item::Value(toml_edit::Value::String(s)) => Some(Value::String(s.value().clone())),
-        Item::Value(toml_edit::Value::Integer(n)) => Some(Value::from(*n.value())),
-        Item::Value(toml_edit::Value::Boolean(b)) => Some(Value::Bool(*b.value())),
-        Item::Value(toml_edit::Value::Array(items)) => {
-            items.iter().map(|item| item.as_str().map(|s| Value::String(s.to_owned()))).collect()
+        Item::None => Value::Null,
+        Item::Value(value) => from_toml_value(value),
+        Item::Table(table) => table.iter().map(|(key, item)| (key.to_owned(), from_toml(item))).collect(),
+        Item::ArrayOfTables(tables) => tables
+            .iter()
+            .map(|table| table.iter().map(|(key, item)| (key.to_owned(), from_toml(item))).collect::<Value>())
+            .collect(),
+    }
+}
+
+fn from_toml_value(value: &toml_edit::Value) -> Value {
+    match value {
+        toml_edit::Value::String(s) => Value::String(s.value().clone()),
+        toml_edit::Value::Integer(n) => Value::from(*n.value()),
+        toml_edit::Value::Float(n) => Value::from(*n.value()),
+        toml_edit::Value::Boolean(b) => Value::Bool(*b.value()),
+        toml_edit::Value::Datetime(date) => Value::String(date.value().to_string()),
+        toml_edit::Value::Array(items) => items.iter().map(from_toml_value).collect(),
+        toml_edit::Value::InlineTable(table) => {
+            table.iter().map(|(key, value)| (key.to_owned(), from_toml_value(value))).collect()
         }
-        Item::Table(table) => {
-            let entries = table.iter().map(|(key, item)| from_toml(item).map(|value| (key.to_owned(), value)));
-            entries.collect::<Option<serde_json::Map<_, _>>>().map(Value::Object)
-        }
-        _ => None,
     }
 }
 
@@ -243,6 +305,43 @@ mod tests {
         assert!(changed.starts_with(toml), "{changed}");
         round("a.toml", "", &["mcp_servers", "palyra"], json!({ "command": "p" }));
         round("a.toml", "x = 1\n", &["features", "shell_tool"], json!(false));
+    }
+
+    #[test]
+    fn what_was_replaced_comes_back_as_it_was_written() {
+        for own in [
+            "[mcp_servers.palyra]\nenv = { A = \"1\" } # mine\nstartup_timeout_sec = 10.5\n",
+            "mcp_servers.palyra = { since = 2026-01-02, ports = [1, 2] }\n",
+            "mcp_servers = { palyra = { command = \"x\" }, other = {} }\n",
+            "[[mcp_servers.palyra]]\na = 1\n",
+        ] {
+            let keys = path(&["mcp_servers", "palyra"]);
+            let mut document = Document::parse(Path::new("a.toml"), own).unwrap();
+            let written = document.as_written(&keys).unwrap();
+            document.set(&keys, &json!({ "command": "p", "args": ["x"] })).unwrap();
+            let mut again = Document::parse(Path::new("a.toml"), &document.text()).unwrap();
+            assert_eq!(again.get(&keys), Some(json!({ "command": "p", "args": ["x"] })), "{}", document.text());
+            again.write_back(&keys, &written).unwrap();
+            let back = Document::parse(Path::new("a.toml"), &again.text()).unwrap();
+            assert_eq!(
+                back.get(&keys),
+                Document::parse(Path::new("a.toml"), own).unwrap().get(&keys),
+                "{}",
+                back.text()
+            );
+            assert_eq!(back.text().contains("# mine"), own.contains("# mine"));
+        }
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_kept() {
+        for (file, text) in [("a.json", "\u{feff}{\n  \"a\": 1\n}\n"), ("a.toml", "\u{feff}a = 1\n")] {
+            let mut document = Document::parse(Path::new(file), text).unwrap();
+            document.set(&path(&["b"]), &json!(2)).unwrap();
+            assert!(document.text().starts_with(BYTE_ORDER_MARK));
+            document.remove(&path(&["b"]));
+            assert_eq!(document.text().trim_end(), text.trim_end());
+        }
     }
 
     #[test]

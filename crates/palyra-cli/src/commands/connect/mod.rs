@@ -9,10 +9,9 @@ mod document;
 mod record;
 
 use super::{read, up};
-use crate::args::Up;
 use crate::args::connect::{Client, Connect, Disconnect};
 use crate::context::Context;
-use crate::exit::{FAILED, Failure, REFUSED};
+use crate::exit::{FAILED, Failure, REFUSED, UNREACHABLE};
 use crate::output::{self, BOLD, DIM, GOOD, WARN, note, say, styled};
 use clients::Launch;
 use palyra_api::Connection;
@@ -52,36 +51,42 @@ pub async fn connect(context: &Context, request: Connect) -> Result<(), Failure>
             Some(&format!("`palyra disconnect {name}` first, or choose another `--name`")),
         ));
     }
-    let files = record::plan(&wanted)?;
+    let planned = record::plan(&wanted)?;
     if request.print {
-        return print(context, &launch, &files);
+        return print(context, &launch, &planned);
     }
     let connection = reach(context, &project).await?;
     let record = match earlier {
-        Some(earlier) if holds(context, &name).await => Record { files: merged(earlier.files, files), ..earlier },
+        Some(earlier) if holds(context, &name).await => Record { files: merged(earlier.files, &planned), ..earlier },
         earlier => {
+            if let Some(earlier) = &earlier {
+                // A token that is not at hand any more may still open.
+                withdraw(&connection, &earlier.token_id).await?;
+            }
             let registered = register(&connection, &principal, request.client).await?
                 || earlier.as_ref().is_some_and(|earlier| earlier.registered);
             let token_id = issue(context, &connection, &name, &principal, &request).await?;
-            let files = merged(earlier.map_or_else(Vec::new, |earlier| earlier.files), files);
+            let files = merged(earlier.map_or_else(Vec::new, |earlier| earlier.files), &planned);
             let client = request.client.name().to_owned();
             Record { name, client, project, principal, registered, token_id, exclusive: request.exclusive, files }
         }
     };
     // Known before anything is changed, so that it can be taken back whatever happens.
     record.write(&context.state_dir)?;
-    for file in record.files.iter().filter(|file| file.is_change()) {
+    // What this run plans, and not what an earlier one did: files are their owners', who went on writing.
+    for file in planned.iter().filter(|file| file.is_change()) {
         file.apply()?;
     }
     told(context, &connection, &request, &record, &launch, &wanted).await
 }
 
 /// Changes that were made before stay known as they were; further ones are added.
-fn merged(mut earlier: Vec<FileChange>, now: Vec<FileChange>) -> Vec<FileChange> {
-    for change in now.into_iter().filter(FileChange::is_change) {
+fn merged(mut earlier: Vec<FileChange>, now: &[FileChange]) -> Vec<FileChange> {
+    for change in now {
         match earlier.iter_mut().find(|file| file.path == change.path) {
-            Some(known) => known.then(change),
-            None => earlier.push(change),
+            Some(known) => known.then(change.clone()),
+            None if change.is_change() => earlier.push(change.clone()),
+            None => {}
         }
     }
     earlier
@@ -109,14 +114,13 @@ fn launch(context: &Context, name: &str, project: &Path) -> Result<Launch, Failu
     Ok(Launch { command: text(&exe)?, args: args.collect() })
 }
 
-/// The daemon, started on the project if nobody answers.
+/// The daemon, started if nobody answers: like the last time, or on the project.
 async fn reach(context: &Context, project: &Path) -> Result<Connection, Failure> {
     if let Ok(connection) = context.connect().await {
         return Ok(connection);
     }
-    let config = std::env::var_os("PALYRA_CONFIG").map(Into::into);
-    up::start(context, &Up { workspace: Some(project.to_owned()), config })?;
-    note!("palyrad was not running; it is now, on `{}`", project.display());
+    up::start_unasked(context, Some(project.to_owned()))?;
+    note!("palyrad was not running; it is now");
     context.connect().await
 }
 
@@ -212,6 +216,9 @@ async fn told(
     say!("  token   {} in {} ({})", record.token_id, token_file.display(), SCOPES.join(", "));
     for file in &record.files {
         say!("  changed {} ({})", file.path.display(), file.places());
+        for place in file.replaced() {
+            say!("    {place}  {}", styled(WARN, "replaced what stood there; disconnecting puts it back"));
+        }
     }
     for want in wanted {
         say!("    {}  {}", want.path.join("."), styled(DIM, want.why));
@@ -243,20 +250,26 @@ pub async fn disconnect(context: &Context, request: Disconnect) -> Result<(), Fa
         ));
     };
     // The token first: what matters is that it opens nothing.
-    let connection = context.connect().await?;
-    let revoke = RevokeTokenRequest { token_id: record.token_id.to_string() };
-    if let Err(status) = connection.access().revoke_token(revoke).await {
-        gone_already(status)?;
-    }
-    if record.registered {
-        let remove = RemoveAgentRequest { principal: record.principal.to_string() };
-        if let Err(status) = connection.access().remove_agent(remove).await {
-            gone_already(status)?;
+    let withdrawn = match context.connect().await {
+        Ok(connection) => {
+            withdraw(&connection, &record.token_id).await?;
+            if record.registered {
+                let remove = RemoveAgentRequest { principal: record.principal.to_string() };
+                if let Err(status) = connection.access().remove_agent(remove).await {
+                    gone_already(status)?;
+                }
+            }
+            true
         }
-    }
+        Err(failure) if failure.exit == UNREACHABLE => false,
+        Err(failure) => return Err(failure),
+    };
     let mut left = Vec::new();
     for file in record.files.iter().rev() {
         left.extend(file.undo()?.into_iter().map(|place| format!("{} in {}", place, file.path.display())));
+    }
+    if !withdrawn {
+        return Err(half_done(context, record)?);
     }
     record.forget(&context.state_dir)?;
     if context.json() {
@@ -271,6 +284,27 @@ pub async fn disconnect(context: &Context, request: Disconnect) -> Result<(), Fa
         note!("{} {place} was changed by somebody else and stays", styled(WARN, "note:"));
     }
     Ok(())
+}
+
+/// Without a daemon the files are as they were and the token's file is gone, but nobody has heard that the token is to open
+/// nothing. The connection stays known until somebody has.
+fn half_done(context: &Context, record: Record) -> Result<Failure, Failure> {
+    let record = Record { files: Vec::new(), ..record };
+    record.write(&context.state_dir)?;
+    record.forget_token(&context.state_dir)?;
+    let Record { name, token_id, .. } = record;
+    Ok(Failure::new(
+        UNREACHABLE,
+        "token_not_withdrawn",
+        format!("the files are restored, but no daemon runs to withdraw {token_id}, so it still opens"),
+        Some(&format!("`palyra up`, then `palyra disconnect {name}` once more")),
+    ))
+}
+
+/// Makes a token open nothing.
+async fn withdraw(connection: &Connection, token: &TokenId) -> Result<(), Failure> {
+    let revoke = RevokeTokenRequest { token_id: token.to_string(), keep_issued: false };
+    connection.access().revoke_token(revoke).await.map_or_else(gone_already, |_| Ok(()))
 }
 
 /// What is gone need not be taken away.

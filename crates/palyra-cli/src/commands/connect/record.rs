@@ -26,7 +26,7 @@ pub struct Record {
 }
 
 /// A file that was changed.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct FileChange {
     pub path: PathBuf,
     /// What was there; nothing when there was no file.
@@ -39,10 +39,13 @@ pub struct FileChange {
 }
 
 /// One place that was changed.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct Entry {
     path: Vec<String>,
     before: Option<Value>,
+    /// The same as its owner wrote it, where the value alone would lose something.
+    #[serde(default)]
+    written: Option<String>,
     after: Value,
     /// The items that were added to a list; none when the value was set as a whole.
     added: Option<Vec<Value>>,
@@ -82,15 +85,23 @@ impl Record {
 
     /// Forgets the connection, and its token.
     pub fn forget(&self, state_dir: &Path) -> Result<(), Failure> {
-        for file in [token_file(state_dir, &self.name), record_file(state_dir, &self.name)] {
-            match std::fs::remove_file(&file) {
-                Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(Failure::io(&format!("`{}` cannot be removed", file.display()), &e));
-                }
-                _ => {}
-            }
+        self.forget_token(state_dir)?;
+        removed(&record_file(state_dir, &self.name))
+    }
+
+    /// Forgets the token, and keeps the connection.
+    pub fn forget_token(&self, state_dir: &Path) -> Result<(), Failure> {
+        removed(&token_file(state_dir, &self.name))
+    }
+}
+
+/// Removes a file, if it is there.
+fn removed(file: &Path) -> Result<(), Failure> {
+    match std::fs::remove_file(file) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+            Err(Failure::io(&format!("`{}` cannot be removed", file.display()), &e))
         }
-        Ok(())
+        _ => Ok(()),
     }
 }
 
@@ -160,16 +171,17 @@ impl FileChange {
             }
             (Put::Among(_), Some(_)) => return Err(blocked()),
         };
-        if before.as_ref() == Some(&after) {
+        if before.as_ref().is_some_and(|before| satisfies(before, &after)) {
             return Ok(());
         }
+        let written = document.as_written(&want.path);
         document.set(&want.path, &after).ok_or_else(blocked)?;
         self.after = document.text();
-        self.entries.push(Entry { path: want.path.clone(), before, after, added });
+        self.entries.push(Entry { path: want.path.clone(), before, written, after, added });
         Ok(())
     }
 
-    /// Adds a later change of ours to an earlier one.
+    /// Adds a later change of ours to an earlier one; one that changes nothing tells what others wrote in between.
     pub fn then(&mut self, later: Self) {
         self.exact &= later.before.as_deref() == Some(&self.after);
         self.after = later.after;
@@ -195,6 +207,12 @@ impl FileChange {
     /// The places that change, for people.
     pub fn places(&self) -> String {
         self.entries.iter().map(|entry| entry.path.join(".")).collect::<Vec<_>>().join(", ")
+    }
+
+    /// The places where something else stood.
+    pub fn replaced(&self) -> impl Iterator<Item = String> {
+        let replaced = self.entries.iter().filter(|entry| entry.added.is_none() && entry.before.is_some());
+        replaced.map(|entry| entry.path.join("."))
     }
 
     /// The file as it will be.
@@ -255,6 +273,16 @@ impl FileChange {
     }
 }
 
+/// Whether what is there does already. What its owner added to an object of ours is theirs.
+fn satisfies(there: &Value, wanted: &Value) -> bool {
+    match (there, wanted) {
+        (Value::Object(there), Value::Object(wanted)) => {
+            wanted.iter().all(|(key, value)| there.get(key) == Some(value))
+        }
+        _ => there == wanted,
+    }
+}
+
 impl Entry {
     fn undo(&self, document: &mut Document) -> bool {
         match (document.get(&self.path), &self.added) {
@@ -267,9 +295,10 @@ impl Entry {
                 }
                 document.set(&self.path, &Value::Array(kept)).is_some()
             }
-            (Some(now), None) if now == self.after => match &self.before {
-                Some(before) => document.set(&self.path, before).is_some(),
-                None => {
+            (Some(now), None) if now == self.after => match (&self.written, &self.before) {
+                (Some(written), _) => document.write_back(&self.path, written).is_some(),
+                (None, Some(before)) => document.set(&self.path, before).is_some(),
+                (None, None) => {
                     document.remove(&self.path);
                     true
                 }

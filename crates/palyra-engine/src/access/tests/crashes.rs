@@ -2,7 +2,7 @@
 
 use super::super::control::{accept, reset};
 use super::{Place, come, issue, new_token, owner, told};
-use crate::access::AccessError;
+use crate::access::{AccessError, IssuedTokens};
 use crate::engine::Engine;
 use palyra_protocol::WorkspaceRole;
 use std::fs;
@@ -13,7 +13,7 @@ async fn with_history() -> (Place, String, Vec<u8>, Vec<u8>) {
     let engine = place.engine().await;
     let (view, text) = issue(&engine, new_token("user:local")).await;
     let before = fs::read(place.registry()).unwrap();
-    engine.revoke_token(&owner(), view.token_id).await.unwrap();
+    engine.revoke_token(&owner(), view.token_id, IssuedTokens::Withdrawn).await.unwrap();
     let after = fs::read(place.registry()).unwrap();
     drop(engine);
     (place, text, before, after)
@@ -164,4 +164,46 @@ async fn nothing_changes_when_it_cannot_be_written() {
     assert_eq!(super::code(refused), "registry_unavailable");
     assert_eq!(engine.members(&owner()).unwrap().len(), 1);
     assert_eq!(engine.journal().head().borrow().size, before, "and nothing is said to have changed");
+}
+
+/// An edit while the daemon runs changes nobody's rights, and is neither taken over nor lost.
+#[tokio::test]
+async fn a_file_edited_while_the_daemon_runs_is_kept_aside_and_told() {
+    let place = Place::new();
+    let engine = place.engine().await;
+    let add = |name: &str| {
+        let (engine, who) = (engine.clone(), name.parse().unwrap());
+        async move { engine.set_member(&owner(), who, WorkspaceRole::Operator).await.unwrap() }
+    };
+    add("user:ana").await;
+    let wider = fs::read_to_string(place.registry()).unwrap().replace("\"operator\"", "\"owner\"");
+    fs::write(place.registry(), &wider).unwrap();
+    add("user:bob").await;
+    let aside: Vec<_> = fs::read_dir(place.state())
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.to_string_lossy().contains(".refused-"))
+        .collect();
+    assert_eq!(aside.len(), 1, "{aside:?}");
+    assert_eq!(fs::read_to_string(&aside[0]).unwrap(), wider);
+    let refusals =
+        || async { told(&engine).await.lines().filter(|event| event.starts_with("access.registry_refused")).count() };
+    assert_eq!(refusals().await, 1);
+    fs::remove_file(place.registry()).unwrap();
+    add("user:eve").await;
+    assert_eq!(refusals().await, 2, "removing it is told as well");
+    add("user:zoe").await;
+    assert_eq!(refusals().await, 2, "and then all is as it was");
+    drop(engine);
+    let engine = starts(&place).await;
+    assert_eq!(engine.members(&owner()).unwrap().len(), 5);
+}
+
+#[tokio::test]
+async fn a_registry_that_others_can_read_is_made_private() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let (place, ..) = with_history().await;
+    fs::set_permissions(place.registry(), fs::Permissions::from_mode(0o644)).unwrap();
+    drop(starts(&place).await);
+    assert_eq!(fs::metadata(place.registry()).unwrap().permissions().mode() & 0o777, 0o600);
 }

@@ -151,3 +151,22 @@ proptest! {
         prop_assert!(parse(&document).is_err());
     }
 }
+
+/// A registry of a version that did not keep who issued what.
+#[tokio::test]
+async fn a_record_without_its_issuers_names_whoever_issued_it() {
+    let place = Place::new();
+    let engine = place.engine().await;
+    let (view, _) = issue(&engine, new_token("user:local")).await;
+    engine
+        .rotate_token(&owner(), view.token_id, std::time::Duration::from_secs(60), crate::access::IssuedTokens::Kept)
+        .await
+        .unwrap();
+    let mut document: Value = serde_json::from_slice(&std::fs::read(place.registry()).unwrap()).unwrap();
+    let token = document["tokens"][0].as_object_mut().unwrap();
+    token.remove("issuers").unwrap();
+    token["replaced"].as_object_mut().unwrap().remove("issuers").unwrap();
+    let read = RegistryDocument::parse(document.to_string().as_bytes()).unwrap();
+    let local = palyra_protocol::Principal::local_owner();
+    assert_eq!((read.tokens[0].issuers(), read.tokens[0].replaced_issuers()), (&[local.clone()][..], &[local][..]));
+}

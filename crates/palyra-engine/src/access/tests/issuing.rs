@@ -1,7 +1,7 @@
 //! Nobody gives more than they hold, and somebody always owns.
 
 use super::{NewToken, Place, code, come, issue, new_token, owner, scoped, told};
-use crate::access::{REGISTRY_FILE, VerifiedPeer};
+use crate::access::{IssuedTokens, REGISTRY_FILE, VerifiedPeer};
 use crate::engine::Engine;
 use palyra_protocol::access::GroupMember;
 use palyra_protocol::{Principal, WorkspaceRole};
@@ -104,14 +104,20 @@ async fn rotating_and_revoking_go_no_further_than_issuing() {
     let (bots, text) = issue(&engine, scoped("agent:ci", "operator", &["tool.list"])).await;
     let (wide, _) = issue(&engine, scoped("agent:ci", "operator", &["daemon.status"])).await;
     let hour = Duration::from_secs(3600);
-    assert_eq!(code(engine.rotate_token(&ana, olgas.token_id.clone(), hour).await), "more_than_held");
-    assert_eq!(code(engine.rotate_token(&ana, adas.token_id, hour).await), "more_than_held");
-    assert_eq!(code(engine.rotate_token(&ana, wide.token_id, hour).await), "more_than_held");
-    assert!(engine.rotate_token(&ana, bots.token_id.clone(), hour).await.is_ok());
-    assert_eq!(code(engine.rotate_token(&ana, bots.token_id.clone(), hour * 200).await), "overlap");
-    assert_eq!(code(engine.revoke_token(&ana, olgas.token_id).await), "more_than_held");
+    assert_eq!(
+        code(engine.rotate_token(&ana, olgas.token_id.clone(), hour, IssuedTokens::Withdrawn).await),
+        "more_than_held"
+    );
+    assert_eq!(code(engine.rotate_token(&ana, adas.token_id, hour, IssuedTokens::Withdrawn).await), "more_than_held");
+    assert_eq!(code(engine.rotate_token(&ana, wide.token_id, hour, IssuedTokens::Withdrawn).await), "more_than_held");
+    assert!(engine.rotate_token(&ana, bots.token_id.clone(), hour, IssuedTokens::Withdrawn).await.is_ok());
+    assert_eq!(
+        code(engine.rotate_token(&ana, bots.token_id.clone(), hour * 200, IssuedTokens::Withdrawn).await),
+        "overlap"
+    );
+    assert_eq!(code(engine.revoke_token(&ana, olgas.token_id, IssuedTokens::Withdrawn).await), "more_than_held");
     assert!(come(&engine, &text).is_ok());
-    assert!(engine.revoke_token(&ana, bots.token_id).await.is_ok());
+    assert!(engine.revoke_token(&ana, bots.token_id, IssuedTokens::Withdrawn).await.is_ok());
     assert_eq!(code(come(&engine, &text)), "token_revoked");
 }
 
@@ -209,8 +215,8 @@ async fn every_change_is_journalled_and_the_file_is_private() {
     let mode = std::fs::metadata(place.state().join(REGISTRY_FILE)).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     let (view, _) = issue(&engine, new_token("agent:ci")).await;
-    engine.rotate_token(&owner(), view.token_id.clone(), Duration::ZERO).await.unwrap();
-    engine.revoke_token(&owner(), view.token_id).await.unwrap();
+    engine.rotate_token(&owner(), view.token_id.clone(), Duration::ZERO, IssuedTokens::Withdrawn).await.unwrap();
+    engine.revoke_token(&owner(), view.token_id, IssuedTokens::Withdrawn).await.unwrap();
     let told = told(&engine).await;
     for change in ["member.set", "agent.added", "token.created", "token.rotated", "token.revoked"] {
         assert!(told.contains(&format!("\"change\":\"{change}\"")), "{change}");

@@ -3,7 +3,10 @@
 mod crashes;
 mod documents;
 mod issuing;
+mod reach;
+mod seeing;
 mod tokens;
+mod waiting;
 
 use super::{AccessControl, AccessError, NewToken, VerifiedPeer};
 use crate::config::{ToolCallConfig, WasmRuntime};
@@ -76,7 +79,7 @@ impl Place {
         std::fs::create_dir_all(&rules_dir).unwrap();
         std::fs::write(rules_dir.join("test.cedar"), rules).unwrap();
         let membership = Membership::single_user().with_registered(access.registered().unwrap());
-        let loader = PolicyLoader { directory: Some(rules_dir), membership };
+        let loader = PolicyLoader { directory: Some(rules_dir), membership, tools: None };
         let root = self.dir.path().join(work);
         let config = ToolCallConfig {
             allowed_tools: ["palyra.echo".parse().unwrap(), "palyra.fs.list".parse().unwrap()].into(),
@@ -125,6 +128,7 @@ fn runner(root: &std::path::Path) -> SandboxProcessRunnerPolicy {
         max_open_files: 256,
         max_file_size_bytes: 1 << 30,
         env_allowlist: vec![],
+        required_layers: vec![],
         protected_paths: vec![],
     }
 }

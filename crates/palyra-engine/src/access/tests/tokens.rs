@@ -1,7 +1,7 @@
 //! What a token opens, and what it does not.
 
 use super::{Place, code, come, issue, new_token, owner, scoped, told};
-use crate::access::Feature;
+use crate::access::{Feature, IssuedTokens};
 use crate::error::ErrorKind;
 use crate::tool_flow::Proposal;
 use palyra_policy::PolicyAction;
@@ -39,7 +39,7 @@ async fn whoever_shows_no_secret_gets_one_answer() {
     let (other, _) = super::super::token::fresh(&palyra_protocol::TokenId::mint()).unwrap();
     let other = String::from_utf8(other.expose().to_vec()).unwrap();
     let (revoked, dead) = issue(&engine, new_token("user:local")).await;
-    engine.revoke_token(&owner(), revoked.token_id.clone()).await.unwrap();
+    engine.revoke_token(&owner(), revoked.token_id.clone(), IssuedTokens::Withdrawn).await.unwrap();
     // A well-formed token with the id of one that exists and a secret of its own.
     let (forged, _) = super::super::token::fresh(&revoked.token_id).unwrap();
     let forged = String::from_utf8(forged.expose().to_vec()).unwrap();
@@ -63,7 +63,7 @@ async fn expired_revoked_and_rotated_tokens_open_nothing() {
     let place = Place::new();
     let engine = place.engine().await;
     let (view, old) = issue(&engine, super::NewToken { life: Some(HOUR * 24), ..new_token("user:local") }).await;
-    let (_, new) = engine.rotate_token(&owner(), view.token_id.clone(), HOUR).await.unwrap();
+    let (_, new) = engine.rotate_token(&owner(), view.token_id.clone(), HOUR, IssuedTokens::Withdrawn).await.unwrap();
     let new = String::from_utf8(new.expose().to_vec()).unwrap();
     assert!(come(&engine, &old).is_ok() && come(&engine, &new).is_ok(), "both hold for a while");
     place.later(HOUR - Duration::from_millis(1));
@@ -71,17 +71,24 @@ async fn expired_revoked_and_rotated_tokens_open_nothing() {
     place.later(Duration::from_millis(1));
     assert_eq!(code(come(&engine, &old)), "token_rotated");
     assert!(come(&engine, &new).is_ok());
-    let (_, newest) = engine.rotate_token(&owner(), view.token_id.clone(), Duration::ZERO).await.unwrap();
+    let (_, newest) =
+        engine.rotate_token(&owner(), view.token_id.clone(), Duration::ZERO, IssuedTokens::Withdrawn).await.unwrap();
     let newest = String::from_utf8(newest.expose().to_vec()).unwrap();
     assert_eq!(code(come(&engine, &new)), "token_rotated", "no overlap, if none is wanted");
     assert_eq!(code(come(&engine, &old)), "unauthenticated", "the one before is forgotten");
     place.later(HOUR * 23);
     assert_eq!(code(come(&engine, &newest)), "token_expired");
-    assert_eq!(code(engine.rotate_token(&owner(), view.token_id, HOUR).await), "token_not_active");
+    assert_eq!(
+        code(engine.rotate_token(&owner(), view.token_id, HOUR, IssuedTokens::Withdrawn).await),
+        "token_not_active"
+    );
     let (view, text) = issue(&engine, new_token("user:local")).await;
-    engine.revoke_token(&owner(), view.token_id.clone()).await.unwrap();
+    engine.revoke_token(&owner(), view.token_id.clone(), IssuedTokens::Withdrawn).await.unwrap();
     assert_eq!(code(come(&engine, &text)), "token_revoked");
-    assert_eq!(code(engine.revoke_token(&owner(), view.token_id).await), "token_already_revoked");
+    assert_eq!(
+        code(engine.revoke_token(&owner(), view.token_id, IssuedTokens::Withdrawn).await),
+        "token_already_revoked"
+    );
 }
 
 #[tokio::test]
@@ -113,7 +120,7 @@ async fn a_peer_that_is_in_loses_what_its_token_loses() {
     assert_eq!(code(engine.tools(&peer)), "tokens_closed");
     engine.set_feature(&owner(), Feature::ApiTokens, true).await.unwrap();
     assert!(engine.tools(&peer).is_ok());
-    engine.revoke_token(&owner(), view.token_id).await.unwrap();
+    engine.revoke_token(&owner(), view.token_id, IssuedTokens::Withdrawn).await.unwrap();
     assert_eq!(code(engine.tools(&peer)), "token_revoked");
 }
 
@@ -153,7 +160,7 @@ async fn whoami_and_explain_tell_the_same_truth_as_the_call() {
     };
     for (tool, input) in [("palyra.echo", "{\"text\":\"x\"}"), ("palyra.fs.list", "{}")] {
         let proposal = || Proposal { tool: tool.to_owned(), input: input.into(), ..Proposal::default() };
-        let (_, explained) = engine.explain(&peer, proposal()).unwrap();
+        let (_, explained) = engine.explain(&peer, proposal()).await.unwrap();
         let call = engine.propose(&peer, proposal()).end.await.unwrap().unwrap();
         let allowed = call.state == CallState::Succeeded;
         assert_eq!(explained.decision.as_str() == "allow", allowed, "{tool}");

@@ -59,11 +59,13 @@ struct Computed {
 }
 
 impl Workspace {
-    /// Applies a planned patch to all its files, or to none.
-    pub fn apply_patch(&self, plan: PatchPlan) -> Result<PatchOutcome, FileError> {
+    /// Applies a planned patch to all its files, or to none. `stop` is asked file by file, and last before anything
+    /// changes; after that it is too late.
+    pub fn apply_patch(&self, plan: PatchPlan, stop: &dyn Fn() -> bool) -> Result<PatchOutcome, FileError> {
         let mut budget = Budget { bytes: MAX_PATCHED_BYTES, lines: MAX_RELOCATION_LINES };
         let mut computed = Vec::with_capacity(plan.changes.len());
         for change in plan.changes {
+            check(stop)?;
             for path in change.target.paths() {
                 self.refuse_protected(path)?;
             }
@@ -71,9 +73,10 @@ impl Workspace {
         }
         let mut transaction = Transaction::default();
         for one in &computed {
+            check(stop)?;
             self.stage(one, &mut transaction)?;
         }
-        transaction.commit()?;
+        transaction.commit(stop)?;
         Ok(PatchOutcome { files: computed.into_iter().map(FileChange::from).collect() })
     }
 
@@ -144,6 +147,10 @@ impl Workspace {
         }
         transaction.create(place, content, rights)
     }
+}
+
+fn check(stop: &dyn Fn() -> bool) -> Result<(), FileError> {
+    if stop() { Err(FileError::Cancelled) } else { Ok(()) }
 }
 
 /// What one patch may still use.

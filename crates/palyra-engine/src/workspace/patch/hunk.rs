@@ -167,6 +167,15 @@ impl Miss {
                 // Says which line of the patch, never what the file has instead.
                 let at = lines.get(hunk.old_index()..).unwrap_or_default();
                 let same = old.iter().zip(at).take_while(|(old, line)| old == line).count();
+                if let (Some(old), Some(line)) = (old.get(same), at.get(same))
+                    && without_end(old) == without_end(line)
+                {
+                    return format!(
+                        "line {} of the file has another line end than the patch; one of them ends lines with CR LF, and a \
+                         patch must end them as the file does",
+                        hunk.old_start + same
+                    );
+                }
                 let expected =
                     old.get(same).map(|line| shown(String::from_utf8_lossy(line).trim_end())).unwrap_or_default();
                 format!(
@@ -176,6 +185,11 @@ impl Miss {
             }
         }
     }
+}
+
+fn without_end(line: &[u8]) -> &[u8] {
+    let line = line.strip_suffix(b"\n").unwrap_or(line);
+    line.strip_suffix(b"\r").unwrap_or(line)
 }
 
 /// Where the old lines stand, at or behind `cursor`.

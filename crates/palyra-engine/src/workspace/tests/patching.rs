@@ -3,7 +3,7 @@
 use super::super::ChangeKind::{Created, Deleted, Modified, Renamed};
 use super::super::FileError;
 use super::super::limits::{MAX_PATCH_BYTES, MAX_PATCHED_FILE_BYTES};
-use super::{Room, code};
+use super::{Room, code, going_on};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
@@ -79,7 +79,7 @@ new mode 100755
     assert_eq!(texts(&paths.edited), ["edit", "run"]);
     assert_eq!(texts(&paths.deleted), ["dir/gone", "old name"]);
     assert_eq!(paths.all().len(), 7);
-    let outcome = room.workspace.apply_patch(plan).unwrap();
+    let outcome = room.workspace.apply_patch(plan, &going_on).unwrap();
     let files: Vec<_> =
         outcome.files.iter().map(|file| (file.path.as_str(), file.change, file.added, file.removed)).collect();
     assert_eq!(
@@ -135,7 +135,7 @@ fn a_file_created_or_changed_after_the_plan_stops_the_patch() {
     let diff = "--- /dev/null\n+++ b/new\n@@ -0,0 +1 @@\n+z\n--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n+A\n";
     let plan = room.workspace.plan_patch(diff).unwrap();
     room.put("new", "theirs");
-    assert_eq!(code(room.workspace.apply_patch(plan)), "already_exists");
+    assert_eq!(code(room.workspace.apply_patch(plan, &going_on)), "already_exists");
     assert_eq!((room.text("new").as_str(), room.text("f").as_str()), ("theirs", ABC));
     room.assert_clean();
 }
@@ -274,4 +274,17 @@ fn large_and_repetitive_files_are_patched_in_linear_time() {
     room.put("big", vec![b'\n'; usize::try_from(MAX_PATCHED_FILE_BYTES).unwrap() + 1]);
     assert_eq!(code(room.patch("--- a/big\n+++ b/big\n@@ -1 +1 @@\n-\n+x\n")), "too_large");
     room.assert_clean();
+}
+
+#[test]
+fn other_line_ends_are_named_as_the_reason() {
+    let room = Room::with(&[("dos", "a\r\nb\r\n"), ("unix", "a\nb\n")]);
+    let diff =
+        |name: &str, end: &str| format!("--- a/{name}\n+++ b/{name}\n@@ -1,2 +1,2 @@\n a{end}\n-b{end}\n+c{end}\n");
+    for (name, end) in [("dos", ""), ("unix", "\r")] {
+        let error = room.patch(&diff(name, end)).unwrap_err();
+        assert!(error.to_string().contains("line 1 of the file has another line end"), "{error}");
+    }
+    room.patch(&diff("dos", "\r")).unwrap();
+    assert_eq!(room.text("dos"), "a\r\nc\r\n");
 }

@@ -1,7 +1,7 @@
 //! Texts that try to leave, and texts that only look as if they did.
 
 use super::super::{FileError, Workspace};
-use super::{Room, SECRET, code};
+use super::{Room, SECRET, code, going_on};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 
@@ -152,7 +152,7 @@ fn a_name_that_is_not_utf8_is_refused_behind_a_link_and_flagged_in_a_listing() {
     fs::write(room.root.join(name), "x").unwrap();
     room.link(name, "to_bad");
     assert_eq!(code(room.workspace.resolve("to_bad")), "path_not_utf8");
-    let listing = room.workspace.list(&room.workspace.resolve(".").unwrap(), Default::default()).unwrap();
+    let listing = room.workspace.list(&room.workspace.resolve(".").unwrap(), Default::default(), &going_on).unwrap();
     let flags: Vec<_> = listing.entries.iter().map(|entry| (entry.path.as_str(), entry.lossy_name)).collect();
     assert_eq!(flags, [("bad\u{fffd}", true), ("to_bad", false)]);
 }

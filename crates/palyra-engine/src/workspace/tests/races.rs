@@ -4,7 +4,7 @@ use super::super::beneath::{DirUse, walk_dir};
 use super::super::rename::{exchange, exchange_in_three, link_then_unlink, rename_no_replace};
 use super::super::transaction::{Expect, Identity, Place, Rights, Transaction};
 use super::super::{ReadRange, ResolvedPath, SearchQuery, WriteOptions};
-use super::{Room, SECRET, code};
+use super::{Room, SECRET, code, going_on};
 use crate::workspace::PatternSyntax;
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -15,11 +15,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 fn every_operation_says(room: &Room, path: &ResolvedPath, expect: &str) {
     let workspace = &room.workspace;
     assert_eq!(code(workspace.read(path, ReadRange::default())), expect);
-    assert_eq!(code(workspace.list(path, Default::default())), expect);
+    assert_eq!(code(workspace.list(path, Default::default(), &going_on)), expect);
     assert_eq!(code(workspace.search(&everything(path), &|| false)), expect);
     for create_parents in [false, true] {
         let options = WriteOptions { create_parents, ..Default::default() };
-        assert_eq!(code(workspace.write(path, b"overwritten", &options)), expect);
+        assert_eq!(code(workspace.write(path, b"overwritten", &options, &going_on)), expect);
     }
     room.assert_clean();
 }
@@ -75,7 +75,7 @@ fn shown_is_opened_when_a_patched_file_becomes_a_link() {
     let plan = room.workspace.plan_patch(&diff).unwrap();
     fs::rename(room.root.join("d"), room.root.join("e")).unwrap();
     room.link("../outside", "d");
-    assert_eq!(code(room.workspace.apply_patch(plan)), "symlink_race");
+    assert_eq!(code(room.workspace.apply_patch(plan, &going_on)), "symlink_race");
     assert_eq!(room.text("first"), "1\n");
     room.assert_clean();
 }
@@ -147,7 +147,7 @@ fn a_directory_that_keeps_changing_never_leads_outside() {
         let outcome = room.workspace.resolve("d/secret").and_then(|path| {
             assert_eq!(path.as_str(), "d/secret");
             if round % 3 == 0 {
-                room.workspace.write(&path, b"mine\n", &options)?;
+                room.workspace.write(&path, b"mine\n", &options, &going_on)?;
             }
             room.workspace.read(&path, ReadRange::default())
         });
@@ -167,7 +167,7 @@ fn a_file_that_keeps_changing_never_leads_outside() {
     while_exchanging(&room, "f", "link", |round| {
         if round % 5 == 0 {
             // May land on either name; never outside.
-            let written = room.workspace.write(&path, b"mine\n", &WriteOptions::default());
+            let written = room.workspace.write(&path, b"mine\n", &WriteOptions::default(), &going_on);
             return written.is_ok();
         }
         room.workspace.read(&path, ReadRange::default()).is_ok_and(|content| {
@@ -193,7 +193,7 @@ fn steps_already_made_are_undone_when_a_later_one_fails() {
     transaction.create(place(&room, "conflict"), b"x\n", Rights::Plain).unwrap();
     // Somebody is faster.
     room.put("conflict", "theirs\n");
-    assert_eq!(code(transaction.commit()), "already_exists");
+    assert_eq!(code(transaction.commit(&going_on)), "already_exists");
     assert_eq!(room.text("conflict"), "theirs\n");
     fs::remove_file(room.root.join("conflict")).unwrap();
     assert_eq!(room.snapshot(), before);
@@ -212,7 +212,7 @@ fn what_was_swapped_in_after_the_last_check_is_put_back() {
         fs::remove_file(room.root.join("f")).unwrap();
         prepare(&room);
         let before = room.snapshot().len() - 1;
-        assert_eq!(code(transaction.commit()), expect);
+        assert_eq!(code(transaction.commit(&going_on)), expect);
         assert_eq!(room.snapshot().len(), before);
         room.assert_clean();
     }
@@ -233,8 +233,8 @@ fn a_file_that_changed_after_it_was_read_is_put_back() {
         delete.delete(place(&room, "f"), expect).unwrap();
         change(&room);
         let theirs = room.text("f");
-        assert_eq!(code(edit.commit()), "content_changed");
-        assert_eq!(code(delete.commit()), "content_changed");
+        assert_eq!(code(edit.commit(&going_on)), "content_changed");
+        assert_eq!(code(delete.commit(&going_on)), "content_changed");
         assert_eq!(room.text("f"), theirs);
         room.assert_clean();
     }

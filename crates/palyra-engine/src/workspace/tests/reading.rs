@@ -2,7 +2,7 @@
 
 use super::super::limits::MAX_READ_BYTES;
 use super::super::{EntryKind, ListOptions, ReadRange};
-use super::{Room, code};
+use super::{Room, code, going_on};
 use std::fs;
 use std::time::{Duration, Instant};
 
@@ -87,7 +87,7 @@ fn a_listing_is_sorted_and_follows_no_link() {
     room.link("../outside", "out");
     let list = |path: &str, depth, max_entries| {
         let path = room.workspace.resolve(path).unwrap();
-        room.workspace.list(&path, ListOptions { depth, max_entries }).unwrap()
+        room.workspace.list(&path, ListOptions { depth, max_entries }, &going_on).unwrap()
     };
     let names = |listing: &super::super::Listing| -> Vec<String> {
         listing.entries.iter().map(|entry| entry.path.clone()).collect()
@@ -105,6 +105,12 @@ fn a_listing_is_sorted_and_follows_no_link() {
     assert_eq!(kinds, [File, Directory, Directory, File, File, File, Symlink]);
     assert_eq!(whole.entries[3].size, 2);
     assert!(whole.entries[3].modified_ms > 1_500_000_000_000);
-    assert_eq!(code(room.workspace.list(&room.workspace.resolve("c").unwrap(), Default::default())), "not_a_directory");
-    assert_eq!(code(room.workspace.list(&room.workspace.resolve("no").unwrap(), Default::default())), "not_found");
+    assert_eq!(
+        code(room.workspace.list(&room.workspace.resolve("c").unwrap(), Default::default(), &going_on)),
+        "not_a_directory"
+    );
+    assert_eq!(
+        code(room.workspace.list(&room.workspace.resolve("no").unwrap(), Default::default(), &going_on)),
+        "not_found"
+    );
 }

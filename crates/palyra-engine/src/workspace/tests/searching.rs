@@ -1,6 +1,6 @@
 //! Searching.
 
-use super::super::limits::MAX_SEARCH_MATCHES;
+use super::super::limits::{MAX_FOUND_BYTES, MAX_SEARCH_MATCHES};
 use super::super::{FileError, PatternSyntax, SearchQuery, SearchResult};
 use super::{Room, code};
 
@@ -109,4 +109,50 @@ fn bad_patterns_are_refused_with_a_reason_on_one_line() {
 fn a_search_stops_when_asked() {
     let room = furnished();
     assert_eq!(code(room.workspace.search(&query(&room, "x"), &|| true)), "cancelled");
+}
+
+#[test]
+fn a_search_stops_within_a_line() {
+    let room = Room::new();
+    room.put("line", vec![b'a'; 4_000_000]);
+    let asked = std::cell::Cell::new(0);
+    let soon = || {
+        asked.set(asked.get() + 1);
+        asked.get() > 5
+    };
+    // A hundred steps for every byte: were it not asked within the line, this test would not end.
+    assert_eq!(code(room.workspace.search(&query(&room, "a[ab]{200}[^ab]"), &soon)), "cancelled");
+    assert_eq!(asked.get(), 6);
+}
+
+#[test]
+fn a_long_line_is_searched_in_pieces_that_overlap() {
+    let room = Room::new();
+    let at = |place: usize| format!("{}needle{}", "-".repeat(place), "-".repeat(300_000 - place));
+    for place in [0, 4090, 16_380, 49_150, 65_531, 65_536, 131_000, 299_999, 300_000] {
+        room.put("line", at(place));
+        for pattern in ["needle", r"n\w+e\w*", r"(\w{6}){1,3}"] {
+            let found = run(&room, &query(&room, pattern)).unwrap();
+            assert_eq!(found.matches.len(), 1, "{pattern} at {place}");
+            assert!(found.matches[0].line.contains("needle"), "{pattern} at {place}");
+            assert_eq!(found.lines_in_pieces, 1);
+        }
+        // A piece's borders are not the line's.
+        assert_eq!(run(&room, &query(&room, "^needle")).unwrap().matches.len(), usize::from(place == 0), "{place}");
+        assert_eq!(run(&room, &query(&room, "needle$")).unwrap().matches.len(), usize::from(place == 300_000));
+        assert!(run(&room, &query(&room, r"-\b-")).unwrap().matches.is_empty(), "{place}");
+    }
+    room.put("line", "-".repeat(300_000));
+    for none in ["^-$", "--$(?-m:.)", r"-\b"] {
+        assert!(run(&room, &query(&room, none)).unwrap().matches.is_empty(), "{none}");
+    }
+}
+
+#[test]
+fn an_answer_has_a_size() {
+    let room = Room::new();
+    room.put("many", format!("{}\n", "ä".repeat(600)).repeat(MAX_SEARCH_MATCHES));
+    let found = run(&room, &SearchQuery { context_lines: 5, ..query(&room, "ä") }).unwrap();
+    let size: usize = found.matches.iter().flat_map(|hit| hit.before.iter().chain(&hit.after)).map(String::len).sum();
+    assert!(found.truncated && !found.matches.is_empty() && size <= MAX_FOUND_BYTES, "{size}");
 }

@@ -59,9 +59,11 @@ pub enum FetchError {
         /// Where to.
         to: String,
     },
-    /// A redirect that would send a body to another origin.
-    #[error("the server redirects the request and its body to another origin, `{to}`")]
-    BodyElsewhere {
+    /// A redirect of something else than GET or HEAD to another origin.
+    #[error("the server redirects the {method} to another origin, `{to}`; only GET and HEAD follow there")]
+    RequestElsewhere {
+        /// The method it would have there.
+        method: String,
         /// Where to.
         to: String,
     },
@@ -97,7 +99,7 @@ impl FetchError {
             Self::Exchange { .. } => "fetch_failed",
             Self::Redirect(_) => "redirect_invalid",
             Self::Downgrade { .. } => "redirect_downgrade",
-            Self::BodyElsewhere { .. } => "redirect_with_body",
+            Self::RequestElsewhere { .. } => "redirect_elsewhere",
             Self::TooManyRedirects { .. } => "too_many_redirects",
             Self::TimedOut { .. } => "execution_timeout",
             Self::Cancelled => "cancelled",
@@ -109,7 +111,7 @@ impl FetchError {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Denied(denial) => Some(denial.hint.clone()),
-            Self::Downgrade { .. } | Self::BodyElsewhere { .. } => {
+            Self::Downgrade { .. } | Self::RequestElsewhere { .. } => {
                 Some("if that is meant, fetch that URL in a call of its own".to_owned())
             }
             Self::TooManyRedirects { .. } => Some("fetch the last URL in a call of its own".to_owned()),

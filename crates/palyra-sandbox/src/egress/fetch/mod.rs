@@ -1,9 +1,10 @@
 //! One HTTP exchange of our own, under the same rules as any process's connections.
 //!
 //! Each hop is a connection: asked of the rules, resolved once, checked, made to that address, recorded. A redirect is followed by this file and
-//! never by the HTTP library, so the next hop is asked like the first. What a caller sent along stays with the origin it was
-//! meant for: when a redirect leaves it, only fields that say nothing of the caller go on, and a body never does. Bodies come as
-//! they are sent; nothing is unpacked, so a small answer cannot become a large one.
+//! never by the HTTP library, so the next hop is asked like the first. Whoever decided about the first hop decided about its host and method
+//! and about nothing else: a hop to another origin, or with another method, is put to them too ([`FetchWatch::may_go`]). What a caller
+//! sent along stays with the origin it was meant for: when a redirect leaves it, only a plain GET or HEAD goes on, with
+//! fields that say nothing of the caller. Bodies come as they are sent; nothing is unpacked, so a small answer cannot become a large one.
 
 mod error;
 mod exchange;
@@ -88,6 +89,36 @@ pub struct Redirect {
     pub url: FetchUrl,
 }
 
+/// Who follows a fetch on its way.
+pub trait FetchWatch {
+    /// Whether a redirect may be followed: the rules allow this request, which goes to another origin than the one before it or has
+    /// another method.
+    ///
+    /// # Errors
+    /// When it may not; the fetch ends with that.
+    fn may_go(&self, next: &FetchRequest) -> Result<(), Denial>;
+
+    /// Takes a connection, allowed or denied, when it is over.
+    fn connection(&self, record: &EgressRecord);
+}
+
+/// What all hops of one fetch have in common.
+#[derive(Clone, Copy)]
+struct Way<'a> {
+    limits: &'a FetchLimits,
+    deadline: Instant,
+    cancel: &'a CancelSignal,
+    watch: &'a dyn FetchWatch,
+}
+
+/// Whether somebody has to be asked about a hop besides the rules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    /// It was decided about already.
+    Before,
+    Now,
+}
+
 /// Fetches under rules.
 pub struct Fetcher {
     rules: Arc<EgressRules>,
@@ -135,7 +166,7 @@ impl Fetcher {
         Ok(rule)
     }
 
-    /// Fetches, on this thread, to the end. Every connection is told to the observer when it is over.
+    /// Fetches, on this thread, to the end. Every connection is told to `watch` when it is over.
     ///
     /// # Errors
     /// When a hop is denied or fails, or a limit ends it.
@@ -144,12 +175,13 @@ impl Fetcher {
         mut request: FetchRequest,
         limits: &FetchLimits,
         cancel: &CancelSignal,
-        observer: &dyn Fn(&EgressRecord),
+        watch: &dyn FetchWatch,
     ) -> Result<FetchResponse, FetchError> {
-        let deadline = Instant::now() + limits.timeout;
+        let way = Way { limits, deadline: Instant::now() + limits.timeout, cancel, watch };
         let mut redirects: Vec<Redirect> = Vec::new();
+        let mut asked = Asked::Before;
         loop {
-            let answer = self.hop(&request, limits, deadline, cancel, observer)?;
+            let answer = self.hop(&request, asked, way)?;
             let Some(location) = answer.location() else {
                 let Exchange { status, headers, body, truncated } = answer;
                 return Ok(FetchResponse { status, headers, body, truncated, final_url: request.url, redirects });
@@ -157,20 +189,16 @@ impl Fetcher {
             if redirects.len() >= limits.max_redirects {
                 return Err(FetchError::TooManyRedirects { limit: limits.max_redirects });
             }
-            request = request.redirected(answer.status, location)?;
+            let next = request.redirected(answer.status, location)?;
+            let same = next.url.same_origin(&request.url) && next.method == request.method;
+            asked = if same { Asked::Before } else { Asked::Now };
+            request = next;
             redirects.push(Redirect { status: answer.status, url: request.url.clone() });
         }
     }
 
     /// One connection and its record.
-    fn hop(
-        &self,
-        request: &FetchRequest,
-        limits: &FetchLimits,
-        deadline: Instant,
-        cancel: &CancelSignal,
-        observer: &dyn Fn(&EgressRecord),
-    ) -> Result<Exchange, FetchError> {
+    fn hop(&self, request: &FetchRequest, asked: Asked, way: Way<'_>) -> Result<Exchange, FetchError> {
         let url = &request.url;
         let began = Instant::now();
         let protocol = if url.is_tls() { EgressProtocol::Https } else { EgressProtocol::Http };
@@ -181,7 +209,7 @@ impl Fetcher {
             path: Some(url.path().chars().take(1024).collect()),
             ..EgressRecord::new(protocol, SystemClock.now())
         };
-        let result = self.connected_hop(request, limits, deadline, cancel, &mut record);
+        let result = self.connected_hop(request, asked, way, &mut record);
         match &result {
             Ok(_) => record.ended = EgressEnd::Closed,
             Err(FetchError::Denied(denial)) => {
@@ -197,19 +225,22 @@ impl Fetcher {
             Err(_) => record.ended = EgressEnd::ServerError,
         }
         record.duration_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        observer(&record);
+        way.watch.connection(&record);
         result
     }
 
     fn connected_hop(
         &self,
         request: &FetchRequest,
-        limits: &FetchLimits,
-        deadline: Instant,
-        cancel: &CancelSignal,
+        asked: Asked,
+        way: Way<'_>,
         record: &mut EgressRecord,
     ) -> Result<Exchange, FetchError> {
+        let Way { limits, deadline, cancel, watch } = way;
         let rule = self.check(request)?;
+        if asked == Asked::Now {
+            watch.may_go(request)?;
+        }
         record.verdict = EgressVerdict::Allowed;
         record.rule = Some(rule.to_string());
         let left = deadline.saturating_duration_since(Instant::now());

@@ -63,7 +63,7 @@ impl FetchRequest {
     }
 
     /// The request that follows a redirect (RFC 9110, section 15.4).
-    pub(super) fn redirected(self, status: u16, location: &str) -> Result<Self, FetchError> {
+    pub(super) fn redirected(&self, status: u16, location: &str) -> Result<Self, FetchError> {
         let url = self.url.join(location).map_err(FetchError::Redirect)?;
         if self.url.is_tls() && !url.is_tls() {
             return Err(FetchError::Downgrade { to: url.to_string() });
@@ -80,8 +80,9 @@ impl FetchRequest {
             next.headers.retain(|(name, _)| !name.starts_with("content-"));
         }
         if !self.url.same_origin(&next.url) {
-            if !next.body.is_empty() {
-                return Err(FetchError::BodyElsewhere { to: next.url.to_string() });
+            // What changes something there, or tells something, was meant for the first origin alone.
+            if !matches!(next.method.as_str(), "GET" | "HEAD") {
+                return Err(FetchError::RequestElsewhere { method: next.method, to: next.url.to_string() });
             }
             next.headers.retain(|(name, _)| HARMLESS.contains(&name.as_str()));
         }
@@ -138,7 +139,14 @@ mod tests {
         check(("GET", ""), 302, "https://b.test/y", "GET https://b.test/y accept");
         check(("GET", ""), 302, "https://a.test:444/y", "GET https://a.test:444/y accept");
         check(("GET", ""), 302, "//a.test.evil.test/", "GET https://a.test.evil.test/ accept");
-        check(("POST", "b"), 307, "https://b.test/y", "redirect_with_body");
+        for method in ["POST", "PUT", "PATCH", "DELETE"] {
+            for body in ["b", ""] {
+                check((method, body), 307, "https://b.test/y", "redirect_elsewhere");
+                check((method, body), 308, "https://a.test:444/y", "redirect_elsewhere");
+            }
+        }
+        check(("DELETE", ""), 302, "https://b.test/y", "redirect_elsewhere");
+        check(("HEAD", ""), 307, "https://b.test/y", "HEAD https://b.test/y accept");
         check(("POST", "b"), 308, "/y", &format!("POST https://a.test/y {all} b"));
         check(("POST", "b"), 302, "https://b.test/y", "GET https://b.test/y accept");
     }

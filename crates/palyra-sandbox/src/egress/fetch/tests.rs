@@ -29,16 +29,40 @@ fn request(method: &str, url: &str, fields: &[(&str, &str)], body: &str) -> Fetc
     FetchRequest::new(method, FetchUrl::parse(url).unwrap(), fields, body.into()).unwrap()
 }
 
+/// Keeps every record; asked about a hop, it says no to these ports.
+struct Watch {
+    records: mpsc::Sender<EgressRecord>,
+    asked: mpsc::Sender<String>,
+    never: Vec<u16>,
+}
+
+impl FetchWatch for Watch {
+    fn may_go(&self, next: &FetchRequest) -> Result<(), Denial> {
+        let target = (next.url().host(), next.url().port());
+        self.asked.send(format!("{} {}:{}", next.method(), target.0, target.1)).unwrap();
+        let denied = || Denial::of(crate::egress::DenialCode::PolicyDenied, target, "not there", "ask");
+        if self.never.contains(&target.1) { Err(denied()) } else { Ok(()) }
+    }
+
+    fn connection(&self, record: &EgressRecord) {
+        self.records.send(record.clone()).unwrap();
+    }
+}
+
+fn watch(never: &[u16]) -> (Watch, mpsc::Receiver<EgressRecord>, mpsc::Receiver<String>) {
+    let ((records, recorded), (asked, questions)) = (mpsc::channel(), mpsc::channel());
+    (Watch { records, asked, never: never.to_vec() }, recorded, questions)
+}
+
 /// Fetches and gives the result with all records.
 fn run(
     fetcher: &Fetcher,
     request: FetchRequest,
     limits: &FetchLimits,
 ) -> (Result<FetchResponse, FetchError>, Vec<EgressRecord>) {
-    let (sender, records) = mpsc::channel();
-    let cancel = CancelSignal::never().unwrap();
-    let result = fetcher.fetch(request, limits, &cancel, &|record| sender.send(record.clone()).unwrap());
-    drop(sender);
+    let (watch, records, _questions) = watch(&[]);
+    let result = fetcher.fetch(request, limits, &CancelSignal::never().unwrap(), &watch);
+    drop(watch);
     (result, records.iter().collect())
 }
 
@@ -157,6 +181,33 @@ fn a_redirect_to_a_host_that_no_rule_allows_is_denied() {
 }
 
 #[test]
+fn a_hop_to_another_origin_or_with_another_method_is_put_to_whoever_decides() {
+    let ((first, a), (second, b)) = (listen(), listen());
+    let there = format!("http://localhost:{b}/there");
+    let served_a = serve(first, vec![redirect(307, "/same"), redirect(303, "/other-method"), redirect(302, &there)]);
+    let fetcher = fetcher(&[&format!("localhost:{a}"), &format!("localhost:{b}")], nobody(), Roots::System);
+    let (watch, records, questions) = watch(&[b]);
+    let cancel = CancelSignal::never().unwrap();
+    let url = format!("http://localhost:{a}/");
+    let ended = fetcher.fetch(request("POST", &url, &[], "x"), &FetchLimits::default(), &cancel, &watch);
+    assert_eq!(ended.unwrap_err().code(), "policy_denied");
+    drop(watch);
+    assert_eq!(
+        questions.iter().collect::<Vec<_>>(),
+        [format!("GET localhost:{a}"), format!("GET localhost:{b}")],
+        "the first hop was decided about, and the same again needs no asking"
+    );
+    let last = records.iter().last().unwrap();
+    assert_eq!(
+        (last.verdict, last.code.as_deref(), last.address),
+        (EgressVerdict::Denied, Some("policy_denied"), None)
+    );
+    served_a.join().unwrap();
+    second.set_nonblocking(true).unwrap();
+    assert!(second.accept().is_err(), "nobody came");
+}
+
+#[test]
 fn redirects_come_to_an_end() {
     let (listener, port) = listen();
     let served = serve(listener, vec![redirect(302, "/again"); 3]);
@@ -230,7 +281,8 @@ fn a_silent_server_is_given_up_on_and_a_cancelled_fetch_ends() {
         handle.cancel();
         let _until_it_ends = socket.read(&mut [0; 1]);
     });
-    let ended = fetcher.fetch(request("GET", &url, &[], ""), &FetchLimits::default(), &cancel, &|_| {});
+    let (watch, _records, _questions) = watch(&[]);
+    let ended = fetcher.fetch(request("GET", &url, &[], ""), &FetchLimits::default(), &cancel, &watch);
     assert_eq!(ended.unwrap_err().code(), "cancelled");
     served.join().unwrap();
 }

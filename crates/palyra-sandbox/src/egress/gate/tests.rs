@@ -76,7 +76,7 @@ fn chunks_have_one_form() {
 fn an_answer_is_rewritten_and_its_body_passes() {
     let input = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nConnection: keep-alive\r\n\r\nbody\0";
     for size in 1..80 {
-        let mut gate = Gate::Answer(AnswerHead::default());
+        let mut gate = Gate::Answer(AnswerHead::to("GET"));
         let mut out = Vec::new();
         let mut open = false;
         for piece in input.chunks(size) {
@@ -88,12 +88,12 @@ fn an_answer_is_rewritten_and_its_body_passes() {
         }
         assert_eq!(out, b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nconnection: close\r\n\r\nbody\0", "{size}");
     }
-    let switch = run(Gate::Answer(AnswerHead::default()), b"HTTP/1.1 101 Switching\r\n\r\n", 9).1;
+    let switch = run(Gate::Answer(AnswerHead::to("GET")), b"HTTP/1.1 101 Switching\r\n\r\n", 9).1;
     assert!(matches!(switch, Err(Shut::Answer(_))));
     let flood = [b"HTTP/1.1 200 OK\r\n".to_vec(), vec![b'x'; MAX_ANSWER_HEAD]].concat();
-    assert!(matches!(run(Gate::Answer(AnswerHead::default()), &flood, 4096).1, Err(Shut::Answer(_))));
+    assert!(matches!(run(Gate::Answer(AnswerHead::to("GET")), &flood, 4096).1, Err(Shut::Answer(_))));
     let interim = b"HTTP/1.1 102 x\r\n\r\n".repeat(9);
-    assert!(matches!(run(Gate::Answer(AnswerHead::default()), &interim, 4096).1, Err(Shut::Answer(_))));
+    assert!(matches!(run(Gate::Answer(AnswerHead::to("GET")), &interim, 4096).1, Err(Shut::Answer(_))));
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn a_greeting_for_another_host_is_stopped_and_nothing_went_through() {
             assert_eq!((out.as_slice(), end), (&fine[..out.len()], Ok(Step::Pass)));
         }
     }
-    assert_eq!(run(gate(), b"SSH-2.0-x", 100), (b"SSH-2.0-x".to_vec(), Ok(Step::Pass)));
+    assert_eq!(run(gate(), b"SSH-2.0-x\r\n", 100), (b"SSH-2.0-x\r\n".to_vec(), Ok(Step::Pass)));
     assert_eq!(run(gate(), &[0x16, 3, 1, 0, 0, 0], 1).1, Err(Shut::BadHello));
     let address = Gate::Hello(Hello::new(Host::parse("127.0.0.1").unwrap()));
     assert_eq!(run(address, &other, 9).1, Ok(Step::Pass));

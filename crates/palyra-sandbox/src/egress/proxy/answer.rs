@@ -1,6 +1,7 @@
 //! What a refused or failed client is told, in the protocol it speaks.
 
 use super::super::denial::{Denial, DenialCode};
+use super::super::socks;
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
 
@@ -56,18 +57,19 @@ fn http(status: u16, reason: &str, field: &str, error: &serde_json::Value, head_
     answer.into_bytes()
 }
 
-/// Tells a client that there is no room, without ever waiting for it.
-pub(super) fn busy(mut socket: &TcpStream) {
-    let denial = Denial::unreadable(
-        DenialCode::TooManyConnections,
-        "too many connections",
-        "close connections that are no longer needed and try again",
-    );
+/// Tells a client that it is not served, in its own protocol as far as its first byte tells, and without ever waiting for it.
+pub(super) fn busy(mut socket: &TcpStream, denial: &Denial) {
+    let mut first = [0; 1];
     // Whatever fails here, the socket is closed next; a client that cannot take the answer sees that.
-    if socket.set_nonblocking(true).is_ok() {
-        let _told = socket.write(&denied(&denial, false));
-        let _shut = socket.shutdown(Shutdown::Write);
-        // Bytes left unread would turn the close into a reset, and the answer would be lost.
-        let _drained = socket.read(&mut [0; 4096]);
+    if socket.set_nonblocking(true).is_err() || !matches!(socket.peek(&mut first), Ok(1)) {
+        return;
     }
+    let _told = match first {
+        // No method is acceptable.
+        [socks::VERSION] => socket.write(&[socks::VERSION, 0xff]),
+        _ => socket.write(&denied(denial, false)),
+    };
+    let _shut = socket.shutdown(Shutdown::Write);
+    // Bytes left unread would turn the close into a reset, and the answer would be lost.
+    let _drained = socket.read(&mut [0; 4096]);
 }

@@ -200,11 +200,9 @@ impl Client<'_> {
         let target = Target { host, port, purpose: Purpose::Tunnel };
         self.check(&target)?;
         let server = self.connect(&target.host, port)?;
-        // From here on the client's bytes are the server's: nothing of ours may be said in between.
-        self.dialect = Dialect::None;
         let up = Flow::new(Vec::new(), Some(Gate::Hello(Hello::new(target.host))));
         let down = Flow::new(established.to_vec(), None);
-        self.relay(&server, Relay { up, down, kind: Kind::Tunnel })
+        self.relay(&server, Relay::new(up, down, Kind::Tunnel))
     }
 
     fn forward(&mut self, forward: &Forward) -> Result<(), Trouble> {
@@ -235,8 +233,8 @@ impl Client<'_> {
             }
         };
         let up = up.without_close();
-        let down = Flow::new(Vec::new(), Some(Gate::Answer(AnswerHead::default())));
-        self.relay(&server, Relay { up, down, kind: Kind::Request })?;
+        let down = Flow::new(Vec::new(), Some(Gate::Answer(AnswerHead::to(&forward.method))));
+        self.relay(&server, Relay::new(up, down, Kind::Request))?;
         self.hear_out();
         Ok(())
     }
@@ -245,7 +243,13 @@ impl Client<'_> {
     fn relay(&mut self, server: &TcpStream, mut relay: Relay) -> Result<(), Trouble> {
         let early = std::mem::take(&mut self.buffer);
         let ending = match relay.up.feed(&early) {
-            Ok(()) => relay.run(self.shared, &self.socket, server),
+            Ok(()) => {
+                if relay.kind == Kind::Tunnel {
+                    // From here on the client's bytes are the server's: nothing of ours may be said in between.
+                    self.dialect = Dialect::None;
+                }
+                relay.run(self.shared, &self.socket, server)
+            }
             Err(Broken::Shut(shut)) => Ending::Shut(shut),
             Err(_) => Ending::Ended(EgressEnd::ClientError),
         };
@@ -264,6 +268,10 @@ impl Client<'_> {
         match ending {
             Ending::Ended(EgressEnd::Closed) => {
                 self.record.ended = EgressEnd::Closed;
+                Ok(())
+            }
+            Ending::Torn => {
+                self.record.ended = EgressEnd::ServerError;
                 Ok(())
             }
             Ending::Ended(end) => {
@@ -287,7 +295,8 @@ impl Client<'_> {
                 Trouble::Ended(EgressEnd::ServerError)
             }
             Shut::BadHello | Shut::OtherHost(_) => {
-                if !server_spoke {
+                // A client that was not yet told that its tunnel stands gets an answer that says more.
+                if self.dialect == Dialect::None && !server_spoke {
                     self.say(&answer::TLS_ALERT);
                 }
                 let (code, message) = match shut {
@@ -298,6 +307,16 @@ impl Client<'_> {
                     _ => (DenialCode::BadTlsHello, format!("the TLS greeting to {} cannot be read", target.0)),
                 };
                 Trouble::Denied(Denial::of(code, target, message, "open a tunnel to the host that is meant"))
+            }
+            Shut::OtherRequest(Malformed(why)) => {
+                let message = format!("the HTTP request in a tunnel to {} was refused: {why}", target.0);
+                let hint =
+                    "open a tunnel to the host that is meant, or send the request to the proxy with its whole URL";
+                if self.dialect == Dialect::None && !server_spoke {
+                    // It speaks HTTP, and nothing was answered yet.
+                    self.dialect = Dialect::Http;
+                }
+                Trouble::Denied(Denial::of(DenialCode::HostMismatch, target, message, hint))
             }
         }
     }
@@ -326,6 +345,7 @@ impl Client<'_> {
     }
 
     fn deny(&mut self, denial: &Denial) {
+        self.shared.note(denial);
         self.record.verdict = EgressVerdict::Denied;
         self.record.code = Some(denial.code.to_string());
         self.record.rule = None;

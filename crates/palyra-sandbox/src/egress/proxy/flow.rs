@@ -29,6 +29,10 @@ pub(super) struct Flow {
     pub(super) seen: Option<Seen>,
     pipe: Option<Pipe>,
     source: Source,
+    /// How much may still be taken from the source without being looked at; nothing for all of it.
+    left: Option<u64>,
+    /// The source ended before what it had announced was whole.
+    pub(super) torn: bool,
     /// Whether the end of this direction is told to the sink.
     close: bool,
     pub(super) read: u64,
@@ -64,7 +68,8 @@ pub(super) enum Broken {
 impl Flow {
     /// A direction that begins with these bytes, looked at by a gate, if any.
     pub(super) fn new(pending: Vec<u8>, gate: Option<Gate>) -> Self {
-        Self { pending, gate, seen: None, pipe: None, source: Source::Open, close: true, read: 0, written: 0 }
+        let (seen, pipe, source, left) = (None, None, Source::Open, None);
+        Self { pending, gate, seen, pipe, source, left, torn: false, close: true, read: 0, written: 0 }
     }
 
     /// The sink is not told when this direction ends.
@@ -91,6 +96,10 @@ impl Flow {
         };
         match gate.feed(bytes, &mut self.pending).map_err(Broken::Shut)? {
             Step::More => {}
+            Step::Only(left) => {
+                self.gate = None;
+                self.left = Some(left);
+            }
             Step::Pass => {
                 if let Some(Gate::Hello(hello)) = self.gate.take() {
                     self.seen = hello.seen;
@@ -106,6 +115,11 @@ impl Flow {
 
     pub(super) fn wants_to_read(&self) -> bool {
         self.source == Source::Open && !self.wants_to_write()
+    }
+
+    /// Whether everything was taken from the source that is wanted of it.
+    pub(super) fn has_all(&self) -> bool {
+        self.source != Source::Open
     }
 
     pub(super) fn wants_to_write(&self) -> bool {
@@ -179,8 +193,10 @@ impl Flow {
             Some(pipe) => pipe,
             none => none.insert(Pipe::new().map_err(|_| Broken::Host)?),
         };
-        match splice(source, None, &pipe.inlet, None, BULK, SpliceFlags::MOVE | SpliceFlags::NONBLOCK) {
+        let most = self.left.map_or(BULK, |left| usize::try_from(left).unwrap_or(BULK).min(BULK));
+        match splice(source, None, &pipe.inlet, None, most, SpliceFlags::MOVE | SpliceFlags::NONBLOCK) {
             Ok(0) => {
+                self.torn = self.left.is_some();
                 self.source = Source::Ended;
                 Ok(false)
             }
@@ -188,6 +204,12 @@ impl Flow {
                 pipe.held += count;
                 pipe.grow_for(count);
                 self.read += count as u64;
+                if let Some(left) = &mut self.left {
+                    *left = left.saturating_sub(count as u64);
+                    if *left == 0 {
+                        self.source = Source::Ended;
+                    }
+                }
                 Ok(true)
             }
             Err(Errno::AGAIN | Errno::INTR) => Ok(false),
@@ -202,6 +224,8 @@ impl Flow {
                 match &self.gate {
                     // A body that ends early: the client broke off, and the server must not take it for whole.
                     Some(Gate::Body(_)) => return Err(Broken::Source),
+                    // An answer that ends early: the client sees that by its framing.
+                    Some(gate) if gate.is_in_answer() => self.torn = true,
                     Some(gate) => gate.finish().map_err(Broken::Shut)?,
                     None => {}
                 }

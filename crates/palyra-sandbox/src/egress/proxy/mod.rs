@@ -1,7 +1,7 @@
 //! The filtering proxy: one port, three protocols, a thread for each connection.
 //!
 //! A connection has a thread because everything it does can block: resolving, connecting, moving bytes. There are never more than
-//! [`ProxyLimits::max_connections`] of them, each waits in `poll` with a deadline and for the order to stop, so
+//! [`ProxyLimits::max_connections`] of them, and who comes when all places are taken waits a moment for one. Each waits in `poll` with a deadline and for the order to stop, so
 //! [`Proxy::stop`] ends all of them at once and nothing is left behind. What a run may do to the journal is bounded too: after
 //! [`ProxyLimits::max_total_connections`] further ones are refused and counted in one record.
 //!
@@ -12,7 +12,7 @@ mod client;
 mod flow;
 mod relay;
 
-use super::denial::DenialCode;
+use super::denial::{Denial, DenialCode, Denials};
 use super::dial::Dialer;
 use super::resolve::Resolve;
 use super::rules::EgressRules;
@@ -20,11 +20,11 @@ use super::wait::{Woken, wait};
 use crate::{CancelHandle, CancelSignal};
 use palyra_protocol::egress::{EgressProtocol, EgressRecord, EgressVerdict};
 use palyra_protocol::{Clock as _, SystemClock};
-use rustix::event::PollFlags;
+use rustix::event::{EventfdFlags, PollFlags, eventfd};
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -53,6 +53,12 @@ pub struct ProxyLimits {
     pub connect_timeout: Duration,
     /// How long nothing may move.
     pub idle_timeout: Duration,
+    /// How long nothing may move where a client has sent its request and ended: it may have given up.
+    pub abandoned_timeout: Duration,
+    /// How long nothing may move in a tunnel of which one side has ended.
+    pub half_closed_timeout: Duration,
+    /// How long a client waits for a place.
+    pub place_timeout: Duration,
 }
 
 impl Default for ProxyLimits {
@@ -65,12 +71,15 @@ impl Default for ProxyLimits {
             resolve_timeout: Duration::from_secs(10),
             connect_timeout: Duration::from_secs(15),
             idle_timeout: Duration::from_secs(300),
+            abandoned_timeout: Duration::from_secs(10),
+            half_closed_timeout: Duration::from_secs(60),
+            place_timeout: Duration::from_secs(2),
         }
     }
 }
 
 /// What a proxy did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ProxySummary {
     /// Connections that a rule allowed.
     pub allowed: u64,
@@ -80,6 +89,8 @@ pub struct ProxySummary {
     pub bytes_sent: u64,
     /// Bytes that came from them.
     pub bytes_received: u64,
+    /// What the refused ones were told.
+    pub denials: Denials,
 }
 
 /// Why a proxy could not start.
@@ -105,6 +116,8 @@ struct Shared {
     limits: ProxyLimits,
     observer: EgressObserver,
     active: AtomicUsize,
+    /// Readable when a place was given back.
+    freed: OwnedFd,
     summary: Mutex<ProxySummary>,
 }
 
@@ -125,6 +138,8 @@ impl Proxy {
             CancelSignal::new().map_err(|e| failed("create an event descriptor")(io::Error::other(e)))?;
         listener.set_nonblocking(true).map_err(failed("set up its listener"))?;
         let address = listener.local_addr().map_err(failed("set up its listener"))?;
+        let freed = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let freed = freed.map_err(|e| failed("create an event descriptor")(e.into()))?;
         let shared = Arc::new(Shared {
             dialer: Dialer {
                 rules,
@@ -138,6 +153,7 @@ impl Proxy {
             limits,
             observer,
             active: AtomicUsize::new(0),
+            freed,
             summary: Mutex::default(),
         });
         let acceptor = {
@@ -156,7 +172,7 @@ impl Proxy {
     /// Ends every connection and thread. When it returns, every record has been handed over.
     pub fn stop(mut self) -> ProxySummary {
         self.end();
-        *self.shared.summary.lock().unwrap_or_else(PoisonError::into_inner)
+        std::mem::take(&mut *self.shared.summary.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn end(&mut self) {
@@ -181,6 +197,11 @@ impl fmt::Debug for Proxy {
 }
 
 impl Shared {
+    /// Keeps what a client was told, for whoever asks when the run is over.
+    fn note(&self, denial: &Denial) {
+        self.summary.lock().unwrap_or_else(PoisonError::into_inner).denials.add(denial);
+    }
+
     fn record(&self, record: &EgressRecord) {
         {
             let mut summary = self.summary.lock().unwrap_or_else(PoisonError::into_inner);
@@ -203,10 +224,16 @@ fn thread(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<JoinHa
 struct Place(Arc<Shared>);
 
 impl Place {
+    /// A place; waits a moment for one.
     fn take(shared: &Arc<Shared>) -> Option<Self> {
+        let deadline = Instant::now() + shared.limits.place_timeout;
         // Only the accepting thread adds, so the count cannot pass the limit in between.
-        if shared.active.load(Ordering::Acquire) >= shared.limits.max_connections {
-            return None;
+        while shared.active.load(Ordering::Acquire) >= shared.limits.max_connections {
+            match wait(&shared.dialer.stop, [(shared.freed.as_fd(), PollFlags::IN)], deadline) {
+                // Places may have been given back long ago; what counts is the count.
+                Ok(Woken::Ready(_)) => drop(rustix::io::read(&shared.freed, &mut [0u8; 8])),
+                _ => return None,
+            }
         }
         shared.active.fetch_add(1, Ordering::AcqRel);
         Some(Self(Arc::clone(shared)))
@@ -216,6 +243,8 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         self.0.active.fetch_sub(1, Ordering::AcqRel);
+        // The only failure is a counter at its maximum, and then it is readable already.
+        let _rung = rustix::io::write(&self.0.freed, &1u64.to_ne_bytes());
     }
 }
 
@@ -226,7 +255,7 @@ fn accept_all(listener: &TcpListener, shared: &Arc<Shared>) {
     while let Some(socket) = next_client(listener, shared) {
         total += 1;
         if total > shared.limits.max_total_connections {
-            answer::busy(&socket);
+            refuse(&socket, shared, &spent(shared.limits.max_total_connections));
             let record = beyond.get_or_insert_with(|| EgressRecord { count: 0, ..busy_record() });
             record.count += 1;
             continue;
@@ -245,6 +274,34 @@ fn accept_all(listener: &TcpListener, shared: &Arc<Shared>) {
     }
 }
 
+/// More connections at once than there are places.
+fn crowded() -> Denial {
+    Denial::unreadable(
+        DenialCode::TooManyConnections,
+        "too many connections at once",
+        "close connections that are no longer needed and try again",
+    )
+}
+
+/// More connections than a run may make.
+fn spent(limit: u64) -> Denial {
+    Denial::unreadable(
+        DenialCode::TooManyConnections,
+        format!("the run has made {limit} connections, and further ones are not served"),
+        "trying again does not help; do the work in several calls, or over fewer connections",
+    )
+}
+
+/// Tells a client that it is not served.
+fn refuse(socket: &TcpStream, shared: &Shared, denial: &Denial) {
+    /// Clients speak first, and what they say tells in which protocol to answer.
+    const MOMENT: Duration = Duration::from_millis(50);
+    shared.note(denial);
+    // However this ends, what is there by then is what is answered.
+    let _woken = wait(&shared.dialer.stop, [(socket.as_fd(), PollFlags::IN)], Instant::now() + MOMENT);
+    answer::busy(socket, denial);
+}
+
 fn busy_record() -> EgressRecord {
     let code = Some(DenialCode::TooManyConnections.to_string());
     EgressRecord { code, ..EgressRecord::new(EgressProtocol::Unknown, SystemClock.now()) }
@@ -252,7 +309,7 @@ fn busy_record() -> EgressRecord {
 
 fn serve(socket: TcpStream, shared: &Arc<Shared>) -> Result<JoinHandle<()>, Box<EgressRecord>> {
     let Some(place) = Place::take(shared) else {
-        answer::busy(&socket);
+        refuse(&socket, shared, &crowded());
         return Err(Box::new(busy_record()));
     };
     // The socket goes with the thread; if there is none to be had, it is closed.

@@ -1,23 +1,21 @@
 //! The arguments that bubblewrap is started with.
 
 use super::*;
-use crate::executable::resolve_executable;
 use crate::linux::guards::guards;
 use crate::testing::policy;
 use tempfile::TempDir;
 
 fn words(policy: &SandboxProcessRunnerPolicy) -> String {
     let roots = Roots::resolve(policy).unwrap();
-    let executable = resolve_executable(policy, &["ls".to_owned()], &policy.workspace_root).unwrap();
     let blueprint = Blueprint {
         policy,
         roots: &roots,
-        executable: &executable,
+        binds: &[],
         working_directory: &roots.workspace,
         environment: &BTreeMap::from([("A".into(), "b c".into())]),
-        descriptors: Descriptors { seccomp: 10, status: 11, gate: None, files: &[(12, "/etc/passwd")], program: None },
+        descriptors: Descriptors { seccomp: 10, status: 11, gate: None, files: &[(12, "/etc/passwd")], copies: &[] },
     };
-    let words = arguments(&blueprint, &guards(&roots));
+    let words = arguments(&blueprint, &guards(&super::super::sensitive::all(&roots)));
     words.iter().map(|w| w.to_str().unwrap()).collect::<Vec<_>>().join("|")
 }
 

@@ -87,12 +87,12 @@ fn a_name_that_leads_home_is_refused() {
 
 #[test]
 fn the_port_that_was_checked_is_the_port_that_is_used() {
-    let (port, served) = server(b"ping", b"pong");
+    let (port, served) = server(b"ping\n", b"pong");
     // The resolver names another port; it is not asked about ports.
     let names = Names([("a.test", vec![SocketAddr::new([127, 0, 0, 1].into(), 1)])].into());
     let rules = [&format!("a.test:{port}")[..], &format!("127.0.0.1:{port}")];
     let house = House::with(&rules, Arc::new(names), ProxyLimits::default());
-    assert!(house.ask(format!("CONNECT a.test:{port} HTTP/1.1\r\n\r\nping").as_bytes()).ends_with("pong"));
+    assert!(house.ask(format!("CONNECT a.test:{port} HTTP/1.1\r\n\r\nping\n").as_bytes()).ends_with("pong"));
     served.join().unwrap();
 }
 
@@ -138,13 +138,66 @@ fn a_greeting_for_another_host_ends_the_tunnel_before_the_server_sees_it() {
     let house = House::new(&[&format!("localhost:{port}")]);
     let mut client = house.connect();
     client.write_all(format!("CONNECT localhost:{port} HTTP/1.1\r\n\r\n").as_bytes()).unwrap();
+    let mut answer = vec![0; 39];
+    client.read_exact(&mut answer).unwrap();
     client.write_all(&greeting(&name_extension("front.test"), 30)).unwrap();
-    let mut answer = Vec::new();
+    answer.clear();
     client.read_to_end(&mut answer).unwrap();
-    assert!(answer.ends_with(&answer::TLS_ALERT));
+    assert_eq!(answer, answer::TLS_ALERT);
     assert!(served.join().unwrap().is_empty());
     let record = house.record();
     assert_eq!((record.verdict, record.code.as_deref()), (EgressVerdict::Denied, Some("sni_mismatch")));
+}
+
+#[test]
+fn a_greeting_that_comes_with_the_request_for_its_tunnel_gets_an_answer_that_can_be_read() {
+    let (port, served) = server(b"", b"");
+    let house = House::new(&[&format!("localhost:{port}")]);
+    let request = format!("CONNECT localhost:{port} HTTP/1.1\r\n\r\n");
+    let early = [request.as_bytes(), &greeting(&name_extension("front.test"), 500)].concat();
+    let (status, error) = parts(&house.ask(&early));
+    assert_eq!((status, error["code"].as_str()), (403, Some("sni_mismatch")));
+    assert!(served.join().unwrap().is_empty());
+    let (port, served) = server(b"", b"");
+    let house = House::new(&[&format!("localhost:{port}")]);
+    let socks = [&b"\x05\x01\x00\x05\x01\x00\x03\x09localhost"[..], &port.to_be_bytes()].concat();
+    let early = [&socks[..], &greeting(&name_extension("front.test"), 500)].concat();
+    assert_eq!(house.ask(&early).as_bytes()[..4], [5, 0, 5, 2]);
+    assert!(served.join().unwrap().is_empty());
+}
+
+#[test]
+fn a_plain_request_for_another_host_ends_the_tunnel_before_the_server_sees_it() {
+    for request in [
+        "GET / HTTP/1.1\r\nHost: other-tenant.example\r\n\r\n",
+        "\r\n\r\nGET / HTTP/1.1\r\nHost: other-tenant.example\r\n\r\n",
+        "GET http://other-tenant.example/ HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        "get\t/  http/1.0\r\nhost: other-tenant.example\r\n\r\n",
+        "ODDLY-LONG-METHOD-THAT-SOME-SERVERS-TAKE / HTTP/1.1\r\nHost: other-tenant.example\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: localhost\r\nHost: other-tenant.example\r\n\r\n",
+        "GET / HTTP/1.1\nHost: other-tenant.example\n\n",
+        "GET / HTTP/1.1\r\nX: y\r\n Host: other-tenant.example\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost : other-tenant.example\r\n\r\n",
+    ] {
+        for size in [1, 1000] {
+            let (port, served) = server(b"", b"");
+            let house = House::new(&[&format!("localhost:{port}")]);
+            let mut client = house.connect();
+            client.write_all(format!("CONNECT localhost:{port} HTTP/1.1\r\n\r\n").as_bytes()).unwrap();
+            let mut answer = vec![0; 39];
+            client.read_exact(&mut answer).unwrap();
+            for piece in request.as_bytes().chunks(size) {
+                // It may be cut off before it has said all.
+                let _sent = client.write_all(piece);
+            }
+            answer.clear();
+            client.read_to_end(&mut answer).unwrap();
+            let (status, error) = parts(&String::from_utf8(answer).unwrap());
+            assert_eq!((status, error["code"].as_str()), (403, Some("host_mismatch")), "{request}");
+            assert!(served.join().unwrap().is_empty(), "{request}");
+            assert_eq!(house.record().verdict, EgressVerdict::Denied);
+        }
+    }
 }
 
 #[test]

@@ -1,0 +1,104 @@
+//! Questions outlive rules: each that waits is decided again when others decide.
+//!
+//! A question is about a call under certain rules. When those change, or who belongs to what, the call is put to the new ones. If they
+//! ask the same people for the same reasons, the question stays, bound to them, and the journal says so. Otherwise it ends at once
+//! with `policy_changed`, and whoever proposed the call is told: nobody answers a question that no answer can open.
+
+use crate::decide::Asked;
+use crate::engine::Engine;
+use crate::error::EngineError;
+use palyra_journal::{JournalError, Rebind, Resolve};
+use palyra_protocol::{
+    ApprovalRecord, ApprovalResolution, ApprovalScope, ApprovalState, DecisionKind, GrantMatcher, Principal, Problem,
+};
+use std::sync::Arc;
+
+impl Engine {
+    /// Decides every question that waits once more. What cannot be decided now is decided when it is answered.
+    pub(crate) async fn reconsider(&self) {
+        let waiting = match self.pending_questions().await {
+            Ok(waiting) => waiting,
+            Err(error) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "questions were not decided again");
+                return;
+            }
+        };
+        for asked in waiting {
+            if let Err(error) = self.reconsider_one(asked).await {
+                tracing::warn!(error = &error as &dyn std::error::Error, "a question was not decided again");
+            }
+        }
+    }
+
+    /// The question as it stands under the rules that decide now.
+    pub(crate) async fn reconsider_one(&self, asked: ApprovalRecord) -> Result<ApprovalRecord, EngineError> {
+        let policy = self.policy();
+        if asked.state != ApprovalState::Pending || asked.policy_hash == policy.policy_hash() {
+            return Ok(asked);
+        }
+        let view = self.journal().call(&asked.call_id).await?;
+        let same = view.record.is_some_and(|call| {
+            let basis = self.tool_facts().basis(&call.tool);
+            let question = Asked {
+                tool: &call.tool,
+                workspace: &call.workspace_root,
+                origin: &call.origin,
+                facets: &call.facets,
+                basis: &basis,
+            };
+            let (request, context) = question.question();
+            let verdict = policy.decide(&request, &context);
+            // The summary names the rules that decided, each with its reason.
+            verdict.kind() == DecisionKind::NeedsApproval
+                && verdict.people().max(1) == asked.people
+                && verdict.summary() == asked.why
+        });
+        let ended = if same {
+            let rebind = Rebind { approval_id: asked.approval_id.clone(), policy_hash: policy.policy_hash() };
+            self.journal().rebind_approval(rebind).await
+        } else {
+            self.journal().resolve_approval(self.outdated(&asked)).await
+        };
+        match ended {
+            Ok(record) if record.state == ApprovalState::Pending => Ok(record),
+            Ok(record) => {
+                let record = Arc::new(record);
+                self.announce_approval(&record);
+                Ok(Arc::unwrap_or_clone(record))
+            }
+            // Somebody answered meanwhile.
+            Err(JournalError::AlreadyResolved { .. }) => Ok(self.journal().approval(&asked.approval_id).await?),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn outdated(&self, asked: &ApprovalRecord) -> Resolve {
+        Resolve {
+            approval_id: asked.approval_id.clone(),
+            state: ApprovalState::Cancelled,
+            resolution: ApprovalResolution {
+                by: Principal::daemon(),
+                token: None,
+                at: self.clock().now(),
+                scope: ApprovalScope::Once,
+                matcher: GrantMatcher::ExactCall,
+                reason: None,
+                grant: None,
+            },
+            grant: None,
+            problem: Some(policy_changed()),
+        }
+    }
+}
+
+/// The code of [`policy_changed`].
+pub(crate) const POLICY_CHANGED: &str = "policy_changed";
+
+/// The rules are others than those that a call was decided by.
+pub(crate) fn policy_changed() -> Problem {
+    Problem::new(
+        POLICY_CHANGED,
+        "the rules changed after this call was decided, and decide otherwise now",
+        "propose the call again",
+    )
+}

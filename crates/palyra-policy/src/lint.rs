@@ -1,0 +1,260 @@
+//! What the schema's types do not see: a text that nothing is ever equal to.
+//!
+//! A path with a slash at its end, a host with a port, a risk of `hihg`: Cedar compares them without complaint, and the rule never
+//! does what its author meant. Each attribute of the context has a form, said in the schema; a text that a rule holds against it and
+//! that cannot have that form is refused where it stands.
+
+use crate::attribute::Attribute;
+use crate::error::FlawKind;
+use crate::literal::{Compared, How, compared, place_of_entity, place_of_text};
+use crate::toolbox::Toolbox;
+use cedar_policy::{EntityUid, Policy};
+use palyra_protocol::facets::{MAX_PREFIX_WORDS, quote_words};
+use palyra_protocol::{RiskLevel, ToolCapability};
+
+/// The doors there are.
+pub(crate) const CHANNELS: [&str; 3] = ["cli", "http", "mcp"];
+/// The methods that a call can have.
+const METHODS: [&str; 6] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
+const RISKS: [RiskLevel; 4] = [RiskLevel::Low, RiskLevel::Medium, RiskLevel::High, RiskLevel::Critical];
+
+/// Something that can never be so, and what to write instead.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Never {
+    pub(crate) kind: FlawKind,
+    /// Its place in the rule's text.
+    pub(crate) offset: usize,
+    pub(crate) message: String,
+    pub(crate) help: String,
+}
+
+/// What a rule says that can never be so.
+pub(crate) fn look(policy: &Policy, text: &str, tools: Option<&dyn Toolbox>) -> Vec<Never> {
+    let mut found: Vec<Never> = Vec::new();
+    for compared in compared(policy) {
+        if let Some((message, help)) = misfit(&compared) {
+            let offset = place_of_text(text, &compared.text, compared.how);
+            found.push(Never { kind: FlawKind::Suspicious, offset, message, help });
+        }
+    }
+    for uid in policy.entity_literals() {
+        if let Some((message, help)) = stranger(&uid, tools) {
+            let offset = place_of_entity(text, &uid);
+            found.push(Never { kind: FlawKind::Suspicious, offset, message, help });
+        }
+    }
+    found.sort_by_key(|never| never.offset);
+    found.dedup();
+    found
+}
+
+fn misfit(compared: &Compared) -> Option<(String, String)> {
+    let (text, whole) = (compared.text.as_str(), compared.how == How::Whole);
+    let name = compared.attribute.as_str();
+    let one_of = |known: Vec<&str>| {
+        (whole && !known.contains(&text)).then(|| {
+            let near = known.iter().min_by_key(|known| distance(known, text)).copied().unwrap_or_default();
+            let message = format!("`context.{name}` is never \"{text}\"");
+            (message, format!("did you mean \"{near}\"? It is one of {}", known.join(", ")))
+        })
+    };
+    match compared.attribute {
+        Attribute::Risk => one_of(RISKS.map(RiskLevel::as_str).to_vec()),
+        Attribute::Capabilities => one_of(ToolCapability::ALL.map(ToolCapability::policy_name).to_vec()),
+        Attribute::Method => one_of(METHODS.to_vec()),
+        Attribute::PathsRead
+        | Attribute::PathsWritten
+        | Attribute::TreesRead
+        | Attribute::ReadUnder
+        | Attribute::WrittenUnder
+        | Attribute::ReadRoot
+        | Attribute::WrittenRoot
+        | Attribute::WorkingDirectory => {
+            path(text, whole).map(|help| (format!("`context.{name}` never has \"{text}\""), help))
+        }
+        Attribute::Hosts | Attribute::HostDomains if whole => {
+            host(text).map(|help| (format!("`context.{name}` never has \"{text}\""), help))
+        }
+        Attribute::Endpoints if whole => {
+            endpoint(text).map(|help| (format!("`context.{name}` never has \"{text}\""), help))
+        }
+        Attribute::ArgvPrefixes | Attribute::CommandLine if whole => {
+            let most = if compared.attribute == Attribute::ArgvPrefixes { MAX_PREFIX_WORDS } else { usize::MAX };
+            words(text, most).map(|help| (format!("`context.{name}` is never \"{text}\""), help))
+        }
+        Attribute::EnvNames if whole => {
+            let plain = text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+            (text.is_empty() || !plain || text.starts_with(|c: char| c.is_ascii_digit())).then(|| {
+                let message = format!("no environment variable is called \"{text}\"");
+                (message, "rules see the names of variables, not their values".to_owned())
+            })
+        }
+        Attribute::Executable if whole && !text.contains(['/', '\\']) => Some((
+            format!("`context.executable` is never \"{text}\""),
+            format!("it is a whole path: `context.executable like \"*/{text}\"`, or look at `argv_prefixes`"),
+        )),
+        _ => None,
+    }
+}
+
+/// How a path is written instead, if nothing is ever called so.
+fn path(text: &str, whole: bool) -> Option<String> {
+    let relative = "paths are relative to the workspace, which file tools never leave";
+    if let Some(rest) = text.strip_prefix('~') {
+        let rest = rest.trim_start_matches('/');
+        let inside = if rest.is_empty() { ".".to_owned() } else { rest.trim_end_matches('/').to_owned() };
+        return Some(format!(
+            "{relative}: where the workspace is the home directory, write \"{inside}\"; what programs see of `~` is the sandbox's to limit"
+        ));
+    }
+    if text.starts_with('/') {
+        return Some(format!("{relative}; write it as it is below the workspace"));
+    }
+    let normal: Vec<&str> = text.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
+    if normal.contains(&"..") {
+        return Some("paths come resolved, without `..`".to_owned());
+    }
+    let normal = if normal.is_empty() { ".".to_owned() } else { normal.join("/") };
+    // What stands before a `*` may end anywhere.
+    let fits =
+        if whole { text == normal } else { text.is_empty() || text.trim_end_matches('/') == normal || text == "." };
+    (!fits).then(|| format!("paths have no `./` before and no `/` behind them; write \"{normal}\""))
+}
+
+/// How a host is written instead, if none is ever called so.
+fn host(text: &str) -> Option<String> {
+    let lower = text.to_ascii_lowercase();
+    let bare = lower.split_once("://").map_or(lower.as_str(), |(_, rest)| rest);
+    let bare = bare.split('/').next().unwrap_or(bare);
+    // An address of six has colons of its own.
+    let bare = match bare.rsplit_once(':') {
+        Some((name, port)) if !name.contains(':') && port.bytes().all(|b| b.is_ascii_digit()) => name,
+        _ => bare,
+    };
+    let bare = bare.trim_end_matches('.').trim_start_matches("*.");
+    (bare != text || text.is_empty())
+        .then(|| format!("hosts are bare names in lower case, without scheme, port or path; write \"{bare}\""))
+}
+
+/// How a host and port is written instead, if there is never one called so.
+fn endpoint(text: &str) -> Option<String> {
+    let (host_name, port) = text.rsplit_once(':').unwrap_or((text, ""));
+    let fits =
+        host(host_name).is_none() && (port == "*" || !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()));
+    (!fits).then(|| "endpoints are `host:443`, or `host:*` where a call does not say which port".to_owned())
+}
+
+/// How a command is written instead, if none is ever spelt so.
+fn words(text: &str, most: usize) -> Option<String> {
+    // What holds quotes was quoted by somebody who knows.
+    if text.contains(['\'', '"', '\\']) {
+        return None;
+    }
+    let words: Vec<&str> = text.split_whitespace().collect();
+    if words.len() > most {
+        return Some(format!("prefixes have at most {most} words; use `command_line` for the whole command"));
+    }
+    let spelt = quote_words(&words);
+    (spelt != text)
+        .then(|| format!("words are separated by one space and quoted where a shell would need it; write \"{spelt}\""))
+}
+
+/// What a name of an entity should be, if there is no such thing.
+fn stranger(uid: &EntityUid, tools: Option<&dyn Toolbox>) -> Option<(String, String)> {
+    let name = uid.id().unescaped();
+    match uid.type_name().basename() {
+        "Channel" => {
+            let lower = name.to_ascii_lowercase();
+            (lower != name && CHANNELS.contains(&lower.as_str()))
+                .then(|| (format!("there is no door `{name}`"), format!("write `Channel::\"{lower}\"`")))
+        }
+        "Tool" if is_ours(name) => {
+            let known = tools?.names();
+            (!known.iter().any(|tool| tool == name)).then(|| {
+                let near = known.iter().min_by_key(|tool| distance(tool, name)).cloned().unwrap_or_default();
+                (format!("there is no tool `{name}`"), format!("did you mean `{near}`? See `palyra tools list`"))
+            })
+        }
+        _ => None,
+    }
+}
+
+/// Whether a tool, by its name, could only be one that ships with Palyra.
+pub(crate) fn is_ours(tool: &str) -> bool {
+    tool.starts_with("palyra.")
+}
+
+/// How many letters two words differ by, roughly: enough to guess what was meant.
+fn distance(a: &str, b: &str) -> usize {
+    let same = a.chars().zip(b.chars()).take_while(|(a, b)| a.eq_ignore_ascii_case(b)).count();
+    let end = a.chars().rev().zip(b.chars().rev()).take_while(|(a, b)| a.eq_ignore_ascii_case(b)).count();
+    a.chars().count().max(b.chars().count()).saturating_sub(same + end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(attribute: Attribute, how: How, fitting: &[&str], never: &[(&str, &str)]) {
+        let misfit = |text: &str| misfit(&Compared { attribute, text: text.to_owned(), how });
+        for text in fitting {
+            assert_eq!(misfit(text), None, "{attribute:?} {text}");
+        }
+        for (text, instead) in never {
+            let (_, help) = misfit(text).unwrap_or_else(|| panic!("{attribute:?} {text} passes"));
+            assert!(help.contains(instead), "{attribute:?} {text}: {help}");
+        }
+    }
+
+    #[test]
+    fn texts_that_nothing_is_equal_to_are_found() {
+        use Attribute as A;
+        check(
+            A::WrittenUnder,
+            How::Whole,
+            &["infra", ".", ".ssh", "a/b c", "…"],
+            &[
+                ("infra/", "\"infra\""),
+                ("./infra", "\"infra\""),
+                ("~/.ssh", "\".ssh\""),
+                ("~", "\".\""),
+                ("/etc", "relative"),
+                ("a/../b", ".."),
+                ("", "\".\""),
+            ],
+        );
+        check(A::WrittenRoot, How::Beginning, &["src/", "src", "src/a", ""], &[("./src/", "\"src\""), ("~/", "home")]);
+        check(
+            A::Hosts,
+            How::Whole,
+            &["packages.example", "10.0.0.1", "[::1]", "::1"],
+            &[
+                ("Example.COM", "\"example.com\""),
+                ("a.example:443", "\"a.example\""),
+                ("https://a.example/x", "\"a.example\""),
+                ("*.a.example", "\"a.example\""),
+                ("a.example.", "\"a.example\""),
+            ],
+        );
+        check(
+            A::Endpoints,
+            How::Whole,
+            &["a.example:443", "a.example:*", "[::1]:80"],
+            &[("a.example", "443"), ("A.example:1", "443")],
+        );
+        check(A::Risk, How::Whole, &["low", "critical"], &[("hihg", "\"high\"")]);
+        check(A::Capabilities, How::Whole, &["network"], &[("proces_exec", "\"process_exec\"")]);
+        check(A::Method, How::Whole, &["GET"], &[("post", "\"POST\"")]);
+        check(A::Method, How::Beginning, &["P"], &[]);
+        check(
+            A::ArgvPrefixes,
+            How::Whole,
+            &["git status", "a b c d e f g h", "git 'a b'"],
+            &[("a b c d e f g h i", "at most 8"), ("git  status", "\"git status\""), ("a && b", "'&&'")],
+        );
+        check(A::CommandLine, How::Whole, &["a b c d e f g h i"], &[(" a", "\"a\"")]);
+        check(A::EnvNames, How::Whole, &["RUSTFLAGS"], &[("A=b", "names"), ("1A", "names")]);
+        check(A::Executable, How::Whole, &["/usr/bin/git"], &[("git", "*/git")]);
+        check(A::Session, How::Whole, &["anything ~/ at all"], &[]);
+    }
+}
