@@ -1,11 +1,18 @@
-//! The journal as history grows: appending must not slow down, verifying must cost little more than reading.
+//! The journal as history grows: appending must not slow down, verifying must cost little more than reading. Verifying
+//! includes replaying every call and holding the tables against it, so the history is one of calls.
 
 use crate::Result;
 use crate::report::{Report, alternate, median, show};
-use palyra_journal::{JournalStore, Verdict, verify};
-use palyra_protocol::{JournalEvent, SystemClock};
+use palyra_journal::{Finish, JournalStore, OpenCall, Opening, Verdict, verify};
+use palyra_protocol::call::ToolCallParts;
+use palyra_protocol::{
+    AttestationId, Authority, CallId, CallRecord, CallState, CanonicalJson, DaemonKey, DecisionId, DecisionKind,
+    Digest, ExecutionStatement, Facets, JournalEvent, Origin, Principal, SystemClock, Timestamp, ToolCall,
+    ToolDecision,
+};
 use rusqlite::Connection;
 use rusqlite::types::ValueRef;
+use serde_json::json;
 use sha2::{Digest as _, Sha256};
 use std::hint::black_box;
 use std::path::Path;
@@ -15,6 +22,8 @@ use std::time::{Duration, Instant};
 const SHORT: u64 = 1_000;
 const LONG: u64 = 1_000_000;
 const SAMPLES: usize = 400;
+/// How many calls are under way at once while a history grows.
+const WORKERS: u64 = 50;
 
 pub fn run(report: &mut Report) -> Result {
     let dir = tempfile::tempdir()?;
@@ -44,29 +53,90 @@ pub fn run(report: &mut Report) -> Result {
     verified(&path)
 }
 
-fn event(n: u64) -> Result<JournalEvent> {
-    let call: palyra_protocol::CallId = palyra_protocol::CallId::mint();
-    Ok(JournalEvent::ToolEnded {
-        call_id: call,
-        state: palyra_protocol::CallState::Denied,
-        problem: palyra_protocol::Problem::new(
-            "benchmark",
-            format!("event number {n}, of a length that events have"),
-            "x".repeat(200),
-        ),
+/// How many events a call has: proposed, decided, started, finished.
+const EVENTS_PER_CALL: u64 = 4;
+
+/// A call as the engine records one, with a decision of the length that decisions have.
+fn call(n: u64) -> Result<Arc<CallRecord>> {
+    let origin = Origin {
+        principal: "agent:bench".parse()?,
+        proposed_by: Principal::local_owner(),
+        channel: "cli".parse()?,
+        device: None,
+        session: format!("session-{}", n % 100).parse()?,
+        run: format!("run-{}", n % 10_000).parse()?,
+        request: None,
+        token: None,
+    };
+    let parts = ToolCallParts {
+        id: CallId::mint(),
+        tool: "palyra.echo".parse()?,
+        input: CanonicalJson::from_value(json!({ "text": format!("call number {n}") }))?,
+        workspace_root: "/srv/project".to_owned(),
+        facets: Facets::default(),
+        origin,
+        idempotency_key: None,
+    };
+    Ok(ToolCall::new(parts)?.record())
+}
+
+fn decision() -> Arc<ToolDecision> {
+    Arc::new(ToolDecision {
+        decision_id: DecisionId::mint(),
+        decision: DecisionKind::Allow,
+        policy_hash: Digest::of(b"policy"),
+        rules: vec!["allowlisted_execution".to_owned()],
+        summary: "The tool is allow-listed, and this principal may call tools through this channel.".to_owned(),
+        people: 0,
+        basis: None,
+        denial: None,
+        explanation: json!({ "facts": "x".repeat(200) }),
     })
+}
+
+fn finish(call: &CallRecord, key: &DaemonKey) -> Result<Finish> {
+    let output = json!({ "text": "x".repeat(100) });
+    let statement = ExecutionStatement {
+        attestation_id: AttestationId::mint(),
+        authority: Authority::Policy,
+        call_digest: call.digest,
+        call_id: call.call_id.clone(),
+        decision_id: DecisionId::mint(),
+        executor: "builtin".to_owned(),
+        exit: None,
+        finished_at: Timestamp::from_unix_ms(2),
+        output_sha256: Digest::ZERO,
+        problem_sha256: None,
+        sandbox_enforcement: json!({ "backend": "builtin", "layers": [], "tier": "none" }),
+        started_at: Timestamp::from_unix_ms(1),
+        state: CallState::Succeeded,
+        tool: call.tool.clone(),
+    };
+    Ok(Finish::new(CallState::Succeeded, output, None, statement.sign(key)?, &[])?)
+}
+
+/// One call from its proposal to its end.
+async fn one(store: &JournalStore, n: u64, key: &DaemonKey) -> std::result::Result<(), String> {
+    let text = |e: Box<dyn std::error::Error>| e.to_string();
+    let call = call(n).map_err(text)?;
+    let finish = finish(&call, key).map_err(text)?;
+    let opening = Opening::Start { permit: (), authority: Authority::Policy };
+    let open = OpenCall { call, decision: decision(), run_limit: u64::MAX >> 1, opening };
+    store.open_call(open).await.map_err(|e| e.to_string())?;
+    store.finish_call(&finish).await.map(drop).map_err(|e| e.to_string())
 }
 
 fn grown(runtime: &tokio::runtime::Runtime, path: &Path, size: u64) -> Result<Arc<JournalStore>> {
     let store = Arc::new(JournalStore::open(path, Arc::new(SystemClock))?);
+    let key = Arc::new(DaemonKey::generate()?);
+    let each = size / EVENTS_PER_CALL / WORKERS;
     runtime.block_on(async {
-        let workers: Vec<_> = (0..200)
+        let workers: Vec<_> = (0..WORKERS)
             .map(|worker| {
-                let store = Arc::clone(&store);
+                let (store, key) = (Arc::clone(&store), Arc::clone(&key));
                 tokio::spawn(async move {
-                    for n in 0..size / 200 {
-                        let event = event(worker * size + n).map_err(|e| e.to_string())?;
-                        store.note(&event).await.map_err(|e| e.to_string())?;
+                    for n in 0..each {
+                        one(&store, worker * each + n, &key).await?;
                     }
                     Ok::<_, String>(())
                 })
@@ -80,8 +150,18 @@ fn grown(runtime: &tokio::runtime::Runtime, path: &Path, size: u64) -> Result<Ar
     Ok(store)
 }
 
+/// An event that changes no table.
+fn event(n: u64) -> JournalEvent {
+    JournalEvent::AccessRefused {
+        by: Principal::local_owner(),
+        action: "benchmark".to_owned(),
+        resource: n.to_string(),
+        problem: palyra_protocol::Problem::new("benchmark", "of a length that events have", "x".repeat(200)),
+    }
+}
+
 fn append(runtime: &tokio::runtime::Runtime, store: &JournalStore) -> Result<Duration> {
-    let event = event(0)?;
+    let event = event(0);
     let start = Instant::now();
     runtime.block_on(store.note(&event))?;
     Ok(start.elapsed())
@@ -95,10 +175,7 @@ fn group(runtime: &tokio::runtime::Runtime, store: &Arc<JournalStore>) -> Result
             let tasks: Vec<_> = (0..256)
                 .map(|n| {
                     let store = Arc::clone(store);
-                    tokio::spawn(async move {
-                        let event = event(n).map_err(|e| e.to_string())?;
-                        store.note(&event).await.map_err(|e| e.to_string())
-                    })
+                    tokio::spawn(async move { store.note(&event(n)).await.map_err(|e| e.to_string()) })
                 })
                 .collect();
             for task in tasks {

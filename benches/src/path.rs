@@ -3,7 +3,9 @@
 use crate::Result;
 use crate::report::{Report, median, percentile, show};
 use palyra_engine::workspace::Workspace;
-use palyra_engine::{AccessControl, Engine, EngineParts, Proposal, ToolCallConfig, VerifiedPeer, WasmRuntime};
+use palyra_engine::{
+    AccessControl, CallLimits, Engine, EngineParts, Proposal, ToolCallConfig, VerifiedPeer, WasmRuntime,
+};
 use palyra_journal::JournalStore;
 use palyra_policy::{Membership, PolicyLoader};
 use palyra_protocol::{CallState, DaemonKey, SystemClock};
@@ -143,6 +145,7 @@ pub async fn engine(dir: &Path) -> Result<Engine> {
             protected_paths: vec![],
         },
         egress_rules: Arc::default(),
+        limits: CallLimits::default(),
         wasm_runtime: WasmRuntime::Disabled,
     };
     let journal = JournalStore::open(&dir.join("journal.db"), clock.clone())?;

@@ -20,8 +20,10 @@ use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
 
-/// The largest message in either direction: an input and its frame, an event that holds an output.
+/// The largest request: an input and its frame.
 pub const MAX_MESSAGE_BYTES: usize = 16 << 20;
+/// The largest answer: an event that holds an output is told in one piece, and its bytes may take six each in JSON.
+pub const MAX_REPLY_BYTES: usize = 64 << 20;
 
 /// Adds the token that a caller shows, and the agent's name that an owner acts in.
 #[derive(Debug, Clone)]
@@ -58,7 +60,7 @@ macro_rules! services {
             #[must_use]
             pub fn $name(&self) -> $client<Spoken> {
                 $client::with_interceptor(self.channel.clone(), self.speaker.clone())
-                    .max_decoding_message_size(MAX_MESSAGE_BYTES)
+                    .max_decoding_message_size(MAX_REPLY_BYTES)
                     .max_encoding_message_size(MAX_MESSAGE_BYTES)
             }
         )*

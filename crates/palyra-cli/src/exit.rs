@@ -96,6 +96,7 @@ impl From<ApiError> for Failure {
     fn from(error: ApiError) -> Self {
         let exit = match error.code.as_str() {
             "daemon_unreachable" => UNREACHABLE,
+            "outcome_not_recorded" => INDETERMINATE,
             "transport" | "internal" | "disk_full" | "journal_unavailable" | "journal_closed" | "journal_damaged" => {
                 FAILED
             }

@@ -5,7 +5,7 @@
 
 use crate::http::Port;
 use palyra_engine::builtin::names;
-use palyra_engine::{Rehearsal, ToolCallConfig, WasmRuntime};
+use palyra_engine::{CallLimits, Rehearsal, ToolCallConfig, WasmRuntime};
 use palyra_policy::{Membership, PolicyLoader};
 use palyra_protocol::ToolName;
 use palyra_sandbox::egress::{EgressRule, EgressRules};
@@ -84,13 +84,22 @@ struct RawToolCall {
     allowed_principals: Vec<String>,
     allowed_channels: Vec<String>,
     max_calls_per_run: u64,
+    max_calls_under_way: usize,
+    max_calls_under_way_per_principal: usize,
+    max_questions: usize,
+    max_questions_per_principal: usize,
     execution_timeout_ms: u64,
     approval_timeout_ms: u64,
 }
 
 impl Default for RawToolCall {
     fn default() -> Self {
+        let CallLimits { calls_each, calls, questions_each, questions } = CallLimits::default();
         Self {
+            max_calls_under_way: calls,
+            max_calls_under_way_per_principal: calls_each,
+            max_questions: questions,
+            max_questions_per_principal: questions_each,
             allowed_tools: names::ALL.map(str::to_owned).to_vec(),
             allowed_principals: vec!["user:*".to_owned(), "agent:*".to_owned()],
             allowed_channels: ["cli", "http", "mcp"].map(str::to_owned).to_vec(),
@@ -241,12 +250,26 @@ impl RawConfig {
             Membership::from_lists(&raw.allowed_principals, &raw.allowed_channels, &["user:local".to_owned()])
                 .map_err(|e| value("tool_call.allowed_principals", e.to_string()))?;
         let allowed_tools = raw.allowed_tools.iter().map(|name| tool(name));
+        for (key, limit) in [
+            ("tool_call.max_calls_under_way", raw.max_calls_under_way),
+            ("tool_call.max_calls_under_way_per_principal", raw.max_calls_under_way_per_principal),
+        ] {
+            if limit == 0 {
+                return Err(value(key, "must be more than 0"));
+            }
+        }
         let egress_rules = Arc::new(EgressRules::new(self.egress.allowed_hosts));
         let process_runner = self.process_runner.validate(&workspace_root, state_dir, Arc::clone(&egress_rules))?;
         Ok(Config {
             tool_call: ToolCallConfig {
                 allowed_tools: allowed_tools.collect::<Result<_, _>>()?,
                 max_calls_per_run: at_most("tool_call.max_calls_per_run", raw.max_calls_per_run, MAX_NUMBER)?,
+                limits: CallLimits {
+                    calls: raw.max_calls_under_way,
+                    calls_each: raw.max_calls_under_way_per_principal,
+                    questions: raw.max_questions,
+                    questions_each: raw.max_questions_per_principal,
+                },
                 execution_timeout: time("tool_call.execution_timeout_ms", raw.execution_timeout_ms)?,
                 approval_timeout: time("tool_call.approval_timeout_ms", raw.approval_timeout_ms)?,
                 process_runner,
@@ -294,6 +317,11 @@ impl RawProcessRunner {
                     .map_err(|e| value(key, format!("`{}` cannot be used: {e}; name what exists", root.display())))?;
             }
         }
+        if self.max_output_bytes > MAX_OUTPUT_BYTES {
+            let message =
+                format!("is at most {MAX_OUTPUT_BYTES}: an outcome has to fit into one message of every door");
+            return Err(value("process_runner.max_output_bytes", message));
+        }
         palyra_sandbox::check_required_layers(&self.required_layers)
             .map_err(|error| value("process_runner.required_layers", error.to_string()))?;
         Ok(SandboxProcessRunnerPolicy {
@@ -319,6 +347,11 @@ impl RawProcessRunner {
         })
     }
 }
+
+/// The most output of a process that is kept: two streams, of which every byte may take six in JSON, fit into the largest
+/// answer, and an event of the journal is told in one.
+const MAX_OUTPUT_BYTES: u64 = 4 << 20;
+const _: () = assert!(2 * 6 * MAX_OUTPUT_BYTES < palyra_api::client::MAX_REPLY_BYTES as u64);
 
 fn value(key: &'static str, message: impl Into<String>) -> ConfigError {
     ConfigError::Value { key, message: message.into() }
@@ -435,6 +468,8 @@ mod tests {
     fn senseless_values_are_refused() {
         assert!(refused("[process_runner]\ntier = \"b\"").contains("tier c only"));
         assert!(refused("[process_runner]\nmemory_limit_bytes = 0").contains("more than 0"));
+        assert!(refused("[process_runner]\nmax_output_bytes = 20000000").contains("at most 4194304"));
+        assert!(refused("[tool_call]\nmax_calls_under_way = 0").contains("more than 0"));
         assert!(refused("[process_runner]\nrequired_layers = [\"moat\"]").contains("no layer `moat`"));
         assert!(refused("[wasm_runtime]\nenabled = true").contains("no WASM runtime"));
         assert!(refused("[tool_call]\nexecution_timeout_ms = 0").contains("more than 0"));

@@ -8,6 +8,7 @@ mod doors;
 mod ending;
 mod grpc;
 mod http;
+mod keys;
 mod mcp;
 mod policy;
 mod rights;
@@ -61,9 +62,28 @@ enum Command {
     /// Work on a policy directory, without serving; `palyra policy` is the friendlier door to this
     #[command(subcommand)]
     Policy(policy::Command),
+    /// Deal with a signing key that the daemon does not start on
+    #[command(subcommand)]
+    Key(Key),
+    /// Deal with a journal that was lost
+    #[command(subcommand)]
+    Journal(Journal),
     /// Deal with an access registry that the daemon does not start on
     #[command(subcommand)]
     Access(Access),
+}
+
+#[derive(Debug, Subcommand)]
+enum Key {
+    /// Go on with the key that is in the state directory, or with a new one if none is. Attestations of the old key stay valid
+    /// as the old key's
+    Accept,
+}
+
+#[derive(Debug, Subcommand)]
+enum Journal {
+    /// Begin another journal where the old one was lost: all grants, idempotency keys, budgets and history are given up
+    Begin,
 }
 
 #[derive(Debug, Subcommand)]
@@ -93,6 +113,8 @@ fn main() -> ExitCode {
             Some(Command::Check) => serve::check(&setup),
             Some(Command::Sandbox(command)) => Ok(sandbox::command(&setup, *command)),
             Some(Command::Policy(command)) => policy::run(&setup, command),
+            Some(Command::Key(Key::Accept)) => keys::accept(&setup),
+            Some(Command::Journal(Journal::Begin)) => keys::begin_journal(&setup),
             Some(Command::Access(Access::Accept)) => access::accept(&setup),
             Some(Command::Access(Access::Reset)) => access::reset(&setup),
         },

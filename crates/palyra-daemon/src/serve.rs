@@ -4,11 +4,10 @@ use crate::config::{Config, ConfigError, RawConfig};
 use crate::doors::Doors;
 use crate::http::{HttpError, Listening, Port};
 use crate::state::{StateDir, StateError};
-use crate::{grpc, mcp, policy};
+use crate::{grpc, keys, mcp, policy};
 use palyra_api::LastStart;
 use palyra_engine::workspace::Workspace;
 use palyra_engine::{AccessControl, AccessError, Engine, EngineParts};
-use palyra_journal::JournalStore;
 use palyra_policy::{CheckedSet, PolicyLoader, RefusedSet};
 use palyra_protocol::SystemClock;
 use palyra_sandbox::{SandboxProcessRunnerPolicy, SandboxTier};
@@ -223,7 +222,8 @@ fn allow_many_files() {
 
 async fn serve(setup: &Setup, state: &StateDir, config: Config, started: Instant) -> Result<(), DaemonError> {
     let clock = Arc::new(SystemClock);
-    let journal = JournalStore::open(&state.journal(), clock.clone())?;
+    let journal = keys::open_journal(state)?;
+    let key = keys::signing_key(state, &journal).await?;
     let access = AccessControl::open(state.path(), &config.workspace_root, &journal, clock.clone()).await?;
     let remembered = setup.remembered(&config);
     let mut loader = config.policy_loader();
@@ -235,10 +235,11 @@ async fn serve(setup: &Setup, state: &StateDir, config: Config, started: Instant
         journal,
         workspace: Workspace::open(&config.workspace_root)?,
         config: config.tool_call,
-        key: state.signing_key()?,
+        key,
         clock,
     })?;
     engine.note_start(env!("CARGO_PKG_VERSION")).await?;
+    state.put_key_in_place()?;
     let recovered = engine.recover().await?;
     tracing::info!(?recovered, "open calls taken care of");
 
@@ -268,6 +269,8 @@ async fn serve(setup: &Setup, state: &StateDir, config: Config, started: Instant
     tracing::info!(socket = %socket.display(), start_ms = started.elapsed().as_millis() as u64, "serving");
     let served = tokio::select! {
         served = serving => served.map_err(DaemonError::Serve),
+        // Without its journal a daemon can only refuse; whoever supervises it had better know.
+        () = engine.journal_gone() => Err(palyra_journal::JournalError::Closed.into()),
         _ = terminate.recv() => Ok(()),
         _ = interrupt.recv() => Ok(()),
         // A terminal that was closed: what runs is ended in good order too.

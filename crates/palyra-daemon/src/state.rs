@@ -1,6 +1,6 @@
 //! The state directory: mode 0700, one daemon at a time, and the key that signs.
 
-use palyra_protocol::{DaemonKey, Secret};
+use palyra_protocol::{DaemonKey, PublicKey, Secret};
 use rustix::fs::{FlockOperation, fcntl_lock};
 use rustix::io::Errno;
 use std::fs::{DirBuilder, File, OpenOptions, Permissions};
@@ -44,6 +44,36 @@ pub enum StateError {
     #[error("`{}` is too long for a UNIX socket ({MAX_SOCKET_PATH} bytes); choose a shorter `--state-dir`", path.display())]
     SocketPath {
         /// The socket.
+        path: PathBuf,
+    },
+    /// The key that signed until now is gone.
+    #[error("`{}` is missing, and the journal was signed for with {known}; put it back from a backup, or go on with a new key: `palyrad key accept`", path.display())]
+    KeyMissing {
+        /// The file.
+        path: PathBuf,
+        /// The key that the journal knows.
+        known: PublicKey,
+    },
+    /// Another key lies there.
+    #[error("`{}` is another key ({found}) than the journal knows ({known}); put that back from a backup, or accept this one: `palyrad key accept`", path.display())]
+    OtherKey {
+        /// The file.
+        path: PathBuf,
+        /// What is there.
+        found: PublicKey,
+        /// What the journal knows.
+        known: PublicKey,
+    },
+    /// There is a key, and nothing of what it signed for.
+    #[error("the journal is missing or empty, though a key that signed for one is there; put `{}` back from a backup, or give up all grants, keys, budgets and history: `palyrad journal begin`", path.display())]
+    JournalLost {
+        /// The journal.
+        path: PathBuf,
+    },
+    /// There is a journal already.
+    #[error("`{}` is a journal; another is begun only where one was lost", path.display())]
+    JournalThere {
+        /// The journal.
         path: PathBuf,
     },
     /// The key file is not a key.
@@ -111,29 +141,57 @@ impl StateDir {
         }
     }
 
-    /// The key that signs, made at the first start.
+    /// The key that signs, if there is one.
     ///
     /// # Errors
-    /// It cannot be read or made.
-    pub fn signing_key(&self) -> Result<DaemonKey, StateError> {
+    /// It cannot be read.
+    pub fn key(&self) -> Result<Option<DaemonKey>, StateError> {
         let path = key_file(&self.path);
-        if path.exists() { read_key(&path) } else { self.make_key(&path) }
+        path.exists().then(|| read_key(&path)).transpose()
     }
 
-    fn make_key(&self, path: &Path) -> Result<DaemonKey, StateError> {
-        let key = DaemonKey::generate().map_err(|e| io(path, "cannot be made")(std::io::Error::other(e)))?;
-        // Written beside and renamed, so that a crash leaves either no key or a whole one.
-        let fresh = self.path.join("signing.key.new");
+    /// A key that was written but not put in place: one that is there already, or a new one. It signs once it is recorded.
+    ///
+    /// # Errors
+    /// It cannot be made or written.
+    pub fn prepare_key(&self) -> Result<DaemonKey, StateError> {
+        let path = prepared_key_file(&self.path);
+        // A crash may have left half of one; nothing was signed with it.
+        if let Ok(key) = read_key(&path) {
+            return Ok(key);
+        }
+        let key = DaemonKey::generate().map_err(|e| io(&path, "cannot be made")(std::io::Error::other(e)))?;
         let write = || -> std::io::Result<()> {
-            let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&fresh)?;
+            let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&path)?;
             file.write_all(key.seed().expose())?;
             file.sync_all()?;
-            std::fs::rename(&fresh, path)?;
             File::open(&self.path)?.sync_all()
         };
-        write().map_err(io(path, "cannot be written"))?;
+        write().map_err(io(&path, "cannot be written"))?;
         Ok(key)
     }
+
+    /// Puts a prepared key in place, if there is one: the journal has it by now.
+    ///
+    /// # Errors
+    /// It cannot be put there.
+    pub fn put_key_in_place(&self) -> Result<(), StateError> {
+        let (prepared, path) = (prepared_key_file(&self.path), key_file(&self.path));
+        if path.exists() || !prepared.exists() {
+            return Ok(());
+        }
+        let put = || -> std::io::Result<()> {
+            std::fs::rename(&prepared, &path)?;
+            File::open(&self.path)?.sync_all()
+        };
+        put().map_err(io(&path, "cannot be written"))
+    }
+}
+
+/// Where a key is until it is recorded.
+#[must_use]
+pub fn prepared_key_file(state_dir: &Path) -> PathBuf {
+    state_dir.join("signing.key.new")
 }
 
 /// Reads the daemon's key, without taking the state.
@@ -193,15 +251,17 @@ mod tests {
     }
 
     #[test]
-    fn the_key_is_made_once_kept_private_and_never_silently_replaced() {
+    fn the_key_is_made_once_and_kept_private() {
         let dir = tempfile::tempdir().unwrap();
         let state = StateDir::take(dir.path()).unwrap();
-        let key = state.signing_key().unwrap().public();
-        assert_eq!(state.signing_key().unwrap().public(), key);
+        let key = state.prepare_key().unwrap().public();
+        assert_eq!(state.prepare_key().unwrap().public(), key);
+        state.put_key_in_place().unwrap();
+        assert_eq!(state.key().unwrap().unwrap().public(), key);
         let file = key_file(state.path());
         assert_eq!(std::fs::metadata(&file).unwrap().mode() & 0o777, 0o600);
         std::fs::write(&file, b"short").unwrap();
-        assert!(matches!(state.signing_key(), Err(StateError::Key { .. })));
+        assert!(matches!(state.key(), Err(StateError::Key { .. })));
     }
 
     #[test]

@@ -51,6 +51,10 @@ pub fn run(setup: &Setup, against: Option<&Path>) -> Result<ExitCode, DaemonErro
             println!("broken: {fault}");
             Ok(ExitCode::from(BROKEN))
         }
+        Verdict::Unfounded(fault) => {
+            println!("broken: {fault}");
+            Ok(ExitCode::from(BROKEN))
+        }
         Verdict::Contradicts(fault) => {
             println!("contradicts the checkpoint: {fault}");
             Ok(ExitCode::from(BROKEN))

@@ -1,22 +1,28 @@
 //! Approvals: what doors can ask about questions, and the one place where they are answered.
 
 use crate::access::{Feature, VerifiedPeer};
+use crate::clear::QuestionEnd;
 use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
 use crate::reconsider::policy_changed;
 use crate::seen::no_such_approval;
-use palyra_journal::{ApprovalFilter, JournalError, Resolve};
+use palyra_journal::{ApprovalFilter, JournalError, Listing, Page, Resolve};
 use palyra_policy::{PolicyAction, PolicyRequestContext, PolicyResource};
 use palyra_protocol::approval::MAX_WINDOW_MS;
 use palyra_protocol::{
     ApprovalDecision, ApprovalId, ApprovalRecord, ApprovalResolution, ApprovalScope, ApprovalState, GrantId,
-    GrantMatcher, GrantRecord, JournalEvent, MatchKey, PrincipalKind, Problem, Timestamp,
+    GrantMatcher, GrantRecord, JournalEvent, MatchKey, PrincipalKind, Problem, ShownCall, Timestamp,
 };
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::broadcast;
 
-/// The most approvals or grants in one listing.
-const MAX_LISTED: u32 = 1000;
+/// How far back approvals are listed.
+pub const MAX_LISTED: u32 = 1000;
+/// A page of a listing: far smaller than the largest message, because a record is told in one piece.
+const PAGE: Page = Page { records: 250, bytes: 4 << 20 };
+/// The longest time that a grant for a session holds: sessions are names that callers choose, and have no end.
+const MAX_SESSION: Duration = Duration::from_millis(MAX_WINDOW_MS);
 /// The longest reason.
 const MAX_REASON: usize = 1000;
 
@@ -36,7 +42,7 @@ pub struct Answer {
 }
 
 impl Engine {
-    /// Questions, oldest first.
+    /// A page of questions after the one named, oldest first.
     ///
     /// # Errors
     /// The peer may not see them.
@@ -44,11 +50,20 @@ impl Engine {
         &self,
         peer: &VerifiedPeer,
         filter: ApprovalFilter,
-    ) -> Result<Vec<ApprovalRecord>, EngineError> {
+        after: Option<&ApprovalId>,
+    ) -> Result<Listing<ApprovalRecord>, EngineError> {
         self.authorize(peer, PolicyAction::ApprovalList, PolicyResource::Daemon, None)?;
-        let mut approvals = self.journal().approvals(filter, MAX_LISTED).await?;
-        approvals.retain(|asked| self.sees_approval(peer, asked));
-        Ok(approvals)
+        let mut after = after.cloned();
+        loop {
+            let mut page = self.journal().approvals(filter, after.as_ref(), PAGE).await?;
+            let last = page.records.last().map(|asked| asked.approval_id.clone());
+            page.records.retain(|asked| self.sees_approval(peer, asked));
+            // Whoever turns pages goes by the last record of each, so an empty one is the last.
+            if !page.more || !page.records.is_empty() {
+                return Ok(page);
+            }
+            after = last;
+        }
     }
 
     /// One question.
@@ -68,9 +83,17 @@ impl Engine {
     pub async fn watch_approvals(
         &self,
         peer: &VerifiedPeer,
-    ) -> Result<(Vec<ApprovalRecord>, broadcast::Receiver<ApprovalRecord>), EngineError> {
+    ) -> Result<(Vec<ApprovalRecord>, broadcast::Receiver<Arc<ApprovalRecord>>), EngineError> {
         let news = self.approval_news().subscribe();
-        Ok((self.approvals(peer, ApprovalFilter::Pending).await?, news))
+        let mut pending: Vec<ApprovalRecord> = Vec::new();
+        loop {
+            let last = pending.last().map(|record| record.approval_id.clone());
+            let page = self.approvals(peer, ApprovalFilter::Pending, last.as_ref()).await?;
+            pending.extend(page.records);
+            if !page.more {
+                return Ok((pending, news));
+            }
+        }
     }
 
     /// Whether the peer may still see what it watches.
@@ -85,7 +108,11 @@ impl Engine {
     ///
     /// # Errors
     /// The peer may not answer, the question has ended, or the answer is wider than what was shown.
-    pub async fn decide_approval(&self, peer: &VerifiedPeer, answer: Answer) -> Result<ApprovalRecord, EngineError> {
+    pub async fn decide_approval(
+        &self,
+        peer: &VerifiedPeer,
+        answer: Answer,
+    ) -> Result<Arc<ApprovalRecord>, EngineError> {
         let asked = self.journal().approval(&answer.approval_id).await?;
         if let Err(refusal) = self.may_answer(peer, &asked) {
             // An attempt to approve what one may not is worth knowing about.
@@ -110,9 +137,11 @@ impl Engine {
         }
         let now = self.clock().now();
         if now >= asked.expires_at || self.token_gone(asked.token.as_ref()).is_some() {
-            let ended = self.end_question(&asked, ApprovalState::Expired).await?;
+            let ended = self.record_question_end(&asked, &QuestionEnd::Expired).await?;
             return Err(JournalError::AlreadyResolved { state: ended.state }.into());
         }
+        // The answer, and the grant that it leaves, are of the rules that the question is bound to: they stay until it is recorded.
+        let _rules_stay = self.running_policy().stay().await;
         // Asked under other rules, and not decided again yet: it is now.
         let asked = self.reconsider_one(asked).await?;
         if asked.state != ApprovalState::Pending {
@@ -122,10 +151,10 @@ impl Engine {
             ApprovalDecision::Allow => self.yes(peer, &asked, answer, now)?,
             ApprovalDecision::Deny => no(peer, &asked, answer, now)?,
         };
-        let record = self.journal().resolve_approval(resolve).await?;
+        let record = Arc::new(self.journal().resolve_approval(resolve).await?);
         if record.state == ApprovalState::Pending {
             // One of several: whoever watches learns of it, and the call goes on waiting.
-            drop(self.approval_news().send(record.clone()));
+            drop(self.approval_news().send(Arc::clone(&record)));
         } else {
             self.announce_approval(&record);
         }
@@ -135,12 +164,28 @@ impl Engine {
     /// Ends every question that was proposed with a token that opens nothing any more. What was withdrawn leaves nothing
     /// behind that goes on once somebody says yes.
     pub(crate) async fn end_orphaned_questions(&self) -> Result<(), EngineError> {
-        for asked in self.journal().approvals(ApprovalFilter::Pending, u32::MAX).await? {
-            if self.token_gone(asked.token.as_ref()).is_some() {
-                self.end_question(&asked, ApprovalState::Cancelled).await?;
+        for asked in self.pending_questions().await? {
+            let Some(problem) = self.token_gone(asked.token.as_ref()) else { continue };
+            match self.record_question_end(&asked, &QuestionEnd::TokenGone(problem)).await {
+                // Whoever was faster wins.
+                Ok(_) | Err(JournalError::AlreadyResolved { .. }) => {}
+                Err(error) => return Err(error.into()),
             }
         }
         Ok(())
+    }
+
+    /// Every question that waits, whoever may see it.
+    pub(crate) async fn pending_questions(&self) -> Result<Vec<ApprovalRecord>, JournalError> {
+        let mut pending: Vec<ApprovalRecord> = Vec::new();
+        loop {
+            let last = pending.last().map(|record| &record.approval_id);
+            let page = self.journal().approvals(ApprovalFilter::Pending, last, PAGE).await?;
+            pending.extend(page.records);
+            if !page.more {
+                return Ok(pending);
+            }
+        }
     }
 
     fn may_answer(&self, peer: &VerifiedPeer, asked: &ApprovalRecord) -> Result<(), EngineError> {
@@ -234,7 +279,7 @@ impl Engine {
                     "choose `--scope session` or `--scope window` for a wider answer",
                 ));
             }
-            ApprovalScope::Session => (Some(asked.session.clone()), None),
+            ApprovalScope::Session => (Some(asked.session.clone()), Some(now.plus(MAX_SESSION))),
             ApprovalScope::Window { ms } if (1..=MAX_WINDOW_MS).contains(&ms) => {
                 (None, Some(now.plus(Duration::from_millis(ms))))
             }
@@ -245,7 +290,9 @@ impl Engine {
                 ));
             }
         };
-        let key = MatchKey::of(&answer.matcher, &asked.tool, &asked.call_digest, &asked.facets)
+        // Questions of another workspace do not survive the start of this one, so this is where the call would act.
+        let workspace = self.workspace().root().to_string_lossy().into_owned();
+        let key = MatchKey::of(&answer.matcher, &workspace, &asked.tool, &asked.call_digest, &asked.facets)
             .map_err(|e| invalid(e.to_string(), "look at what was asked: `palyra approvals show ID`"))?;
         let record = GrantRecord {
             grant_id: GrantId::mint(),
@@ -261,19 +308,34 @@ impl Engine {
             expires_at,
             revoked_at: None,
             uses: 0,
+            workspace: Some(workspace),
+            shown: Some(ShownCall::of(&asked.facets)),
+            match_key: Some(key.0),
+            void: None,
         };
         Ok(Some((record, key)))
     }
 
-    /// Standing answers, newest last.
+    /// A page of standing answers before the one named, newest first.
     ///
     /// # Errors
     /// The peer may not see them.
-    pub async fn grants(&self, peer: &VerifiedPeer) -> Result<Vec<GrantRecord>, EngineError> {
+    pub async fn grants(
+        &self,
+        peer: &VerifiedPeer,
+        before: Option<&GrantId>,
+    ) -> Result<Listing<GrantRecord>, EngineError> {
         self.authorize(peer, PolicyAction::GrantList, PolicyResource::Daemon, None)?;
-        let mut grants = self.journal().grants(MAX_LISTED).await?;
-        grants.retain(|grant| self.sees_grant(peer, grant));
-        Ok(grants)
+        let mut before = before.cloned();
+        loop {
+            let mut page = self.journal().grants(before.as_ref(), PAGE).await?;
+            let last = page.records.last().map(|grant| grant.grant_id.clone());
+            page.records.retain(|grant| self.sees_grant(peer, grant));
+            if !page.more || !page.records.is_empty() {
+                return Ok(page);
+            }
+            before = last;
+        }
     }
 
     /// Withdraws a standing answer; the next call asks again.

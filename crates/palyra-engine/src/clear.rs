@@ -1,12 +1,14 @@
 //! Clear: from a decision to a recorded permit, by policy, by a standing grant, or by a human's answer.
 
+use crate::config::CallLimits;
 use crate::decide::denial;
 use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
-use crate::live::LiveCall;
+use crate::live::{LiveCall, Withdrawal};
 use crate::permit::Permit;
 use crate::reconsider::policy_changed;
 use crate::resolve::ResolvedCall;
+use crate::unrecorded::Owed;
 use palyra_journal::{JournalError, OpenCall, Opened, Opening, Recorded, Resolve};
 use palyra_protocol::{
     ApprovalId, ApprovalRecord, ApprovalResolution, ApprovalScope, ApprovalState, Authority, CallId, CallRecord,
@@ -25,6 +27,26 @@ pub(crate) enum Cleared {
     Ended(Box<ToolOutcome>),
     /// It is an earlier call, by its idempotency key.
     Earlier(CallId),
+    /// It has ended, and that is not on record yet.
+    Owing(Owed, JournalError),
+    /// A person would have to be asked, and too many questions wait.
+    Crowded(Problem),
+}
+
+/// The code of another call under a known key.
+pub(crate) const KEY_REUSED: &str = "idempotency_key_reused";
+
+/// How a question ends that nobody answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum QuestionEnd {
+    /// Its time is over.
+    Expired,
+    /// The call was withdrawn.
+    Withdrawn(Principal),
+    /// What would run is no longer what was shown.
+    Changed(Problem),
+    /// The token that the call was proposed with opens nothing any more.
+    TokenGone(Problem),
 }
 
 impl Engine {
@@ -80,7 +102,7 @@ impl Engine {
 
     /// The standing answer that covers a call, if there is one.
     pub(crate) async fn live_grant(&self, call: &ToolCall, policy: Digest) -> Result<Option<GrantId>, EngineError> {
-        let keys = MatchKey::candidates(call.tool(), &call.digest(), call.facets());
+        let keys = MatchKey::candidates(call.workspace_root(), call.tool(), &call.digest(), call.facets());
         let (origin, now) = (call.origin(), self.clock().now());
         Ok(self.journal().live_grant(&origin.principal, &origin.session, policy, keys, now).await?)
     }
@@ -92,22 +114,29 @@ impl Engine {
         decision: Arc<ToolDecision>,
         live: &LiveCall,
     ) -> Result<Cleared, EngineError> {
-        let approval = self.question(&resolved.call, &decision);
+        let approval = Arc::new(self.question(&resolved.call, &decision));
+        if let Err(crowded) = self.count_question(&approval, Some(&self.config().limits)) {
+            return Ok(Cleared::Crowded(crowded));
+        }
         let answer = self.await_approval(&approval.approval_id);
-        let opened =
-            self.open(resolved.call.record(), decision, Opening::<()>::Ask(Box::new(approval.clone()))).await?;
-        if !matches!(opened.inner, Opened::Asked) {
+        let opened = self.open(resolved.call.record(), decision, Opening::<()>::Ask(Arc::clone(&approval))).await;
+        if !opened.as_ref().is_ok_and(|opened| matches!(opened.inner, Opened::Asked)) {
             self.forget_approval(&approval.approval_id);
-            return opened.ended(self).await;
+            self.live().answered(&approval.call_id);
+            return opened?.ended(self).await;
         }
         live.update(|now| {
             now.state = CallState::AwaitingApproval;
-            now.approval = Some(Arc::new(approval.clone()));
+            now.approval = Some(Arc::clone(&approval));
         });
-        drop(self.approval_news().send(approval.clone()));
-        if self.token_gone(approval.token.as_ref()).is_some() {
+        drop(self.approval_news().send(Arc::clone(&approval)));
+        if let Some(problem) = self.token_gone(approval.token.as_ref()) {
             // Withdrawn while the question was on its way to the journal, where whoever withdrew it did not see it.
-            self.end_question(&approval, ApprovalState::Cancelled).await?;
+            let end = QuestionEnd::TokenGone(problem);
+            match self.record_question_end(&approval, &end).await {
+                Ok(_) | Err(JournalError::AlreadyResolved { .. }) => {}
+                Err(error) => return Ok(Cleared::Owing(Owed::Question { approval, end }, error)),
+            }
         }
         self.after_answer(resolved, approval, answer, live).await
     }
@@ -116,12 +145,22 @@ impl Engine {
     pub(crate) async fn after_answer(
         &self,
         resolved: ResolvedCall,
-        approval: ApprovalRecord,
-        answer: oneshot::Receiver<ApprovalRecord>,
+        approval: Arc<ApprovalRecord>,
+        answer: oneshot::Receiver<Arc<ApprovalRecord>>,
         live: &LiveCall,
     ) -> Result<Cleared, EngineError> {
-        let answered = self.wait(&approval, answer, live).await?;
-        live.update(|now| now.approval = Some(Arc::new(answered.clone())));
+        let answered = match self.wait(&approval, answer, live).await? {
+            Waited::Answered(answered) => answered,
+            Waited::Over(end) => match self.record_question_end(&approval, &end).await {
+                Ok(ended) => ended,
+                Err(JournalError::AlreadyResolved { .. }) => {
+                    Arc::new(self.journal().approval(&approval.approval_id).await?)
+                }
+                Err(error) => return Ok(Cleared::Owing(Owed::Question { approval, end }, error)),
+            },
+        };
+        self.live().answered(&answered.call_id);
+        live.update(|now| now.approval = Some(Arc::clone(&answered)));
         if answered.state != ApprovalState::Allowed {
             return self.recorded_end(&answered.call_id).await;
         }
@@ -139,32 +178,53 @@ impl Engine {
         let _rules_stay = self.running_policy().stay().await;
         let gone = self.token_gone(approval.token.as_ref());
         if let Some(problem) = gone.or_else(|| void(approval, &resolved.call, self.policy_hash())) {
-            self.journal().end_call(&approval.call_id, CallState::Approved, CallState::Cancelled, problem).await?;
-            return self.recorded_end(&approval.call_id).await;
+            let (from, state) = (CallState::Approved, CallState::Cancelled);
+            return match self.journal().end_call(&approval.call_id, from, state, problem.clone()).await {
+                Err(error) if error.may_pass() => Ok(Cleared::Owing(Owed::End { from, state, problem }, error)),
+                ended => {
+                    ended?;
+                    self.recorded_end(&approval.call_id).await
+                }
+            };
         }
         let basis = (DecisionKind::NeedsApproval, approval.decision_id.clone());
         let authority = Authority::Approval(approval.approval_id.clone());
         let permit = Permit::by_human(resolved, basis, authority).map_err(|_| {
             EngineError::new(ErrorKind::Internal, Problem::plain("internal", "an approval did not become a permit"))
         })?;
-        let recorded = self.journal().start_approved(&approval.call_id, &approval.approval_id, permit).await?;
-        Ok(Cleared::Permitted(recorded))
+        match self.journal().start_approved(&approval.call_id, &approval.approval_id, permit).await {
+            Ok(recorded) => Ok(Cleared::Permitted(recorded)),
+            Err(error) if error.may_pass() => {
+                // A yes is for now. The call does not start by itself whenever there happens to be room.
+                let problem = Problem::new(
+                    "start_not_recorded",
+                    "the call was approved, but its start could not be recorded, so it did not run",
+                    "propose the call again",
+                );
+                let owed = Owed::End { from: CallState::Approved, state: CallState::Cancelled, problem };
+                Ok(Cleared::Owing(owed, error))
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 
     async fn wait(
         &self,
         approval: &ApprovalRecord,
-        answer: oneshot::Receiver<ApprovalRecord>,
+        answer: oneshot::Receiver<Arc<ApprovalRecord>>,
         live: &LiveCall,
-    ) -> Result<ApprovalRecord, EngineError> {
+    ) -> Result<Waited, EngineError> {
         let left = self.clock().now().until(approval.expires_at);
         tokio::select! {
-            answered = answer => match answered {
-                Ok(record) => Ok(record),
-                Err(_) => Ok(self.journal().approval(&approval.approval_id).await?),
-            },
-            () = tokio::time::sleep(left) => self.end_question(approval, ApprovalState::Expired).await,
-            () = live.cancel().cancelled() => self.end_question(approval, ApprovalState::Cancelled).await,
+            answered = answer => Ok(Waited::Answered(match answered {
+                Ok(record) => record,
+                Err(_) => Arc::new(self.journal().approval(&approval.approval_id).await?),
+            })),
+            () = tokio::time::sleep(left) => Ok(Waited::Over(QuestionEnd::Expired)),
+            () = live.cancel().cancelled() => Ok(Waited::Over(QuestionEnd::Withdrawn(match live.withdrawn() {
+                Some(Withdrawal::By(who)) => who.clone(),
+                Some(Withdrawal::ShuttingDown) | None => Principal::daemon(),
+            }))),
             () = self.closing().cancelled() => Err(EngineError::new(
                 ErrorKind::Unavailable,
                 Problem::new(
@@ -176,27 +236,33 @@ impl Engine {
         }
     }
 
-    /// Ends a question that nobody answered; whoever was faster wins. One whose token is gone ends for that reason.
-    pub(crate) async fn end_question(
+    /// Ends a question that nobody answered, and tells everybody who waits or watches. One whose token is gone ends for
+    /// that reason.
+    pub(crate) async fn record_question_end(
         &self,
         approval: &ApprovalRecord,
-        state: ApprovalState,
-    ) -> Result<ApprovalRecord, EngineError> {
-        let gone = self.token_gone(approval.token.as_ref());
-        let state = if gone.is_some() { ApprovalState::Cancelled } else { state };
-        let problem = gone.unwrap_or_else(|| match state {
-            ApprovalState::Expired => Problem::new(
-                "approval_expired",
-                "nobody answered the approval in time",
-                "propose the call again when somebody can answer",
-            ),
-            _ => Problem::plain("cancelled", "the call was withdrawn before anybody answered"),
-        });
+        end: &QuestionEnd,
+    ) -> Result<Arc<ApprovalRecord>, JournalError> {
+        let gone = self.token_gone(approval.token.as_ref()).map(QuestionEnd::TokenGone);
+        let (state, by, problem) = match gone.as_ref().unwrap_or(end) {
+            QuestionEnd::Expired => {
+                let hint = "propose the call again when somebody can answer";
+                let problem = Problem::new("approval_expired", "nobody answered the approval in time", hint);
+                (ApprovalState::Expired, Principal::daemon(), problem)
+            }
+            QuestionEnd::Withdrawn(who) => {
+                let message = format!("`{who}` withdrew the call before anybody answered");
+                (ApprovalState::Cancelled, who.clone(), Problem::plain("cancelled", message))
+            }
+            QuestionEnd::Changed(problem) | QuestionEnd::TokenGone(problem) => {
+                (ApprovalState::Cancelled, Principal::daemon(), problem.clone())
+            }
+        };
         let resolve = Resolve {
             approval_id: approval.approval_id.clone(),
             state,
             resolution: ApprovalResolution {
-                by: Principal::daemon(),
+                by,
                 token: None,
                 at: self.clock().now(),
                 scope: ApprovalScope::Once,
@@ -207,14 +273,15 @@ impl Engine {
             grant: None,
             problem: Some(problem),
         };
-        match self.journal().resolve_approval(resolve).await {
-            Ok(record) => {
-                self.announce_approval(&record);
-                Ok(record)
-            }
-            Err(JournalError::AlreadyResolved { .. }) => Ok(self.journal().approval(&approval.approval_id).await?),
-            Err(error) => Err(error.into()),
-        }
+        let record = Arc::new(self.journal().resolve_approval(resolve).await?);
+        self.announce_approval(&record);
+        Ok(record)
+    }
+
+    /// Counts a question that is about to wait, unless too many do.
+    pub(crate) fn count_question(&self, approval: &ApprovalRecord, limits: Option<&CallLimits>) -> Result<(), Problem> {
+        let bytes = serde_json::to_vec(approval).map_err(|e| Problem::plain("internal", e.to_string()))?.len();
+        self.live().ask(&approval.call_id, bytes, limits)
     }
 
     fn question(&self, call: &ToolCall, decision: &ToolDecision) -> ApprovalRecord {
@@ -286,7 +353,7 @@ pub(crate) fn key_reused(earlier: &CallId) -> EngineError {
     EngineError::new(
         ErrorKind::Conflict,
         Problem::new(
-            "idempotency_key_reused",
+            KEY_REUSED,
             format!("this idempotency key belongs to `{earlier}`, which is another call"),
             "use a new key for a new call",
         ),
@@ -309,6 +376,12 @@ fn void(approval: &ApprovalRecord, call: &ToolCall, policy_hash: Digest) -> Opti
             "propose the call again",
         )
     })
+}
+
+/// What waiting for an answer came to.
+enum Waited {
+    Answered(Arc<ApprovalRecord>),
+    Over(QuestionEnd),
 }
 
 /// Trying to clear a call without asking.

@@ -14,6 +14,8 @@ pub struct ToolCallConfig {
     pub allowed_tools: BTreeSet<ToolName>,
     /// How many calls one run may make.
     pub max_calls_per_run: u64,
+    /// How much may be under way.
+    pub limits: CallLimits,
     /// How long an execution may take.
     pub execution_timeout: Duration,
     /// How long a human has to answer.
@@ -24,6 +26,27 @@ pub struct ToolCallConfig {
     pub egress_rules: Arc<EgressRules>,
     /// Whether WASM skills may run.
     pub wasm_runtime: WasmRuntime,
+}
+
+/// How much may be under way at a time: of one principal, and in all.
+///
+/// Without them one agent could fill the daemon's memory and the lists that people work through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CallLimits {
+    /// Calls of one principal, those that wait for a person included.
+    pub calls_each: usize,
+    /// Calls of everybody.
+    pub calls: usize,
+    /// Questions about one principal's calls.
+    pub questions_each: usize,
+    /// Questions in all.
+    pub questions: usize,
+}
+
+impl Default for CallLimits {
+    fn default() -> Self {
+        Self { calls_each: 128, calls: 512, questions_each: 32, questions: 256 }
+    }
 }
 
 /// Whether WASM skills may run. This version has no WASM runtime, so there is one answer.

@@ -6,10 +6,10 @@
 //!
 //! A record is never dropped. What a run writes can fill the disk that the journal is on, and make room again: a log that let go of what
 //! it could not write would let a run choose which of its connections are remembered. So the first write that fails ends the run, what is
-//! left is tried again, and a call whose connections cannot be written at all does not get an outcome that is silent about them.
+//! left is tried again, and what is still left then goes with the outcome, in one transaction: a call never has an outcome that is silent
+//! about its connections.
 
 use crate::engine::Engine;
-use palyra_journal::JournalError;
 use palyra_protocol::{CallId, EgressRecord, Problem};
 use palyra_sandbox::egress::EgressObserver;
 use std::sync::Arc;
@@ -27,13 +27,10 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// How often a write is tried again when the call has nothing else to wait for: for about five seconds.
 const LAST_TRIES: usize = 10;
 
-/// Connections that are not in the journal.
+/// Connections that are lost.
 #[derive(Debug, thiserror::Error)]
 #[error("connections of the call could not be recorded")]
-pub(crate) struct Unrecorded {
-    #[source]
-    source: Option<JournalError>,
-}
+pub(crate) struct Unrecorded;
 
 impl Unrecorded {
     /// What is said of a call that ends this way.
@@ -51,7 +48,7 @@ impl Unrecorded {
 pub(crate) struct EgressLog {
     // What is on its way is bounded by the connections that one run may make.
     sender: mpsc::UnboundedSender<EgressRecord>,
-    writer: JoinHandle<Result<(), JournalError>>,
+    writer: JoinHandle<Vec<EgressRecord>>,
     stop: CancellationToken,
     closing: CancellationToken,
     failed: Arc<AtomicBool>,
@@ -63,7 +60,7 @@ struct Writer {
     call_id: CallId,
     /// Ends the run.
     stop: CancellationToken,
-    /// The run has ended: what does not succeed soon is given up.
+    /// The run has ended: what does not succeed soon is left to the outcome.
     closing: CancellationToken,
     failed: Arc<AtomicBool>,
 }
@@ -92,49 +89,52 @@ impl EgressLog {
         })
     }
 
-    /// Waits until everything is written; whether that took more than one attempt. Every observer has to be gone by now.
+    /// Waits until everything is written, or was tried for a while. Every observer has to be gone by now.
     ///
     /// # Errors
-    /// Something is not written, and it was tried for a while.
-    pub(crate) async fn close(self) -> Result<Written, Unrecorded> {
+    /// The writer broke, and nobody knows what it had.
+    pub(crate) async fn close(self) -> Result<Closed, Unrecorded> {
         drop(self.sender);
         self.closing.cancel();
         match self.writer.await {
-            Ok(Ok(())) if self.failed.load(Ordering::Acquire) => Ok(Written::Late),
-            Ok(Ok(())) => Ok(Written::AtOnce),
-            Ok(Err(error)) => Err(Unrecorded { source: Some(error) }),
+            Ok(left) => Ok(Closed { left, late: self.failed.load(Ordering::Acquire) }),
             Err(error) => {
                 tracing::error!(%error, "the writer of connections broke");
-                Err(Unrecorded { source: None })
+                Err(Unrecorded)
             }
         }
     }
 }
 
 /// How a call's connections came into the journal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Written {
-    AtOnce,
-    /// A write failed, which ended the run; what was left was written afterwards.
-    Late,
+#[derive(Debug)]
+pub(crate) struct Closed {
+    /// Those that are not there yet: they go with the outcome.
+    pub(crate) left: Vec<EgressRecord>,
+    /// A write failed, which ended the run.
+    pub(crate) late: bool,
 }
 
 impl Writer {
-    async fn write_all(self, mut records: mpsc::UnboundedReceiver<EgressRecord>) -> Result<(), JournalError> {
+    /// Writes what comes; returns what it could not.
+    async fn write_all(self, mut records: mpsc::UnboundedReceiver<EgressRecord>) -> Vec<EgressRecord> {
         let mut batch = Vec::new();
         while records.recv_many(&mut batch, BATCH).await > 0 {
-            self.write(&batch).await?;
+            if !self.write(&batch).await {
+                while records.recv_many(&mut batch, BATCH).await > 0 {}
+                break;
+            }
             batch.clear();
         }
-        Ok(())
+        batch
     }
 
     /// Writes a batch, however long that takes while the run lasts.
-    async fn write(&self, batch: &[EgressRecord]) -> Result<(), JournalError> {
+    async fn write(&self, batch: &[EgressRecord]) -> bool {
         let (mut pause, mut last_tries) = (FIRST_PAUSE, LAST_TRIES);
         loop {
-            let Err(error) = self.engine.journal().record_egress(&self.call_id, batch.to_vec()).await else {
-                return Ok(());
+            let Err(error) = self.engine.journal().record_egress(&self.call_id, batch).await else {
+                return true;
             };
             if !self.failed.swap(true, Ordering::AcqRel) {
                 tracing::error!(error = &error as &dyn std::error::Error, call = %self.call_id, "a connection could not be recorded; the call is ended");
@@ -142,7 +142,7 @@ impl Writer {
             self.stop.cancel();
             if self.closing.is_cancelled() {
                 if last_tries == 0 {
-                    return Err(error);
+                    return false;
                 }
                 last_tries -= 1;
             }

@@ -5,7 +5,7 @@ use crate::catalog::ToolCatalog;
 use crate::config::ToolCallConfig;
 use crate::decide::{ToolFacts, known_or_worst};
 use crate::files::FileThreads;
-use crate::live::LiveCalls;
+use crate::live::{CallUpdate, LiveCall, LiveCalls, Withdrawal};
 use crate::reload::RunningPolicy;
 use crate::resolve::{Programs, Resolver};
 use crate::workspace::Workspace;
@@ -22,7 +22,7 @@ use tokio::sync::{broadcast, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 /// How many approval changes a slow watcher may lag behind before it is told to look again.
-const APPROVAL_BACKLOG: usize = 1024;
+const APPROVAL_BACKLOG: usize = 64;
 
 /// What the engine is made of.
 #[derive(Debug)]
@@ -63,8 +63,8 @@ struct Inner {
     catalog: ToolCatalog,
     metadata: HashMap<ToolName, ToolMetadata>,
     live: LiveCalls,
-    waiters: Mutex<HashMap<ApprovalId, oneshot::Sender<ApprovalRecord>>>,
-    approval_news: broadcast::Sender<ApprovalRecord>,
+    waiters: Mutex<HashMap<ApprovalId, oneshot::Sender<Arc<ApprovalRecord>>>>,
+    approval_news: broadcast::Sender<Arc<ApprovalRecord>>,
     rights_changed: watch::Sender<u64>,
     closing: CancellationToken,
     fetcher: Arc<Fetcher>,
@@ -134,7 +134,7 @@ impl Engine {
             public_key: self.public_key(),
             policy_hash: self.policy_hash(),
         };
-        self.journal().note(&event).await.map(drop)
+        self.journal().note_rules(&event, self.policy_hash()).await
     }
 
     /// Ends in good order: questions stay open for the next start, executions get `grace` to finish and are then
@@ -142,26 +142,9 @@ impl Engine {
     /// which finds an intent without an outcome: nothing holds the end up for ever.
     pub async fn shut_down(&self, grace: Duration) {
         self.inner.closing.cancel();
-        let executing = |engine: &Self| {
-            let live = engine.live().all();
-            live.into_iter().map(|call| (call.follow(), call)).filter(|((now, _), _)| now.state == CallState::Executing)
-        };
-        let finished = async {
-            for ((_, mut news), _) in executing(self) {
-                while news.recv().await.is_ok_and(|update| !update.state.is_terminal()) {}
-            }
-        };
-        if tokio::time::timeout(grace, finished).await.is_err() {
-            let stuck: Vec<_> = executing(self).collect();
-            for (_, call) in &stuck {
-                call.cancel().cancel();
-            }
-            let ended = async {
-                for ((_, mut news), _) in stuck {
-                    while news.recv().await.is_ok_and(|update| !update.state.is_terminal()) {}
-                }
-            };
-            if tokio::time::timeout(grace, ended).await.is_err() {
+        if tokio::time::timeout(grace, ended(self.executing(|_| {}))).await.is_err() {
+            let stopped = ended(self.executing(|call| call.withdraw(Withdrawal::ShuttingDown)));
+            if tokio::time::timeout(grace, stopped).await.is_err() {
                 tracing::warn!(
                     "an execution did not end when it was told to; the next start records it as indeterminate"
                 );
@@ -174,6 +157,23 @@ impl Engine {
         if let Err(error) = self.journal().settle().await {
             tracing::warn!(error = &error as &dyn std::error::Error, "the journal's log was not written back");
         }
+    }
+
+    /// The news of every call that runs, each of which is handed to `each`. The calls themselves are not held: news end when
+    /// a call is let go.
+    fn executing(&self, each: impl Fn(&LiveCall)) -> Vec<broadcast::Receiver<CallUpdate>> {
+        let live = self.live().all().into_iter();
+        let running = live.filter_map(|call| {
+            let (now, news) = call.follow();
+            let runs = now.state == CallState::Executing;
+            runs.then(|| each(&call)).map(|()| news)
+        });
+        running.collect()
+    }
+
+    /// Returns when the journal takes nothing any more, because its writer broke.
+    pub async fn journal_gone(&self) {
+        self.journal().gone().await;
     }
 
     /// Every tool that can be proposed.
@@ -258,7 +258,7 @@ impl Engine {
         &self.inner.closing
     }
 
-    pub(crate) fn approval_news(&self) -> &broadcast::Sender<ApprovalRecord> {
+    pub(crate) fn approval_news(&self) -> &broadcast::Sender<Arc<ApprovalRecord>> {
         &self.inner.approval_news
     }
 
@@ -283,7 +283,7 @@ impl Engine {
     }
 
     /// Enters a wait for an approval's end. Entered before the question is recorded, so that no answer is missed.
-    pub(crate) fn await_approval(&self, id: &ApprovalId) -> oneshot::Receiver<ApprovalRecord> {
+    pub(crate) fn await_approval(&self, id: &ApprovalId) -> oneshot::Receiver<Arc<ApprovalRecord>> {
         let (answer, wait) = oneshot::channel();
         self.inner.waiters.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone(), answer);
         wait
@@ -295,12 +295,19 @@ impl Engine {
     }
 
     /// Tells the call that waits, and everybody who watches, how an approval ended.
-    pub(crate) fn announce_approval(&self, record: &ApprovalRecord) {
+    pub(crate) fn announce_approval(&self, record: &Arc<ApprovalRecord>) {
         let waiter = self.inner.waiters.lock().unwrap_or_else(PoisonError::into_inner).remove(&record.approval_id);
         if let Some(waiter) = waiter {
             // A waiter that has gone finds the answer in the journal.
-            drop(waiter.send(record.clone()));
+            drop(waiter.send(Arc::clone(record)));
         }
-        drop(self.approval_news().send(record.clone()));
+        drop(self.approval_news().send(Arc::clone(record)));
+    }
+}
+
+/// Waits until every call has ended, or was let go.
+async fn ended(calls: Vec<broadcast::Receiver<CallUpdate>>) {
+    for mut news in calls {
+        while news.recv().await.is_ok_and(|update| !update.state.is_terminal()) {}
     }
 }

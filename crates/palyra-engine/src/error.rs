@@ -20,6 +20,8 @@ pub enum ErrorKind {
     Conflict,
     /// The host cannot now.
     Unavailable,
+    /// It happened, and is not on record yet.
+    Unrecorded,
     /// A bug.
     Internal,
 }
@@ -70,7 +72,10 @@ impl From<JournalError> for EngineError {
             | JournalError::CallMoved { .. }
             | JournalError::AlreadyRevoked => ErrorKind::Conflict,
             JournalError::DiskFull | JournalError::Closed | JournalError::Database(_) => ErrorKind::Unavailable,
-            JournalError::Damaged(_) | JournalError::Format { .. } | JournalError::Event { .. } => ErrorKind::Internal,
+            JournalError::Damaged(_)
+            | JournalError::Unfounded(_)
+            | JournalError::Format { .. }
+            | JournalError::Event { .. } => ErrorKind::Internal,
         };
         let hint = match error {
             JournalError::NotFound { what: "approval", .. } => Some("`palyra approvals list` shows what is pending"),
@@ -80,7 +85,7 @@ impl From<JournalError> for EngineError {
             }
             JournalError::DiskFull => Some("free some space, then try again"),
             JournalError::Database(_) => Some("see the daemon's log, and `palyra doctor`"),
-            JournalError::Damaged(_) => Some("run `palyra journal verify`"),
+            JournalError::Damaged(_) | JournalError::Unfounded(_) => Some("run `palyra journal verify`"),
             _ => None,
         };
         let hint = hint.map(str::to_owned);

@@ -3,16 +3,18 @@
 //! Nothing in here decides. The executor's only entrance takes `Recorded<Permit>`: a call that was not decided, not
 //! approved or not recorded cannot be expressed.
 
-use crate::egress::{EgressLog, Unrecorded, Written};
+use crate::egress::{Closed, EgressLog, Unrecorded};
 use crate::engine::Engine;
 use crate::fetch::{self, Hops};
-use crate::live::LiveCall;
+use crate::live::{LiveCall, Withdrawal};
 use crate::permit::Permit;
 use crate::process;
 use crate::work::Work;
 use base64::Engine as _;
 use palyra_journal::Recorded;
-use palyra_protocol::{Authority, CallId, CallState, DecisionId, ExecutorKind, Problem, Timestamp, ToolCall};
+use palyra_protocol::{
+    Authority, CallId, CallState, DecisionId, EgressRecord, ExecutorKind, Problem, Timestamp, ToolCall,
+};
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -27,6 +29,8 @@ pub(crate) struct Execution {
     pub(crate) started_at: Timestamp,
     pub(crate) finished_at: Timestamp,
     pub(crate) result: Executed,
+    /// Its connections that are not on record yet.
+    pub(crate) connections: Vec<EgressRecord>,
 }
 
 /// What a tool gave back.
@@ -51,6 +55,21 @@ impl Executed {
         let enforcement = json!({ "backend": "builtin", "layers": [], "tier": "none" });
         Self { state, output, problem, exit: None, enforcement }
     }
+
+    /// Says of an execution that was cut off who did it.
+    fn because(mut self, withdrawn: Option<&Withdrawal>) -> Self {
+        if let (CallState::Cancelled, Some(why)) = (self.state, withdrawn) {
+            self.problem = Some(match why {
+                Withdrawal::By(who) => Problem::plain("cancelled", format!("`{who}` withdrew the call while it ran")),
+                Withdrawal::ShuttingDown => Problem::new(
+                    "cancelled",
+                    "the daemon was shut down while the call ran",
+                    "look at what it was about to change, then propose it anew if it is still wanted",
+                ),
+            });
+        }
+        self
+    }
 }
 
 impl Engine {
@@ -67,6 +86,7 @@ impl Engine {
         let (call, decision_id, authority, work) = permit.into_inner().spend();
         let started_at = self.clock().now();
         let limit = self.config().execution_timeout;
+        let mut connections = Vec::new();
         let (executor, result) = match work {
             Work::Echo { text } => (ExecutorKind::Builtin, Executed::builtin(Ok(json!({ "text": text })))),
             Work::Sleep { duration } => {
@@ -80,7 +100,9 @@ impl Engine {
                 let policy = self.config().process_runner.clone();
                 let log = EgressLog::open(self.clone(), call.id().clone(), cancel);
                 let ran = process::run(policy, *run, limit, log.observer(), (log.stop(), live.output())).await;
-                (ExecutorKind::Process, recorded(ran, log, cancel).await.map_err(|e| (call.id().clone(), e))?)
+                let (ran, left) = recorded(ran, log, cancel).await.map_err(|e| (call.id().clone(), e))?;
+                connections = left;
+                (ExecutorKind::Process, ran)
             }
             Work::Fetch(work) => {
                 let log = EgressLog::open(self.clone(), call.id().clone(), cancel);
@@ -88,11 +110,14 @@ impl Engine {
                 let fetched = fetch::run(*work, hops, log.stop()).await;
                 let rules = self.config().egress_rules.rules().len();
                 let fetched = confined_to_rules(Executed::builtin(fetched), rules);
-                (ExecutorKind::Builtin, recorded(fetched, log, cancel).await.map_err(|e| (call.id().clone(), e))?)
+                let (fetched, left) = recorded(fetched, log, cancel).await.map_err(|e| (call.id().clone(), e))?;
+                connections = left;
+                (ExecutorKind::Builtin, fetched)
             }
         };
         let finished_at = self.clock().now();
-        Ok(Execution { call, decision_id, authority, executor, started_at, finished_at, result })
+        let result = result.because(live.withdrawn());
+        Ok(Execution { call, decision_id, authority, executor, started_at, finished_at, result, connections })
     }
 
     fn confined_to_workspace(&self, mut executed: Executed) -> Executed {
@@ -105,10 +130,15 @@ impl Engine {
     }
 }
 
-/// What was executed, once its connections are in the journal. One that was ended because they did not get there says so.
-async fn recorded(mut ran: Executed, log: EgressLog, cancel: &CancellationToken) -> Result<Executed, Unrecorded> {
-    let written = log.close().await?;
-    if written == Written::Late && ran.state == CallState::Cancelled && !cancel.is_cancelled() {
+/// What was executed, once its connections are in the journal, with those that have to go there with the outcome. One that
+/// was ended because they did not get there in time says so.
+async fn recorded(
+    mut ran: Executed,
+    log: EgressLog,
+    cancel: &CancellationToken,
+) -> Result<(Executed, Vec<EgressRecord>), Unrecorded> {
+    let Closed { left, late } = log.close().await?;
+    if late && ran.state == CallState::Cancelled && !cancel.is_cancelled() {
         ran.state = CallState::Failed;
         ran.problem = Some(Problem::new(
             "egress_recorded_late",
@@ -116,7 +146,7 @@ async fn recorded(mut ran: Executed, log: EgressLog, cancel: &CancellationToken)
             "make room where the daemon's state is, then propose the call again",
         ));
     }
-    Ok(ran)
+    Ok((ran, left))
 }
 
 fn confined_to_rules(mut executed: Executed, rules: usize) -> Executed {

@@ -22,6 +22,7 @@ mod execute;
 mod fetch;
 mod files;
 mod live;
+mod load;
 mod output;
 mod permit;
 mod process;
@@ -33,6 +34,7 @@ mod resolve;
 mod review;
 mod seen;
 mod tool_flow;
+mod unrecorded;
 mod work;
 pub mod workspace;
 
@@ -41,15 +43,15 @@ pub use access::{
     accept as accept_registry, peek as peek_registry, reset as reset_registry, rights,
 };
 pub use advise::Advisor;
-pub use approvals::Answer;
+pub use approvals::{Answer, MAX_LISTED};
 pub use ask::{EngineStatus, VerifyNews};
 pub use catalog::ToolCatalog;
-pub use config::{ToolCallConfig, WasmRuntime};
+pub use config::{CallLimits, ToolCallConfig, WasmRuntime};
 pub use engine::{Engine, EngineParts, StartError};
 pub use error::{EngineError, ErrorKind};
 pub use live::CallUpdate;
 pub use output::{OutputPiece, OutputWatcher};
-pub use palyra_journal::ApprovalFilter;
+pub use palyra_journal::{ApprovalFilter, Listing};
 pub use palyra_sandbox::OutputStream;
 pub use permit::Permit;
 pub use recovery::Recovered;

@@ -3,10 +3,15 @@
 //! What is here is only news. The truth is in the journal: a follower that comes late, or after a restart, finds
 //! everything there.
 
+use crate::config::CallLimits;
+use crate::error::{EngineError, ErrorKind};
+use crate::load::Load;
 use crate::output::LiveOutput;
-use palyra_protocol::{ApprovalRecord, CallId, CallState, Origin, RunId, SessionId, ToolDecision, ToolOutcome};
+use palyra_protocol::{
+    ApprovalRecord, CallId, CallState, Origin, Principal, Problem, RunId, SessionId, ToolDecision, ToolOutcome,
+};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
 
@@ -32,14 +37,33 @@ pub struct CallUpdate {
     pub approval: Option<Arc<ApprovalRecord>>,
     /// The outcome, once the call has ended.
     pub outcome: Option<Arc<ToolOutcome>>,
+    /// What whoever waits is told while the call's end is not on record.
+    pub unrecorded: Option<Arc<(ErrorKind, Problem)>>,
     /// The call was known already, by its idempotency key.
     pub replayed: bool,
+}
+
+impl CallUpdate {
+    /// The error of a call whose end is not on record.
+    pub(crate) fn unrecorded(&self) -> Option<EngineError> {
+        self.unrecorded.as_deref().map(|(kind, problem)| EngineError::new(*kind, problem.clone()))
+    }
+}
+
+/// Why a call is to end before its time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Withdrawal {
+    /// Somebody withdrew it.
+    By(Principal),
+    /// The daemon ends.
+    ShuttingDown,
 }
 
 /// One call under way.
 #[derive(Debug)]
 pub(crate) struct LiveCall {
     cancel: CancellationToken,
+    withdrawn: OnceLock<Withdrawal>,
     news: broadcast::Sender<CallUpdate>,
     latest: Mutex<CallUpdate>,
     output: LiveOutput,
@@ -49,6 +73,17 @@ impl LiveCall {
     /// The token that ends it.
     pub(crate) fn cancel(&self) -> &CancellationToken {
         &self.cancel
+    }
+
+    /// Has it end; the first reason counts.
+    pub(crate) fn withdraw(&self, why: Withdrawal) {
+        self.withdrawn.get_or_init(|| why);
+        self.cancel.cancel();
+    }
+
+    /// Why it was to end, if it was.
+    pub(crate) fn withdrawn(&self) -> Option<&Withdrawal> {
+        self.withdrawn.get()
     }
 
     /// Where its process writes to.
@@ -74,12 +109,33 @@ impl LiveCall {
 /// All calls under way.
 #[derive(Debug, Default)]
 pub(crate) struct LiveCalls {
-    calls: Mutex<HashMap<CallId, Arc<LiveCall>>>,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    calls: HashMap<CallId, Entry>,
+    load: Load,
+}
+
+#[derive(Debug)]
+struct Entry {
+    live: Arc<LiveCall>,
+    who: Principal,
+    /// The size of its question, while that waits.
+    question: Option<usize>,
 }
 
 impl LiveCalls {
-    /// Enters a call that is about to be decided.
-    pub(crate) fn enter(&self, call_id: &CallId, tool: &str, origin: &Origin, state: CallState) -> Arc<LiveCall> {
+    /// Enters a call that is about to be decided. One that finds too many others is not counted, and comes back with the
+    /// reason for its refusal.
+    pub(crate) fn enter(
+        &self,
+        call_id: &CallId,
+        (tool, state): (&str, CallState),
+        origin: &Origin,
+        limits: Option<&CallLimits>,
+    ) -> (Arc<LiveCall>, Option<Problem>) {
         let update = CallUpdate {
             call_id: call_id.clone(),
             state,
@@ -89,31 +145,62 @@ impl LiveCalls {
             decision: None,
             approval: None,
             outcome: None,
+            unrecorded: None,
             replayed: false,
         };
         let live = Arc::new(LiveCall {
             cancel: CancellationToken::new(),
+            withdrawn: OnceLock::new(),
             news: broadcast::Sender::new(BACKLOG),
             latest: Mutex::new(update),
             output: LiveOutput::default(),
         });
-        lock(&self.calls).insert(call_id.clone(), Arc::clone(&live));
-        live
+        let who = origin.principal.clone();
+        let mut inner = lock(&self.inner);
+        if let Err(crowded) = inner.load.call(&who, limits) {
+            return (live, Some(crowded));
+        }
+        inner.calls.insert(call_id.clone(), Entry { live: Arc::clone(&live), who, question: None });
+        (live, None)
+    }
+
+    /// Counts the question that a call is about to put to a person.
+    pub(crate) fn ask(&self, call_id: &CallId, bytes: usize, limits: Option<&CallLimits>) -> Result<(), Problem> {
+        let Inner { calls, load } = &mut *lock(&self.inner);
+        let Some(entry) = calls.get_mut(call_id).filter(|entry| entry.question.is_none()) else { return Ok(()) };
+        load.question(&entry.who, bytes, limits)?;
+        entry.question = Some(bytes);
+        Ok(())
+    }
+
+    /// A call's question has ended.
+    pub(crate) fn answered(&self, call_id: &CallId) {
+        let Inner { calls, load } = &mut *lock(&self.inner);
+        if let Some(entry) = calls.get_mut(call_id)
+            && let Some(bytes) = entry.question.take()
+        {
+            load.answered(&entry.who, bytes);
+        }
     }
 
     /// Removes a call that has ended; its followers' streams end.
     pub(crate) fn leave(&self, call_id: &CallId) {
-        lock(&self.calls).remove(call_id);
+        let Inner { calls, load } = &mut *lock(&self.inner);
+        let Some(entry) = calls.remove(call_id) else { return };
+        if let Some(bytes) = entry.question {
+            load.answered(&entry.who, bytes);
+        }
+        load.ended(&entry.who);
     }
 
     /// A call under way.
     pub(crate) fn get(&self, call_id: &CallId) -> Option<Arc<LiveCall>> {
-        lock(&self.calls).get(call_id).cloned()
+        lock(&self.inner).calls.get(call_id).map(|entry| Arc::clone(&entry.live))
     }
 
     /// Every call under way.
     pub(crate) fn all(&self) -> Vec<Arc<LiveCall>> {
-        lock(&self.calls).values().cloned().collect()
+        lock(&self.inner).calls.values().map(|entry| Arc::clone(&entry.live)).collect()
     }
 }
 

@@ -7,15 +7,16 @@
 use crate::decide::Asked;
 use crate::engine::Engine;
 use crate::error::EngineError;
-use palyra_journal::{ApprovalFilter, JournalError, Rebind, Resolve};
+use palyra_journal::{JournalError, Rebind, Resolve};
 use palyra_protocol::{
     ApprovalRecord, ApprovalResolution, ApprovalScope, ApprovalState, DecisionKind, GrantMatcher, Principal, Problem,
 };
+use std::sync::Arc;
 
 impl Engine {
     /// Decides every question that waits once more. What cannot be decided now is decided when it is answered.
     pub(crate) async fn reconsider(&self) {
-        let waiting = match self.journal().approvals(ApprovalFilter::Pending, u32::MAX).await {
+        let waiting = match self.pending_questions().await {
             Ok(waiting) => waiting,
             Err(error) => {
                 tracing::warn!(error = &error as &dyn std::error::Error, "questions were not decided again");
@@ -61,8 +62,9 @@ impl Engine {
         match ended {
             Ok(record) if record.state == ApprovalState::Pending => Ok(record),
             Ok(record) => {
+                let record = Arc::new(record);
                 self.announce_approval(&record);
-                Ok(record)
+                Ok(Arc::unwrap_or_clone(record))
             }
             // Somebody answered meanwhile.
             Err(JournalError::AlreadyResolved { .. }) => Ok(self.journal().approval(&asked.approval_id).await?),

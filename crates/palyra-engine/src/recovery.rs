@@ -3,13 +3,14 @@
 //! An intent without an outcome becomes `indeterminate` and never runs again. A question that is still open is waited for
 //! again. A call that was approved but not started is started, if it is still the call that was shown.
 
-use crate::clear::Cleared;
+use crate::clear::{Cleared, QuestionEnd};
 use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
 use crate::resolve::ResolvedCall;
 use crate::tool_flow::Ending;
 use palyra_journal::CallView;
-use palyra_protocol::{ApprovalState, CallRecord, CallState, Problem, ToolProposal};
+use palyra_protocol::{ApprovalRecord, ApprovalState, CallRecord, CallState, Problem, ToolProposal};
+use std::sync::Arc;
 
 /// What a start found.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -61,8 +62,10 @@ impl Engine {
 
     async fn resume(&self, view: CallView) -> Result<(), EngineError> {
         let approval = self.journal().approval_of_call(&view.call_id).await?;
-        if approval.state == ApprovalState::Pending && self.token_gone(approval.token.as_ref()).is_some() {
-            return self.end_question(&approval, ApprovalState::Cancelled).await.map(drop);
+        if approval.state == ApprovalState::Pending
+            && let Some(problem) = self.token_gone(approval.token.as_ref())
+        {
+            return Ok(self.record_question_end(&approval, &QuestionEnd::TokenGone(problem)).await.map(drop)?);
         }
         let Some(record) = view.record else {
             return Err(EngineError::new(
@@ -74,35 +77,37 @@ impl Engine {
         let resolved = self.resolver().resolve(view.call_id.clone(), &proposal);
         let resolved = match resolved {
             Ok(resolved) if resolved.call.digest() == view.digest => resolved,
-            Ok(_) | Err(_) if approval.state == ApprovalState::Pending => {
-                return self.end_question(&approval, ApprovalState::Cancelled).await.map(drop);
-            }
             Ok(_) | Err(_) => {
                 let problem = Problem::new(
                     "call_changed",
-                    "what would run is no longer what was shown and approved",
+                    "after a restart of the daemon, what would run is no longer what was shown: a file or program it names, \
+                     or the workspace, is another",
                     "propose the call again",
                 );
+                if approval.state == ApprovalState::Pending {
+                    let end = QuestionEnd::Changed(problem);
+                    return Ok(self.record_question_end(&approval, &end).await.map(drop)?);
+                }
                 return Ok(self
                     .journal()
                     .end_call(&view.call_id, CallState::Approved, CallState::Cancelled, problem)
                     .await?);
             }
         };
-        self.go_on(resolved, approval, &proposal, view.state);
+        self.go_on(resolved, Arc::new(approval), &proposal, view.state);
         Ok(())
     }
 
-    fn go_on(
-        &self,
-        resolved: ResolvedCall,
-        approval: palyra_protocol::ApprovalRecord,
-        proposal: &ToolProposal,
-        state: CallState,
-    ) {
+    fn go_on(&self, resolved: ResolvedCall, approval: Arc<ApprovalRecord>, proposal: &ToolProposal, state: CallState) {
         let id = resolved.call.id().clone();
-        let live = self.live().enter(&id, &proposal.tool, &proposal.origin, state);
-        live.update(|now| now.approval = Some(std::sync::Arc::new(approval.clone())));
+        // What was asked before the restart is not refused after it, but counts.
+        let (live, _) = self.live().enter(&id, (&proposal.tool, state), &proposal.origin, None);
+        if approval.state == ApprovalState::Pending
+            && let Err(problem) = self.count_question(&approval, None)
+        {
+            tracing::warn!(call = %id, problem = problem.message, "a question is not counted");
+        }
+        live.update(|now| now.approval = Some(Arc::clone(&approval)));
         let answer = self.await_approval(&approval.approval_id);
         let engine = self.clone();
         tokio::spawn(async move {
@@ -111,9 +116,11 @@ impl Engine {
                 _ => engine.start_approved(resolved, &approval).await,
             };
             let ending = match cleared {
-                Ok(Cleared::Permitted(permit)) => engine.carry_out(permit, &live).await.map(Ending::own),
+                Ok(Cleared::Permitted(permit)) => Ok(engine.carry_out(permit, &live).await),
                 Ok(Cleared::Ended(outcome)) => Ok(Ending::Own(outcome)),
                 Ok(Cleared::Earlier(call_id)) => Ok(Ending::Earlier(call_id)),
+                Ok(Cleared::Owing(owed, cause)) => Ok(Ending::Owing(owed, cause)),
+                Ok(Cleared::Crowded(problem)) => Err(EngineError::new(ErrorKind::Exhausted, problem)),
                 Err(error) => Err(error),
             };
             if let Err(error) = engine.conclude(&id, &live, ending).await {

@@ -6,7 +6,7 @@
 //! `/usr/bin`. Nothing is carried out.
 
 use crate::catalog::ToolCatalog;
-use crate::config::{ToolCallConfig, WasmRuntime};
+use crate::config::{CallLimits, ToolCallConfig, WasmRuntime};
 use crate::resolve::{Programs, Resolver};
 use crate::workspace::Workspace;
 use palyra_policy::{RehearsedCall, Toolbox};
@@ -84,6 +84,7 @@ fn open_handed(root: &Path) -> ToolCallConfig {
     ToolCallConfig {
         allowed_tools: BTreeSet::new(),
         max_calls_per_run: 1,
+        limits: CallLimits::default(),
         execution_timeout: Duration::from_secs(1),
         approval_timeout: Duration::from_secs(1),
         process_runner: SandboxProcessRunnerPolicy {

@@ -272,7 +272,7 @@ impl Engine {
         };
         // Durable first: a decision under rules that the journal does not know of would be a riddle later.
         let turn = running.turn().await;
-        self.journal().note(&event).await?;
+        self.journal().note_rules(&event, to).await?;
         running.install(set, now);
         drop(turn);
         self.announce_rights();

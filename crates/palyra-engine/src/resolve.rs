@@ -5,7 +5,6 @@
 
 use crate::catalog::ToolCatalog;
 use crate::config::ToolCallConfig;
-use crate::error::EngineError;
 use crate::work::Work;
 use crate::workspace::{FileError, PatchPlan, ResolvedPath, Workspace};
 use palyra_protocol::call::ToolCallParts;
@@ -23,18 +22,20 @@ use std::collections::HashMap;
 pub(crate) struct Refusal {
     pub(crate) state: CallState,
     pub(crate) problem: Problem,
+    /// Whether the same proposal under the same key is to get the same refusal.
+    pub(crate) lasting: bool,
 }
 
 impl Refusal {
-    /// The caller may not make such calls at all.
-    pub(crate) fn barred(error: EngineError) -> Self {
-        Self { state: CallState::Denied, problem: error.problem }
+    /// The caller may not make such calls, or not now: later, or with another right, the same proposal may do better.
+    pub(crate) fn for_now(problem: Problem) -> Self {
+        Self { state: CallState::Denied, problem, lasting: false }
     }
 }
 
 impl From<Problem> for Refusal {
     fn from(problem: Problem) -> Self {
-        Self { state: CallState::Rejected, problem }
+        Self { state: CallState::Rejected, problem, lasting: true }
     }
 }
 
@@ -44,7 +45,7 @@ impl From<FileError> for Refusal {
             FileError::Outside { .. } | FileError::Protected { .. } => CallState::Denied,
             _ => CallState::Rejected,
         };
-        Self { state, problem: file_problem(&error) }
+        Self { state, problem: file_problem(&error), lasting: true }
     }
 }
 
@@ -55,14 +56,14 @@ impl From<SandboxError> for Refusal {
             | (_, Fault::Policy) => CallState::Denied,
             (_, Fault::Caller | Fault::Host) => CallState::Rejected,
         };
-        Self { state, problem: sandbox_problem(&error) }
+        Self { state, problem: sandbox_problem(&error), lasting: error.fault() != Fault::Host }
     }
 }
 
 impl From<FetchError> for Refusal {
     fn from(error: FetchError) -> Self {
         let state = if matches!(error, FetchError::Denied(_)) { CallState::Denied } else { CallState::Rejected };
-        Self { state, problem: fetch_problem(&error) }
+        Self { state, problem: fetch_problem(&error), lasting: true }
     }
 }
 

@@ -184,27 +184,7 @@ impl Engine {
     ) -> Result<Vec<Suggestion>, EngineError> {
         self.authorize(peer, PolicyAction::PolicyShow, PolicyResource::PolicySet, None)?;
         self.authorize(peer, PolicyAction::ApprovalList, PolicyResource::Daemon, None)?;
-        let records = self.journal().approvals(ApprovalFilter::All, MOST_ANSWERS).await?;
-        let workspace = self.workspace().root().to_string_lossy().into_owned();
-        let channel = peer.channel().clone();
-        let answers: Vec<PastAnswer> = records
-            .into_iter()
-            .filter(|record| record.requested_at >= since && self.sees_approval(peer, record))
-            .filter_map(|record| {
-                let metadata = self.metadata(&record.tool);
-                let (allowed, record) = answered_by_a_person(record)?;
-                Some(PastAnswer {
-                    principal: record.principal,
-                    tool: record.tool.to_string(),
-                    workspace: Some(workspace.clone()),
-                    channel: channel.clone(),
-                    capabilities: metadata.capabilities.iter().copied().collect(),
-                    risk: Some(metadata.risk),
-                    facets: record.facets,
-                    allowed,
-                })
-            })
-            .collect();
+        let answers = self.past_answers(peer, since).await?;
         let policy = self.policy();
         let suggested = tokio::task::spawn_blocking(move || suggest(&policy, &answers, least.max(1)));
         suggested.await.map_err(|_| {
@@ -213,6 +193,37 @@ impl Engine {
                 palyra_protocol::Problem::plain("internal", "looking for suggestions was cut off"),
             )
         })
+    }
+}
+
+impl Engine {
+    /// What people answered since a time, read page by page: the inputs, which are most of it, are not kept.
+    async fn past_answers(&self, peer: &VerifiedPeer, since: Timestamp) -> Result<Vec<PastAnswer>, EngineError> {
+        let workspace = self.workspace().root().to_string_lossy().into_owned();
+        let (mut answers, mut last) = (Vec::new(), None);
+        loop {
+            let newest = ApprovalFilter::Newest(MOST_ANSWERS);
+            let page = self.approvals(peer, newest, last.as_ref()).await?;
+            last = page.records.last().map(|record| record.approval_id.clone());
+            let records = page.records.into_iter().filter(|record| record.requested_at >= since);
+            answers.extend(records.filter_map(|record| {
+                let metadata = self.metadata(&record.tool);
+                let (allowed, record) = answered_by_a_person(record)?;
+                Some(PastAnswer {
+                    principal: record.principal,
+                    tool: record.tool.to_string(),
+                    workspace: Some(workspace.clone()),
+                    channel: peer.channel().clone(),
+                    capabilities: metadata.capabilities.iter().copied().collect(),
+                    risk: Some(metadata.risk),
+                    facets: record.facets,
+                    allowed,
+                })
+            }));
+            if !page.more {
+                return Ok(answers);
+            }
+        }
     }
 }
 

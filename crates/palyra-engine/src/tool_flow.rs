@@ -9,16 +9,16 @@
 //! the connection that proposed it loses neither the call nor its outcome.
 
 use crate::access::{Admitted, VerifiedPeer};
-use crate::clear::{Cleared, key_reused};
-use crate::egress::Unrecorded;
+use crate::clear::{Cleared, KEY_REUSED, key_reused};
 use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
-use crate::live::{CallUpdate, LiveCall};
+use crate::live::{CallUpdate, LiveCall, Withdrawal};
 use crate::output::OutputWatcher;
 use crate::permit::Permit;
 use crate::reconsider::POLICY_CHANGED;
 use crate::resolve::Refusal;
-use palyra_journal::{Recorded, RefusedCall};
+use crate::unrecorded::Owed;
+use palyra_journal::{Finish, JournalError, Recorded, Refused, RefusedCall};
 use palyra_policy::{PolicyAction, PolicyRequestContext, PolicyResource};
 use palyra_protocol::json::canonical_text;
 use palyra_protocol::{
@@ -75,11 +75,13 @@ impl Engine {
     pub fn propose(&self, peer: &VerifiedPeer, proposal: Proposal) -> CallInProgress {
         let (token, barred) = match self.room_for_call(peer, &proposal.tool) {
             Ok(token) => (token, None),
-            Err(barred) => (peer.token().cloned(), Some(barred)),
+            Err(barred) => (peer.token().cloned(), Some(barred.problem)),
         };
         let proposal = alleged(peer, token, proposal);
         let call_id = CallId::mint();
-        let live = self.live().enter(&call_id, &proposal.tool, &proposal.origin, CallState::Proposed);
+        let as_proposed = (proposal.tool.as_str(), CallState::Proposed);
+        let (live, crowded) = self.live().enter(&call_id, as_proposed, &proposal.origin, Some(&self.config().limits));
+        let barred = barred.or(crowded);
         let (_, updates) = live.follow();
         let output = live.output().watch();
         let (ended, end) = oneshot::channel();
@@ -87,9 +89,10 @@ impl Engine {
         let id = call_id.clone();
         tokio::spawn(async move {
             let result = match barred {
-                Some(barred) => engine.record_refusal(&id, &proposal, Refusal::barred(barred)).await.map(Ending::own),
+                Some(barred) => engine.record_refusal(&id, &proposal, Refusal::for_now(barred)).await,
                 None => engine.run_tool_call(&id, &proposal, &live).await,
             };
+            let result = engine.note_reused_key(&id, &proposal, result).await;
             let result = engine.conclude(&id, &live, result).await;
             // Whoever proposed may have gone; the journal keeps the outcome.
             drop(ended.send(result));
@@ -110,15 +113,17 @@ impl Engine {
         loop {
             let resolved = match self.resolve(id, proposal).await {
                 Ok(resolved) => resolved,
-                Err(refusal) => return self.record_refusal(id, proposal, refusal).await.map(Ending::own),
+                Err(refusal) => return self.record_refusal(id, proposal, refusal).await,
             };
             let decision = Arc::new(self.decide(&resolved.call));
             let decided_by = decision.policy_hash;
             live.update(|now| now.decision = Some(Arc::clone(&decision)));
             return match self.clear(resolved, decision, live).await {
-                Ok(Cleared::Permitted(permit)) => self.carry_out(permit, live).await.map(Ending::own),
+                Ok(Cleared::Permitted(permit)) => Ok(self.carry_out(permit, live).await),
                 Ok(Cleared::Ended(outcome)) => Ok(Ending::Own(outcome)),
                 Ok(Cleared::Earlier(call_id)) => Ok(Ending::Earlier(call_id)),
+                Ok(Cleared::Owing(owed, cause)) => Ok(Ending::Owing(owed, cause)),
+                Ok(Cleared::Crowded(problem)) => self.record_refusal(id, proposal, Refusal::for_now(problem)).await,
                 // Other rules took over before anything was recorded: they decide.
                 Err(error) if error.problem.code == POLICY_CHANGED && decided_by != self.policy_hash() => continue,
                 Err(error) => Err(error),
@@ -136,48 +141,65 @@ impl Engine {
         let Some(key) = &proposal.idempotency_key else { return Ok(None) };
         let found = self.journal().call_by_key(&proposal.origin.principal, key).await?;
         let Some((call_id, _)) = found else { return Ok(None) };
-        let recorded = self.journal().call(&call_id).await?.record;
-        let same = recorded.is_some_and(|earlier| {
-            let input = CanonicalJson::parse(&proposal.input);
-            let repeated =
-                input.is_ok_and(|input| canonical_text(&earlier.input).is_ok_and(|text| text == input.as_str()));
-            earlier.tool.as_str() == proposal.tool && repeated
-        });
+        let earlier = self.journal().call(&call_id).await?;
+        let same = match earlier.record {
+            Some(earlier) => {
+                let input = CanonicalJson::parse(&proposal.input);
+                let repeated =
+                    input.is_ok_and(|input| canonical_text(&earlier.input).is_ok_and(|text| text == input.as_str()));
+                earlier.tool.as_str() == proposal.tool && repeated
+            }
+            // It was refused before it was a call; what was sent is all that there was.
+            None => earlier.tool == excerpt(&proposal.tool) && earlier.digest == Digest::of(&proposal.input),
+        };
         if same { Ok(Some(call_id)) } else { Err(key_reused(&call_id)) }
     }
 
-    /// The second half of the path: everything after the intent is durable.
-    pub(crate) async fn carry_out(
+    /// Another call under a known key is on record like any other refusal.
+    async fn note_reused_key(
         &self,
-        permit: Recorded<Permit>,
-        live: &LiveCall,
-    ) -> Result<ToolOutcome, EngineError> {
+        id: &CallId,
+        proposal: &ToolProposal,
+        result: Result<Ending, EngineError>,
+    ) -> Result<Ending, EngineError> {
+        match result {
+            Err(error) if error.problem.code == KEY_REUSED => {
+                let refusal = Refusal { state: CallState::Rejected, problem: error.problem.clone(), lasting: false };
+                self.record_refusal(id, proposal, refusal).await?;
+                Err(error)
+            }
+            result => result,
+        }
+    }
+
+    /// The second half of the path: everything after the intent is durable.
+    pub(crate) async fn carry_out(&self, permit: Recorded<Permit>, live: &LiveCall) -> Ending {
         live.update(|now| now.state = CallState::Executing);
         let execution = match self.execute(permit, live).await {
             Ok(execution) => execution,
-            Err((call_id, unrecorded)) => return Err(self.end_unrecorded(&call_id, &unrecorded).await),
+            Err((call_id, unrecorded)) => {
+                tracing::error!(error = &unrecorded as &dyn std::error::Error, call = %call_id, "a call is indeterminate");
+                let (from, state) = (CallState::Executing, CallState::Indeterminate);
+                let owed = Owed::End { from, state, problem: unrecorded.problem() };
+                return Ending::Owing(owed, JournalError::Event { reason: unrecorded.to_string() });
+            }
         };
-        let attestation = self
-            .attest(&execution)
-            .map_err(|e| EngineError::new(ErrorKind::Internal, Problem::plain("attestation_failed", e.to_string())))?;
+        let attested = self.attest(&execution).map_err(|e| JournalError::Event { reason: e.to_string() });
         let result = execution.result;
-        let recorded = self.journal().finish_call(result.state, result.output, result.problem, attestation).await;
-        recorded.map_err(|error| {
-            // The effect has happened and its outcome is not on the disk: the next start records `indeterminate`.
-            tracing::error!(error = &error as &dyn std::error::Error, "an outcome could not be recorded");
-            error.into()
-        })
-    }
-
-    /// Ends a call of which not everything is in the journal: `indeterminate`, at once if the journal takes that, at the next start if not.
-    async fn end_unrecorded(&self, id: &CallId, unrecorded: &Unrecorded) -> EngineError {
-        tracing::error!(error = unrecorded as &dyn std::error::Error, call = %id, "a call is indeterminate");
-        let problem = unrecorded.problem();
-        let (from, to) = (CallState::Executing, CallState::Indeterminate);
-        if let Err(error) = self.journal().end_call(id, from, to, problem.clone()).await {
-            tracing::error!(error = &error as &dyn std::error::Error, call = %id, "its end could not be recorded either");
+        let finish = attested.and_then(|attestation| {
+            Finish::new(result.state, result.output, result.problem, attestation, &execution.connections)
+        });
+        let finish = match finish {
+            Ok(finish) => finish,
+            Err(error) => return Ending::Owing(Owed::unknown_outcome(), error),
+        };
+        match self.journal().finish_call(&finish).await {
+            Ok(ended_at) => match finish.into_outcome(ended_at) {
+                Ok(outcome) => Ending::own(outcome),
+                Err(error) => Ending::Owing(Owed::unknown_outcome(), error),
+            },
+            Err(error) => Ending::Owing(Owed::Outcome(Box::new(finish)), error),
         }
-        EngineError::new(ErrorKind::Unavailable, problem)
     }
 
     async fn record_refusal(
@@ -185,24 +207,28 @@ impl Engine {
         id: &CallId,
         proposal: &ToolProposal,
         refusal: Refusal,
-    ) -> Result<ToolOutcome, EngineError> {
-        let Refusal { state, problem } = refusal;
+    ) -> Result<Ending, EngineError> {
+        let Refusal { state, problem, lasting } = refusal;
         let refused = RefusedCall {
             call_id: id.clone(),
-            tool: proposal.tool.chars().take(128).filter(|c| !c.is_control()).collect(),
+            tool: excerpt(&proposal.tool),
             input_sha256: Digest::of(&proposal.input),
             origin: proposal.origin.clone(),
             state,
             problem,
+            idempotency_key: proposal.idempotency_key.clone().filter(|_| lasting),
         };
-        Ok(self.journal().refuse_call(refused).await?)
+        Ok(match self.journal().refuse_call(refused).await? {
+            Refused::Recorded(outcome) => Ending::Own(outcome),
+            Refused::Duplicate(earlier) => Ending::Earlier(earlier),
+        })
     }
 
     /// Tells the followers how a call ended and lets it go.
     pub(crate) async fn conclude(
         &self,
         id: &CallId,
-        live: &LiveCall,
+        live: &Arc<LiveCall>,
         result: Result<Ending, EngineError>,
     ) -> Result<CallUpdate, EngineError> {
         let update = match result {
@@ -225,6 +251,7 @@ impl Engine {
                 };
                 return self.end_of(&earlier, tell).await.map(|update| CallUpdate { replayed: true, ..update });
             }
+            Ok(Ending::Owing(owed, cause)) => return Err(self.owe(id, live, owed, &cause)),
             Err(error) => Err(error),
         };
         self.live().leave(id);
@@ -242,15 +269,16 @@ impl Engine {
         if let Some(live) = live {
             let (now, mut news) = live.follow();
             drop(live);
-            if now.state.is_terminal() && now.outcome.is_some() {
-                return Ok(now);
-            }
-            tell(&now);
-            while let Ok(update) = news.recv().await {
+            let mut next = Ok(now);
+            while let Ok(update) = next {
+                if let Some(error) = update.unrecorded() {
+                    return Err(error);
+                }
                 if update.outcome.is_some() {
                     return Ok(update);
                 }
                 tell(&update);
+                next = news.recv().await;
             }
         }
         self.call_update(call_id).await
@@ -312,7 +340,7 @@ impl Engine {
             return Err(EngineError::new(ErrorKind::Conflict, Problem::plain("call_moved", message)));
         }
         if let Some(live) = self.live().get(call_id) {
-            live.cancel().cancel();
+            live.withdraw(Withdrawal::By(peer.effective().clone()));
         }
         self.end_of(call_id, |_| {}).await
     }
@@ -340,7 +368,7 @@ impl Engine {
         let view = self.journal().call(call_id).await?;
         let approval = match self.journal().approval_of_call(call_id).await {
             Ok(approval) => Some(Arc::new(approval)),
-            Err(palyra_journal::JournalError::NotFound { .. }) => None,
+            Err(JournalError::NotFound { .. }) => None,
             Err(error) => return Err(error.into()),
         };
         Ok(CallUpdate {
@@ -352,25 +380,33 @@ impl Engine {
             decision: None,
             approval,
             outcome: view.outcome.map(Arc::new),
+            unrecorded: None,
             replayed: false,
         })
     }
 }
 
 fn unknown_call(call_id: &CallId) -> EngineError {
-    palyra_journal::JournalError::NotFound { what: "call", id: call_id.to_string() }.into()
+    JournalError::NotFound { what: "call", id: call_id.to_string() }.into()
 }
 
-/// How a call's way ended: with an outcome of its own, or at an earlier call with the same key.
+/// How a call's way ended: with an outcome of its own, at an earlier call with the same key, or with an end that is not on
+/// record yet.
 pub(crate) enum Ending {
     Own(Box<ToolOutcome>),
     Earlier(CallId),
+    Owing(Owed, JournalError),
 }
 
 impl Ending {
     pub(crate) fn own(outcome: ToolOutcome) -> Self {
         Self::Own(Box::new(outcome))
     }
+}
+
+/// A tool's name as it was sent, as much of it as is kept.
+fn excerpt(tool: &str) -> String {
+    tool.chars().take(128).filter(|c| !c.is_control()).collect()
 }
 
 /// The proposal with its origin: what the door has established, not what the caller says of itself.

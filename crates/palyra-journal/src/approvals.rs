@@ -3,6 +3,7 @@
 use crate::call_rows::{advance, end, unreadable};
 use crate::error::JournalError;
 use crate::grants;
+use crate::page::{Listing, Page};
 use crate::store::JournalStore;
 use crate::writer::{PreparedEvent, Transaction};
 use palyra_protocol::access::ShownToken;
@@ -17,8 +18,8 @@ use rusqlite::{Connection, OptionalExtension};
 pub enum ApprovalFilter {
     /// Those that wait for an answer.
     Pending,
-    /// The newest of all.
-    All,
+    /// The newest so many of all.
+    Newest(u32),
 }
 
 /// How an approval is to end.
@@ -100,31 +101,52 @@ impl JournalStore {
         .await
     }
 
-    /// Approvals, oldest question first.
+    /// A page of approvals after the one named, oldest question first.
     ///
     /// # Errors
     /// They cannot be read.
-    pub async fn approvals(&self, filter: ApprovalFilter, limit: u32) -> Result<Vec<ApprovalRecord>, JournalError> {
+    pub async fn approvals(
+        &self,
+        filter: ApprovalFilter,
+        after: Option<&ApprovalId>,
+        page: Page,
+    ) -> Result<Listing<ApprovalRecord>, JournalError> {
+        let after = after.map(ToString::to_string);
         self.read(move |c| {
+            let after = match (after, filter) {
+                (Some(after), _) => after,
+                (None, ApprovalFilter::Pending) => String::new(),
+                (None, ApprovalFilter::Newest(count)) => before_newest(c, count)?,
+            };
             let query = match filter {
                 ApprovalFilter::Pending => {
-                    "SELECT record FROM approvals WHERE state = 'pending' ORDER BY approval_id LIMIT ?1"
+                    "SELECT record FROM approvals INDEXED BY approvals_waiting
+                     WHERE state = 'pending' AND approval_id > ?1 ORDER BY approval_id"
                 }
-                ApprovalFilter::All => {
-                    "SELECT record FROM (SELECT approval_id, record FROM approvals ORDER BY approval_id DESC LIMIT ?1)
-                     ORDER BY approval_id"
-                }
+                ApprovalFilter::Newest(_) => "SELECT record FROM approvals WHERE approval_id > ?1 ORDER BY approval_id",
             };
             let mut statement = c.prepare_cached(query)?;
-            let mut rows = statement.query([limit])?;
+            let mut rows = statement.query([after])?;
             let mut approvals = Vec::new();
+            let mut room = page.start();
             while let Some(row) = rows.next()? {
-                approvals.push(serde_json::from_str(row.get_ref(0)?.as_str().map_err(rusqlite::Error::from)?)?);
+                let text = row.get_ref(0)?.as_str().map_err(rusqlite::Error::from)?;
+                if !room.takes(text.len()) {
+                    return Ok(Listing { records: approvals, more: true });
+                }
+                approvals.push(serde_json::from_str(text)?);
             }
-            Ok(approvals)
+            Ok(Listing { records: approvals, more: false })
         })
         .await
     }
+}
+
+/// The approval after which the newest so many follow.
+fn before_newest(connection: &Connection, count: u32) -> Result<String, JournalError> {
+    let mut statement =
+        connection.prepare_cached("SELECT approval_id FROM approvals ORDER BY approval_id DESC LIMIT 1 OFFSET ?1")?;
+    Ok(statement.query_row([count], |r| r.get(0)).optional()?.unwrap_or_default())
 }
 
 pub(crate) fn insert(tx: &Transaction<'_>, approval: &ApprovalRecord, record: &str) -> Result<(), JournalError> {
@@ -216,7 +238,7 @@ fn is_last(record: &ApprovalRecord, yes: &ApprovalResolution) -> Result<bool, Jo
         return Err(JournalError::AlreadyGiven { by: yes.by.clone(), missing });
     }
     if record.people > 1
-        && let Some(other) = same_hand(record, yes)
+        && let Some(other) = same_hand(record, &yes.by, yes.token.as_ref())
     {
         return Err(JournalError::SameHand { by: yes.by.clone(), other: other.clone(), missing });
     }
@@ -225,15 +247,19 @@ fn is_last(record: &ApprovalRecord, yes: &ApprovalResolution) -> Result<bool, Jo
 
 /// Whoever issued a token can speak by it. So a yes by a token whose issuer has said yes, or made the proposal, need not be
 /// another person's; nor is one by somebody who issued the token that an earlier yes came by.
-fn same_hand<'r>(record: &'r ApprovalRecord, yes: &ApprovalResolution) -> Option<&'r Principal> {
-    let issued = |token: &Option<ShownToken>, speaker: &Principal, who: &Principal| {
-        who != speaker && token.as_ref().is_some_and(|token| token.issuers.contains(who))
+pub(crate) fn same_hand<'r>(
+    record: &'r ApprovalRecord,
+    by: &Principal,
+    token: Option<&ShownToken>,
+) -> Option<&'r Principal> {
+    let issued = |token: Option<&ShownToken>, speaker: &Principal, who: &Principal| {
+        who != speaker && token.is_some_and(|token| token.issuers.contains(who))
     };
-    if issued(&yes.token, &yes.by, &record.proposed_by) {
+    if issued(token, by, &record.proposed_by) {
         return Some(&record.proposed_by);
     }
     let mut given = record.given.iter();
-    let same = given.find(|given| issued(&yes.token, &yes.by, &given.by) || issued(&given.token, &given.by, &yes.by));
+    let same = given.find(|given| issued(token, by, &given.by) || issued(given.token.as_ref(), &given.by, by));
     same.map(|given| &given.by)
 }
 

@@ -9,7 +9,7 @@ use crate::store::JournalStore;
 use crate::writer::{PreparedEvent, Transaction};
 use palyra_protocol::{
     ApprovalId, ApprovalRecord, Authority, CallId, CallRecord, CallState, Digest, EgressRecord, IdempotencyKey,
-    JournalEvent, Origin, Principal, Problem, RunId, ToolAttestation, ToolDecision, ToolOutcome,
+    JournalEvent, Origin, Principal, Problem, RunId, Timestamp, ToolAttestation, ToolDecision, ToolOutcome,
 };
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ pub enum Opening<P> {
         authority: Authority,
     },
     /// A human is asked.
-    Ask(Box<ApprovalRecord>),
+    Ask(Arc<ApprovalRecord>),
 }
 
 /// What became of opening a call.
@@ -89,7 +89,7 @@ impl<P> OpenCall<P> {
             Opening::Start { authority, .. } => {
                 JournalEvent::ToolStarted { call_id: call_id.clone(), authority: authority.clone() }
             }
-            Opening::Ask(approval) => JournalEvent::ApprovalRequested { approval: approval.clone() },
+            Opening::Ask(approval) => JournalEvent::ApprovalRequested { approval: Arc::clone(approval) },
         };
         Ok(OpeningEvents {
             proposed: PreparedEvent::new(&JournalEvent::ToolProposed { call: Arc::clone(&self.call) })?,
@@ -97,6 +97,59 @@ impl<P> OpenCall<P> {
             follow_up: PreparedEvent::new(&follow_up)?,
         })
     }
+}
+
+/// An outcome on its way into the journal, kept whole until it is there.
+#[derive(Debug)]
+pub struct Finish {
+    call_id: CallId,
+    state: CallState,
+    event: JournalEvent,
+    prepared: Arc<Finishing>,
+}
+
+#[derive(Debug)]
+struct Finishing {
+    connections: Vec<PreparedEvent>,
+    finished: PreparedEvent,
+}
+
+impl Finish {
+    /// An outcome, and the connections of its call that are not on record yet.
+    ///
+    /// # Errors
+    /// It has no form that can be recorded.
+    pub fn new(
+        state: CallState,
+        output: serde_json::Value,
+        problem: Option<Problem>,
+        attestation: ToolAttestation,
+        connections: &[EgressRecord],
+    ) -> Result<Self, JournalError> {
+        let call_id = attestation.statement.call_id.clone();
+        let attestation = Box::new(attestation);
+        let event = JournalEvent::ToolFinished { call_id: call_id.clone(), state, output, problem, attestation };
+        let finished = PreparedEvent::new(&event)?;
+        let connections = connection_events(&call_id, connections)?;
+        Ok(Self { call_id, state, event, prepared: Arc::new(Finishing { connections, finished }) })
+    }
+
+    /// The outcome, once it is recorded.
+    ///
+    /// # Errors
+    /// Never: what is made of a finished call is an outcome.
+    pub fn into_outcome(self, ended_at: Timestamp) -> Result<ToolOutcome, JournalError> {
+        outcome_of(self.event, ended_at)
+            .ok_or_else(|| JournalError::Event { reason: "a finished call has no outcome".to_owned() })
+    }
+}
+
+fn connection_events(call_id: &CallId, connections: &[EgressRecord]) -> Result<Vec<PreparedEvent>, JournalError> {
+    let event = |connection: &EgressRecord| {
+        let (call_id, connection) = (call_id.clone(), Box::new(connection.clone()));
+        PreparedEvent::new(&JournalEvent::EgressConnection { call_id, connection })
+    };
+    connections.iter().map(event).collect()
 }
 
 /// What an opening did, inside its transaction.
@@ -121,7 +174,7 @@ impl JournalStore {
         let plan = match &opening {
             Opening::Deny(_) => Plan::Deny,
             Opening::Start { authority, .. } => Plan::Start(authority.clone()),
-            Opening::Ask(approval) => Plan::Ask(serde_json::to_string(approval)?, approval.clone()),
+            Opening::Ask(approval) => Plan::Ask(serde_json::to_string(approval)?, Arc::clone(approval)),
         };
         let policy_hash = decision.policy_hash;
         let effect = self.write(move |tx| apply_opening(tx, &call, &policy_hash, run_limit, &plan, &events)).await?;
@@ -156,48 +209,30 @@ impl JournalStore {
         Ok(Recorded::after_commit(permit))
     }
 
-    /// Records the outcome of an execution.
+    /// Records the outcome of an execution. It is only lent: one that finds no room is tried again.
     ///
     /// # Errors
     /// The call is not executing, or nothing could be recorded.
-    pub async fn finish_call(
-        &self,
-        state: CallState,
-        output: serde_json::Value,
-        problem: Option<Problem>,
-        attestation: ToolAttestation,
-    ) -> Result<ToolOutcome, JournalError> {
-        let call_id = attestation.statement.call_id.clone();
-        let event = JournalEvent::ToolFinished {
-            call_id: call_id.clone(),
-            state,
-            output,
-            problem,
-            attestation: Box::new(attestation),
-        };
-        let prepared = PreparedEvent::new(&event)?;
-        let id = call_id.clone();
-        let ended_at = self
-            .write(move |tx| {
-                let seq = tx.append(&prepared)?;
-                end(tx, &id, CallState::Executing, state, seq)?;
-                Ok(tx.now)
-            })
-            .await?;
-        outcome_of(event, ended_at)
-            .ok_or_else(|| JournalError::Event { reason: "a finished call has no outcome".to_owned() })
+    pub async fn finish_call(&self, finish: &Finish) -> Result<Timestamp, JournalError> {
+        let prepared = Arc::clone(&finish.prepared);
+        let (id, state) = (finish.call_id.clone(), finish.state);
+        self.write(move |tx| {
+            for connection in &prepared.connections {
+                tx.append(connection)?;
+            }
+            let seq = tx.append(&prepared.finished)?;
+            end(tx, &id, CallState::Executing, state, seq)?;
+            Ok(tx.now)
+        })
+        .await
     }
 
     /// Records connections of a running call, all of them or none.
     ///
     /// # Errors
     /// Nothing was recorded.
-    pub async fn record_egress(&self, call_id: &CallId, connections: Vec<EgressRecord>) -> Result<(), JournalError> {
-        let event = |connection| {
-            let (call_id, connection) = (call_id.clone(), Box::new(connection));
-            PreparedEvent::new(&JournalEvent::EgressConnection { call_id, connection })
-        };
-        let events = connections.into_iter().map(event).collect::<Result<Vec<_>, _>>()?;
+    pub async fn record_egress(&self, call_id: &CallId, connections: &[EgressRecord]) -> Result<(), JournalError> {
+        let events = connection_events(call_id, connections)?;
         self.write(move |tx| events.iter().try_for_each(|event| tx.append(event).map(drop))).await
     }
 
@@ -225,8 +260,8 @@ impl JournalStore {
     ///
     /// # Errors
     /// Nothing was recorded.
-    pub async fn refuse_call(&self, refused: RefusedCall) -> Result<ToolOutcome, JournalError> {
-        let RefusedCall { call_id, tool, input_sha256, origin, state, problem } = refused;
+    pub async fn refuse_call(&self, refused: RefusedCall) -> Result<Refused, JournalError> {
+        let RefusedCall { call_id, tool, input_sha256, origin, state, problem, idempotency_key } = refused;
         let event = JournalEvent::ToolRejected {
             call_id: call_id.clone(),
             tool: tool.clone(),
@@ -234,27 +269,37 @@ impl JournalStore {
             origin: Box::new(origin.clone()),
             state,
             problem,
+            idempotency_key: idempotency_key.clone(),
         };
         let prepared = PreparedEvent::new(&event)?;
-        let ended_at = self
+        let recorded = self
             .write(move |tx| {
+                if let Some(key) = &idempotency_key
+                    && let Some((earlier, _)) = by_key(tx.connection, &origin.principal.to_string(), key.as_str())?
+                {
+                    return Ok(Err(earlier));
+                }
                 let seq = tx.append(&prepared)?;
                 let row = CallRow {
                     call_id: &call_id,
                     origin: &origin,
                     tool: &tool,
                     digest: &input_sha256,
-                    key: None,
+                    key: idempotency_key.as_ref(),
                     state,
                     opened: seq,
                     ended: Some(seq),
                 };
                 insert(tx, &row)?;
-                Ok(tx.now)
+                Ok(Ok(tx.now))
             })
             .await?;
-        outcome_of(event, ended_at)
-            .ok_or_else(|| JournalError::Event { reason: "a refused call has no outcome".to_owned() })
+        match recorded {
+            Err(earlier) => Ok(Refused::Duplicate(earlier)),
+            Ok(ended_at) => outcome_of(event, ended_at)
+                .map(|outcome| Refused::Recorded(Box::new(outcome)))
+                .ok_or_else(|| JournalError::Event { reason: "a refused call has no outcome".to_owned() }),
+        }
     }
 
     /// A call and where it stands.
@@ -266,12 +311,20 @@ impl JournalStore {
         self.read(move |c| view(c, &id)).await
     }
 
-    /// The calls that have not ended: what a restart has to take care of.
+    /// The calls that have not ended: what a restart has to take care of. Their rows and questions are held against their
+    /// events first.
     ///
     /// # Errors
-    /// They cannot be read.
+    /// They cannot be read, or a table says what their events do not.
     pub async fn open_calls(&self) -> Result<Vec<CallView>, JournalError> {
-        self.read(|c| crate::open_calls::ids(c)?.iter().map(|id| view(c, id)).collect()).await
+        self.read(|c| {
+            // One snapshot, so that what is appended meanwhile does not look like a contradiction.
+            let snapshot = c.unchecked_transaction()?;
+            let ids = crate::open_calls::ids(&snapshot)?;
+            crate::tables::check_open(&snapshot, &ids)?;
+            ids.iter().map(|id| view(&snapshot, id)).collect()
+        })
+        .await
     }
 
     /// The earlier call that an idempotency key belongs to.
@@ -303,12 +356,23 @@ pub struct RefusedCall {
     pub state: CallState,
     /// Why.
     pub problem: Problem,
+    /// The key under which a repetition gets the same refusal; none for a refusal that only holds for now.
+    pub idempotency_key: Option<IdempotencyKey>,
+}
+
+/// What became of a refusal.
+#[derive(Debug)]
+pub enum Refused {
+    /// It is recorded.
+    Recorded(Box<ToolOutcome>),
+    /// The idempotency key belongs to an earlier call of this principal. Nothing was recorded.
+    Duplicate(CallId),
 }
 
 enum Plan {
     Deny,
     Start(Authority),
-    Ask(String, Box<ApprovalRecord>),
+    Ask(String, Arc<ApprovalRecord>),
 }
 
 fn apply_opening(

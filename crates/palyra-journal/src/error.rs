@@ -1,5 +1,6 @@
 //! What can go wrong in the journal, by whose fault.
 
+use crate::history::HistoryFault;
 use palyra_protocol::{ApprovalState, CallState, ChainFault, Principal};
 
 /// Why the journal refused or failed.
@@ -55,6 +56,9 @@ pub enum JournalError {
     /// The chain does not hold.
     #[error("the journal is damaged: {0}")]
     Damaged(#[source] ChainFault),
+    /// A table says what no event justifies, or an event what cannot have happened.
+    #[error("the journal was changed: {0}")]
+    Unfounded(#[source] HistoryFault),
     /// A journal of another format.
     #[error("the journal has format {found}; this version reads format {expected}")]
     Format {
@@ -89,12 +93,20 @@ impl JournalError {
             Self::CallMoved { .. } => "call_moved",
             Self::AlreadyRevoked => "grant_already_revoked",
             Self::DiskFull => "disk_full",
-            Self::Damaged(_) => "journal_damaged",
+            Self::Damaged(_) | Self::Unfounded(_) => "journal_damaged",
             Self::Format { .. } => "journal_format",
             Self::Closed => "journal_closed",
             Self::Event { .. } => "journal_event",
             Self::Database(_) => "journal_unavailable",
         }
+    }
+}
+
+impl JournalError {
+    /// Whether the same write may succeed later, as things stand on this host.
+    #[must_use]
+    pub fn may_pass(&self) -> bool {
+        matches!(self, Self::DiskFull | Self::Database(_))
     }
 }
 

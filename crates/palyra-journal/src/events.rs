@@ -1,22 +1,35 @@
 //! Reading events back.
 
 use crate::error::JournalError;
+use crate::page::Page;
 use crate::store::JournalStore;
 use crate::writer::digest;
-use palyra_protocol::{CallId, ChainedEvent, JournalEvent, Timestamp};
+use palyra_protocol::{CallId, ChainFault, ChainedEvent, JournalEvent, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row};
+
+/// The most bytes of bodies that are read at once.
+const PAGE_BYTES: usize = 4 << 20;
 
 const COLUMNS: &str = "SELECT seq, at, kind, call_id, body, prev, hash FROM events";
 
 impl JournalStore {
-    /// Events from `first` on, at most `limit`.
+    /// Events from `first` on, at most `limit`, and at most so many that they fit into memory many times over.
     ///
     /// # Errors
     /// They cannot be read.
     pub async fn events(&self, first: u64, limit: u32) -> Result<Vec<ChainedEvent>, JournalError> {
         self.read(move |c| {
-            let mut statement = c.prepare_cached(&format!("{COLUMNS} WHERE seq >= ?1 ORDER BY seq LIMIT ?2"))?;
-            let events = statement.query_map((first, limit), event)?.collect::<Result<_, _>>()?;
+            let mut statement = c.prepare_cached(&format!("{COLUMNS} WHERE seq >= ?1 ORDER BY seq"))?;
+            let mut rows = statement.query([first])?;
+            let mut room = Page { records: limit, bytes: PAGE_BYTES }.start();
+            let mut events = Vec::new();
+            while let Some(row) = rows.next()? {
+                let size = row.get_ref(4)?.as_bytes().map_err(rusqlite::Error::from)?.len();
+                if !room.takes(size) {
+                    break;
+                }
+                events.push(event(row)?);
+            }
             Ok(events)
         })
         .await
@@ -57,15 +70,23 @@ impl JournalStore {
     /// # Errors
     /// It cannot be read.
     pub async fn last_access_change(&self) -> Result<Option<JournalEvent>, JournalError> {
-        self.read(|c| {
-            let body: Option<String> = c
-                .prepare_cached("SELECT body FROM events WHERE kind = 'access.changed' ORDER BY seq DESC LIMIT 1")?
-                .query_row([], |r| r.get(0))
-                .optional()?;
-            Ok(body.map(|body| serde_json::from_str(&body)).transpose()?)
-        })
-        .await
+        self.read(|c| newest(c, "kind = 'access.changed'")).await
     }
+
+    /// The newest event that says which key signs.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub async fn last_key_event(&self) -> Result<Option<JournalEvent>, JournalError> {
+        self.read(|c| newest(c, "kind IN ('daemon.started', 'daemon.key_accepted', 'journal.begun_anew')")).await
+    }
+}
+
+/// The newest event of some kinds, which an index has.
+fn newest(connection: &Connection, kinds: &str) -> Result<Option<JournalEvent>, JournalError> {
+    let mut statement = connection.prepare_cached(&format!("{COLUMNS} WHERE {kinds} ORDER BY seq DESC LIMIT 1"))?;
+    let mut rows = statement.query([])?;
+    rows.next()?.map(|row| unchanged(row).map(|(event, _)| event)).transpose()
 }
 
 fn event(row: &Row<'_>) -> Result<ChainedEvent, rusqlite::Error> {
@@ -82,10 +103,17 @@ fn event(row: &Row<'_>) -> Result<ChainedEvent, rusqlite::Error> {
 
 /// The event at a place, parsed, and when it was recorded.
 pub(crate) fn event_at(connection: &Connection, seq: u64) -> Result<(JournalEvent, Timestamp), JournalError> {
-    let found: Option<(String, u64)> = connection
-        .prepare_cached("SELECT body, at FROM events WHERE seq = ?1")?
-        .query_row([seq], |r| Ok((r.get(0)?, r.get(1)?)))
-        .optional()?;
-    let (body, at) = found.ok_or_else(|| JournalError::NotFound { what: "event", id: seq.to_string() })?;
-    Ok((serde_json::from_str(&body)?, Timestamp::from_unix_ms(at)))
+    let mut statement = connection.prepare_cached(&format!("{COLUMNS} WHERE seq = ?1"))?;
+    let mut rows = statement.query([seq])?;
+    let row = rows.next()?.ok_or_else(|| JournalError::NotFound { what: "event", id: seq.to_string() })?;
+    unchanged(row)
+}
+
+/// An event that is acted upon is held against its own hash first.
+fn unchanged(row: &Row<'_>) -> Result<(JournalEvent, Timestamp), JournalError> {
+    let stored = crate::verify::read(row)?;
+    if stored.link.hash(&stored.prev) != stored.hash {
+        return Err(JournalError::Damaged(ChainFault::Content { seq: stored.link.seq }));
+    }
+    Ok((serde_json::from_str(stored.link.body)?, stored.link.at))
 }

@@ -7,25 +7,31 @@
 //! The journal records what it is told. It must never interpret policy, and never update or delete an event.
 
 mod approvals;
+mod bodies;
 mod call_rows;
 mod calls;
 mod decisions;
 mod error;
 mod events;
 mod grants;
+mod history;
 mod hot;
 mod open_calls;
+mod page;
 mod recorded;
 mod schema;
 mod store;
+mod tables;
 mod verify;
 mod writer;
 
 pub use approvals::{ApprovalFilter, Rebind, Resolve};
 pub use call_rows::CallView;
-pub use calls::{OpenCall, Opened, Opening, RefusedCall};
+pub use calls::{Finish, OpenCall, Opened, Opening, Refused, RefusedCall};
 pub use decisions::{DecisionEvent, scan_decisions};
 pub use error::JournalError;
+pub use history::HistoryFault;
+pub use page::{Listing, Page};
 pub use recorded::Recorded;
 pub use schema::Head;
 pub use store::JournalStore;

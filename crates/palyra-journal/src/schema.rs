@@ -67,10 +67,29 @@ fn initialise(connection: &Connection) -> Result<(), JournalError> {
     if found != FORMAT.to_string() {
         return Err(JournalError::Format { found, expected: FORMAT });
     }
-    // A start looks for the newest of these among all events; the index holds nothing else.
+    // A start looks for the newest of these among all events; the indexes hold nothing else. What waits for an answer is
+    // found and listed by its own, however long the history of answers is.
     connection.execute_batch(
-        "CREATE INDEX IF NOT EXISTS events_access_changed ON events (seq) WHERE kind = 'access.changed'",
+        "CREATE INDEX IF NOT EXISTS events_access_changed ON events (seq) WHERE kind = 'access.changed';
+         CREATE INDEX IF NOT EXISTS events_key ON events (seq)
+             WHERE kind IN ('daemon.started', 'daemon.key_accepted', 'journal.begun_anew');
+         CREATE INDEX IF NOT EXISTS approvals_waiting ON approvals (approval_id) WHERE state = 'pending';
+         DROP INDEX IF EXISTS approvals_pending;",
     )?;
+    add_column(connection, "grants", "created_seq", "INTEGER")?;
+    add_column(connection, "grants", "void", "TEXT")
+}
+
+/// Adds a column that journals of an earlier version lack; their rows have nothing in it.
+fn add_column(connection: &Connection, table: &str, column: &str, kind: &str) -> Result<(), JournalError> {
+    let known: bool = connection.query_row(
+        "SELECT EXISTS (SELECT 1 FROM pragma_table_info(?1) WHERE name = ?2)",
+        (table, column),
+        |r| r.get(0),
+    )?;
+    if !known {
+        connection.execute_batch(&format!("ALTER TABLE {table} ADD COLUMN {column} {kind}"))?;
+    }
     Ok(())
 }
 
@@ -112,6 +131,6 @@ pub(crate) fn check_tail(connection: &Connection) -> Result<Head, JournalError> 
     let end = head(connection)?;
     let first = end.size.saturating_sub(TAIL - 1).max(1);
     let mut verifier = ChainVerifier::default();
-    crate::verify::follow(connection, first, &mut verifier, &mut |_| {})?;
+    crate::verify::follow(connection, first, &mut verifier, &mut |_, _| Ok(()))?;
     Ok(end)
 }

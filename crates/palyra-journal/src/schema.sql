@@ -67,7 +67,7 @@ CREATE TABLE approvals (
     record      TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 
-CREATE INDEX approvals_pending ON approvals (expires_at) WHERE state = 'pending';
+CREATE INDEX approvals_waiting ON approvals (approval_id) WHERE state = 'pending';
 
 CREATE TABLE grants (
     grant_id    TEXT PRIMARY KEY,
@@ -78,7 +78,9 @@ CREATE TABLE grants (
     expires_at  INTEGER,
     revoked_at  INTEGER,
     uses        INTEGER NOT NULL,
-    record      TEXT NOT NULL
+    record      TEXT NOT NULL,
+    created_seq INTEGER,
+    void        TEXT
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX grants_by_match ON grants (principal, match_key) WHERE revoked_at IS NULL;

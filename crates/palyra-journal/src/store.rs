@@ -53,6 +53,11 @@ impl JournalStore {
         self.writer.head()
     }
 
+    /// Returns when nothing can be recorded any more, because the writer broke.
+    pub async fn gone(&self) {
+        self.writer.gone().await;
+    }
+
     /// A signed statement of how long the journal is now and what its last hash is.
     #[must_use]
     pub fn checkpoint(&self, key: &DaemonKey) -> Checkpoint {

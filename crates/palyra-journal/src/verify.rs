@@ -1,7 +1,9 @@
-//! Following the whole chain, and comparing it with a checkpoint.
+//! Following the whole chain, holding the tables against it, and comparing it with a checkpoint.
 
 use crate::error::JournalError;
+use crate::history::{History, HistoryFault};
 use crate::schema::{self, Head};
+use crate::tables::{Search, Sums};
 use palyra_protocol::chain::Link;
 use palyra_protocol::{
     ChainFault, ChainVerifier, Checkpoint, CheckpointFault, Digest, JournalId, PublicKey, Timestamp,
@@ -20,6 +22,8 @@ pub enum Verdict {
     Intact(Head),
     /// The first event that does not fit.
     Broken(ChainFault),
+    /// The chain holds, but an event or a table says what cannot have happened.
+    Unfounded(HistoryFault),
     /// The chain holds but contradicts the checkpoint.
     Contradicts(CheckpointFault),
 }
@@ -47,27 +51,63 @@ pub fn verify(path: &Path, against: Option<&Against>, progress: &mut dyn FnMut(u
     let seen = against.map(|a| a.checkpoint.size);
     let mut at_checkpoint = (seen == Some(0)).then_some(Digest::ZERO);
     let mut verifier = ChainVerifier::default();
-    let followed = follow(&connection, 1, &mut verifier, &mut |v| {
+    let mut history = History::default();
+    let mut sums = Sums::new(&connection);
+    let mut unfounded = None;
+    let followed = follow(&connection, 1, &mut verifier, &mut |v, link| {
         if Some(v.size()) == seen {
             at_checkpoint = Some(v.head());
         }
         if v.size().is_multiple_of(PROGRESS) {
             progress(v.size());
         }
+        // The chain is followed to its end all the same: that it is broken is worse.
+        if unfounded.is_none() {
+            unfounded = fault_of(history.step(link, &mut sums))?;
+        }
+        Ok(())
     });
     match followed {
         Err(JournalError::Damaged(fault)) => return Ok(Verdict::Broken(fault)),
         other => other?,
     }
+    if unfounded.is_none() {
+        unfounded = fault_of(tables_agree(&connection, &mut history, &mut sums))?;
+    }
     let head = Head { size: verifier.size(), hash: verifier.head() };
-    let Some(Against { checkpoint, .. }) = against else { return Ok(Verdict::Intact(head)) };
-    Ok(match at_checkpoint {
-        None => Verdict::Contradicts(CheckpointFault::Truncated { found: head.size, expected: checkpoint.size }),
-        Some(hash) if hash != checkpoint.head => {
-            Verdict::Contradicts(CheckpointFault::Rewritten { seq: checkpoint.size })
-        }
-        Some(_) => Verdict::Intact(head),
+    let contradicts = against.and_then(|Against { checkpoint, .. }| match at_checkpoint {
+        None => Some(CheckpointFault::Truncated { found: head.size, expected: checkpoint.size }),
+        Some(hash) => (hash != checkpoint.head).then_some(CheckpointFault::Rewritten { seq: checkpoint.size }),
+    });
+    Ok(match (contradicts, unfounded) {
+        (Some(fault), _) => Verdict::Contradicts(fault),
+        (None, Some(fault)) => Verdict::Unfounded(fault),
+        (None, None) => Verdict::Intact(head),
     })
+}
+
+/// What was found to be wrong, if that is all that is wrong.
+fn fault_of(result: Result<(), JournalError>) -> Result<Option<HistoryFault>, JournalError> {
+    match result {
+        Ok(()) => Ok(None),
+        Err(JournalError::Unfounded(fault)) => Ok(Some(fault)),
+        Err(error) => Err(error),
+    }
+}
+
+fn tables_agree(connection: &Connection, history: &mut History, sums: &mut Sums<'_>) -> Result<(), JournalError> {
+    history.finish(sums)?;
+    if sums.agree(history)? { Ok(()) } else { Err(search(connection)?) }
+}
+
+/// Which row of the tables is to blame; every event is known to fit.
+fn search(connection: &Connection) -> Result<JournalError, JournalError> {
+    let mut history = History::default();
+    let mut search = Search::new(connection);
+    let mut each = |_: &ChainVerifier, link: &Link<'_>| history.step(link, &mut search);
+    follow(connection, 1, &mut ChainVerifier::default(), &mut each)?;
+    history.finish(&mut search)?;
+    search.blame()
 }
 
 fn checkpoint_itself(against: &Against, origin: Result<JournalId, JournalError>) -> Option<CheckpointFault> {
@@ -88,12 +128,15 @@ fn checkpoint_itself(against: &Against, origin: Result<JournalId, JournalError>)
     }
 }
 
+/// What is done with each event that fits.
+pub(crate) type Each<'a> = &'a mut dyn FnMut(&ChainVerifier, &Link<'_>) -> Result<(), JournalError>;
+
 /// Follows the chain from event `first`, trusting what comes before it.
 pub(crate) fn follow(
     connection: &Connection,
     first: u64,
     verifier: &mut ChainVerifier,
-    each: &mut dyn FnMut(&ChainVerifier),
+    each: Each<'_>,
 ) -> Result<(), JournalError> {
     let mut statement = connection
         .prepare("SELECT seq, at, kind, call_id, body, prev, hash FROM events WHERE seq >= ?1 ORDER BY seq")?;
@@ -105,7 +148,7 @@ pub(crate) fn follow(
             *verifier = ChainVerifier::starting_after(first - 1, link.prev);
         }
         verifier.follow(link.link, &link.prev, &link.hash).map_err(JournalError::Damaged)?;
-        each(verifier);
+        each(verifier, &link.link)?;
     }
     Ok(())
 }
@@ -118,13 +161,15 @@ fn damaged(seq: u64, error: &rusqlite::Error) -> JournalError {
     JournalError::Damaged(ChainFault::Unreadable { seq, reason: error.to_string() })
 }
 
-struct Stored<'a> {
-    link: Link<'a>,
-    prev: Digest,
-    hash: Digest,
+/// A row of `events`.
+pub(crate) struct Stored<'a> {
+    pub(crate) link: Link<'a>,
+    pub(crate) prev: Digest,
+    pub(crate) hash: Digest,
 }
 
-fn read<'a>(row: &'a Row<'_>) -> Result<Stored<'a>, rusqlite::Error> {
+/// Reads a row: seq, at, kind, call_id, body, prev, hash.
+pub(crate) fn read<'a>(row: &'a Row<'_>) -> Result<Stored<'a>, rusqlite::Error> {
     Ok(Stored {
         link: Link {
             seq: row.get(0)?,

@@ -121,6 +121,7 @@ pub(crate) struct Writer {
     jobs: Option<Sender<Order>>,
     thread: Option<JoinHandle<()>>,
     head: watch::Receiver<Head>,
+    alive: watch::Receiver<()>,
 }
 
 impl Writer {
@@ -128,27 +129,36 @@ impl Writer {
         let open_calls = OpenCalls::read(&connection)?;
         let (jobs, queue) = channel();
         let (announce, watch) = watch::channel(head);
+        let (living, alive) = watch::channel(());
         let (ready, prepared) = channel();
         let thread = std::thread::Builder::new()
             .name("palyra-journal".to_owned())
             .spawn(move || {
+                // Dropped when the thread ends, in whatever way.
+                let _living = living;
                 let hot = HotStatements::prepare(&connection).map_err(|error| drop(ready.send(error)));
                 let Ok(hot) = hot else { return };
                 drop(ready);
-                let connection = &connection;
-                Loop { connection, hot, head, open_calls, since_checkpoint: 0, clock, announce }.run(&queue);
+                let (connection, committed) = (&connection, Some(head));
+                Loop { connection, hot, head, committed, open_calls, since_checkpoint: 0, clock, announce }.run(&queue);
             })
             .map_err(|e| JournalError::Event { reason: format!("the writer thread did not start: {e}") })?;
         // An error comes, or the other end is let go because all is well.
         if let Ok(error) = prepared.recv() {
             return Err(error.into());
         }
-        Ok(Self { jobs: Some(jobs), thread: Some(thread), head: watch })
+        Ok(Self { jobs: Some(jobs), thread: Some(thread), head: watch, alive })
     }
 
     /// The end of the chain as last committed; can be awaited for changes.
     pub(crate) fn head(&self) -> watch::Receiver<Head> {
         self.head.clone()
+    }
+
+    /// Returns when the writer has ended.
+    pub(crate) async fn gone(&self) {
+        let mut alive = self.alive.clone();
+        while alive.changed().await.is_ok() {}
     }
 
     /// Runs `work` in a transaction and answers after it is durable.
@@ -187,7 +197,10 @@ impl Drop for Writer {
 struct Loop<'c> {
     connection: &'c Connection,
     hot: HotStatements<'c>,
+    /// The end of the chain with what the group under way has appended.
     head: Head,
+    /// The end of the chain on the disk; none after a failure, until it has been read again.
+    committed: Option<Head>,
     open_calls: OpenCalls,
     since_checkpoint: usize,
     clock: Arc<dyn Clock>,
@@ -225,12 +238,15 @@ impl Loop<'_> {
 
     fn serve(&mut self, mut group: Vec<Box<dyn Job>>) {
         if !group.is_empty() {
-            let outcome = self.commit(&mut group);
+            let outcome = self.known_end().and_then(|()| self.commit(&mut group));
             match outcome {
-                Ok(()) => self.open_calls.committed(),
+                Ok(()) => {
+                    self.committed = Some(self.head);
+                    self.open_calls.committed();
+                    self.announce.send_replace(self.head);
+                }
                 Err(_) => self.recover(),
             }
-            self.announce.send_replace(self.head);
             let mut outcome = Some(outcome);
             for job in group {
                 // The first gets the error itself, the rest its kind.
@@ -307,15 +323,27 @@ impl Loop<'_> {
         Ok(kept)
     }
 
-    /// After a failed commit: undo what is left of the transaction and take the chain's end from the disk again.
+    /// After a failed commit: undo what is left of the transaction. Whether it reached the disk all the same, only the disk
+    /// can say.
     fn recover(&mut self) {
         if !self.connection.is_autocommit() {
             drop(self.connection.execute_batch("ROLLBACK"));
         }
         self.open_calls.undone();
-        if let Ok(head) = schema::head(self.connection) {
-            self.head = head;
+        self.committed = None;
+    }
+
+    /// Makes sure that the chain's end is known before anything is appended to it: after a failure it is read again, and
+    /// until that succeeds nothing is written.
+    fn known_end(&mut self) -> Result<(), JournalError> {
+        if self.committed.is_some() {
+            return Ok(());
         }
+        self.open_calls = OpenCalls::read(self.connection)?;
+        self.head = schema::head(self.connection)?;
+        self.committed = Some(self.head);
+        self.announce.send_replace(self.head);
+        Ok(())
     }
 }
 
@@ -333,4 +361,57 @@ fn same_kind(error: &JournalError) -> JournalError {
 /// The hash type of stored digests.
 pub(crate) fn digest(bytes: [u8; 32]) -> Digest {
     Digest::from_bytes(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use palyra_protocol::SystemClock;
+
+    async fn limit_pages(writer: &Writer, pages: u32) {
+        let limit = move |tx: &mut Transaction<'_>| {
+            let pragma = format!("PRAGMA max_page_count = {pages}");
+            Ok(tx.connection.query_row(&pragma, [], |r| r.get::<_, u32>(0))?)
+        };
+        writer.write(limit).await.unwrap();
+    }
+
+    /// A disk that is full in the middle of a group leaves no gap and no lie in the chain, also for what comes after.
+    #[tokio::test]
+    async fn a_failed_commit_leaves_the_chain_as_it_was() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("journal.db");
+        let connection = schema::open_writer(&path).unwrap();
+        let writer = Writer::start(connection, Head { size: 0, hash: Digest::ZERO }, Arc::new(SystemClock)).unwrap();
+        let append = |size: usize| {
+            let body = "x".repeat(size);
+            let event = PreparedEvent { kind: "daemon.stopped", call_id: None, body };
+            writer.write(move |tx| tx.append(&event))
+        };
+        assert_eq!(append(10).await.unwrap(), 1);
+        limit_pages(&writer, 1).await;
+        for _ in 0..3 {
+            let (small, large) = tokio::join!(append(10), append(1 << 20));
+            assert!(matches!(large, Err(JournalError::DiskFull)), "{large:?}");
+            drop(small);
+        }
+        let before = writer.head().borrow().size;
+        limit_pages(&writer, 1_000_000).await;
+        assert_eq!(append(1 << 20).await.unwrap(), before + 1);
+        drop(writer);
+        let reader = schema::open_reader(&path).unwrap();
+        let mut verifier = palyra_protocol::ChainVerifier::default();
+        crate::verify::follow(&reader, 1, &mut verifier, &mut |_, _| Ok(())).unwrap();
+        assert_eq!(verifier.size(), before + 1);
+    }
+
+    #[tokio::test]
+    async fn a_writer_that_breaks_is_noticed() {
+        let dir = tempfile::tempdir().unwrap();
+        let connection = schema::open_writer(&dir.path().join("journal.db")).unwrap();
+        let writer = Writer::start(connection, Head { size: 0, hash: Digest::ZERO }, Arc::new(SystemClock)).unwrap();
+        let broken = writer.write(|_| -> Result<(), JournalError> { std::panic::panic_any("a bug") }).await;
+        assert!(matches!(broken, Err(JournalError::Closed)), "{broken:?}");
+        writer.gone().await;
+    }
 }

@@ -2,8 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod history;
+
 use palyra_journal::{
-    Against, ApprovalFilter, JournalError, JournalStore, OpenCall, Opened, Opening, Rebind, Resolve, Verdict, verify,
+    Against, ApprovalFilter, JournalError, JournalStore, OpenCall, Opened, Opening, Page, Rebind, Resolve, Verdict,
+    verify,
 };
 use palyra_protocol::access::ShownToken;
 use palyra_protocol::call::ToolCallParts;
@@ -106,7 +109,13 @@ fn decision() -> ToolDecision {
 }
 
 fn open<P>(call: &CallRecord, run_limit: u64, opening: Opening<P>) -> OpenCall<P> {
-    OpenCall { call: Arc::new(call.clone()), decision: Arc::new(decision()), run_limit, opening }
+    let kind = match &opening {
+        Opening::Deny(_) => DecisionKind::Deny,
+        Opening::Start { authority: Authority::Policy, .. } => DecisionKind::Allow,
+        Opening::Start { .. } | Opening::Ask(_) => DecisionKind::NeedsApproval,
+    };
+    let decision = ToolDecision { decision: kind, ..decision() };
+    OpenCall { call: Arc::new(call.clone()), decision: Arc::new(decision), run_limit, opening }
 }
 
 fn start(authority: Authority) -> Opening<&'static str> {
@@ -172,8 +181,13 @@ fn grant(call: &CallRecord, approval: &ApprovalRecord, expires_at: Option<u64>) 
         expires_at: expires_at.map(Timestamp::from_unix_ms),
         revoked_at: None,
         uses: 0,
+        workspace: Some(call.workspace_root.clone()),
+        shown: None,
+        match_key: None,
+        void: None,
     };
-    let key = MatchKey::of(&GrantMatcher::Tool, &call.tool, &call.digest, &Facets::default()).unwrap();
+    let key =
+        MatchKey::of(&GrantMatcher::Tool, &call.workspace_root, &call.tool, &call.digest, &Facets::default()).unwrap();
     (record, key)
 }
 
@@ -216,7 +230,7 @@ async fn a_running_calls_connections_stand_between_its_start_and_its_end() {
         host: Some(host.to_owned()),
         ..EgressRecord::new(EgressProtocol::HttpConnect, Timestamp::from_unix_ms(1))
     };
-    fixture.store.record_egress(&record.call_id, vec![connection("a.test"), connection("b.test")]).await.unwrap();
+    fixture.store.record_egress(&record.call_id, &[connection("a.test"), connection("b.test")]).await.unwrap();
     let again = fixture.reopen();
     let events = again.store.events_of_call(&record.call_id).await.unwrap();
     let hosts: Vec<_> = events
@@ -279,7 +293,7 @@ async fn resolved_once() {
     let fixture = Fixture::new();
     let record = call("a", None);
     let approval = question(&record);
-    let asked = Opening::<()>::Ask(Box::new(approval.clone()));
+    let asked = Opening::<()>::Ask(Arc::new(approval.clone()));
     assert!(matches!(fixture.store.open_call(open(&record, 10, asked)).await.unwrap(), Opened::Asked));
     let (yes, no) = tokio::join!(
         fixture.store.resolve_approval(answer(&approval, ApprovalState::Allowed)),
@@ -299,7 +313,7 @@ async fn people_are_counted_once() {
     let fixture = Fixture::new();
     let record = call("a", None);
     let approval = ApprovalRecord { people: 2, ..question(&record) };
-    fixture.store.open_call(open(&record, 10, Opening::<()>::Ask(Box::new(approval.clone())))).await.unwrap();
+    fixture.store.open_call(open(&record, 10, Opening::<()>::Ask(Arc::new(approval.clone())))).await.unwrap();
     let yes = |who: &str| {
         let mut resolve = answer(&approval, ApprovalState::Allowed);
         resolve.resolution.by = who.parse().unwrap();
@@ -330,7 +344,7 @@ async fn two_tokens_of_one_hand_are_not_two_people() {
     let mut record = call("a", None);
     record.origin.proposed_by = "user:otto".parse().unwrap();
     let approval = ApprovalRecord { people: 3, ..question(&record) };
-    fixture.store.open_call(open(&record, 10, Opening::<()>::Ask(Box::new(approval.clone())))).await.unwrap();
+    fixture.store.open_call(open(&record, 10, Opening::<()>::Ask(Arc::new(approval.clone())))).await.unwrap();
     let yes = |who: &str, issuers: &[&str]| {
         let mut resolve = answer(&approval, ApprovalState::Allowed);
         resolve.resolution.by = who.parse().unwrap();
@@ -359,7 +373,7 @@ async fn a_question_is_bound_to_other_rules_only_while_it_waits() {
     let fixture = Fixture::new();
     let record = call("a", None);
     let approval = question(&record);
-    fixture.store.open_call(open(&record, 10, Opening::<()>::Ask(Box::new(approval.clone())))).await.unwrap();
+    fixture.store.open_call(open(&record, 10, Opening::<()>::Ask(Arc::new(approval.clone())))).await.unwrap();
     let rebind = || Rebind { approval_id: approval.approval_id.clone(), policy_hash: Digest::of(b"other rules") };
     let bound = fixture.store.rebind_approval(rebind()).await.unwrap();
     assert_eq!((bound.state, bound.policy_hash), (ApprovalState::Pending, Digest::of(b"other rules")));
@@ -377,13 +391,15 @@ async fn a_denied_question_ends_its_call_and_survives_a_restart() {
     let fixture = Fixture::new();
     let record = call("a", None);
     let approval = question(&record);
-    fixture.store.open_call(open(&record, 10, Opening::<()>::Ask(Box::new(approval.clone())))).await.unwrap();
+    fixture.store.open_call(open(&record, 10, Opening::<()>::Ask(Arc::new(approval.clone())))).await.unwrap();
     let fixture = fixture.reopen();
-    assert_eq!(fixture.store.approvals(ApprovalFilter::Pending, 10).await.unwrap(), std::slice::from_ref(&approval));
+    let page = Page { records: 10, bytes: 1 << 20 };
+    let waiting = fixture.store.approvals(ApprovalFilter::Pending, None, page).await.unwrap().records;
+    assert_eq!(waiting, std::slice::from_ref(&approval));
     let problem = Problem::plain("approval_denied", "no");
     let resolve = Resolve { problem: Some(problem.clone()), ..answer(&approval, ApprovalState::Denied) };
     fixture.store.resolve_approval(resolve).await.unwrap();
-    assert!(fixture.store.approvals(ApprovalFilter::Pending, 10).await.unwrap().is_empty());
+    assert!(fixture.store.approvals(ApprovalFilter::Pending, None, page).await.unwrap().records.is_empty());
     let outcome = fixture.store.call(&record.call_id).await.unwrap().outcome.unwrap();
     assert_eq!((outcome.state, outcome.problem), (CallState::Denied, Some(problem)));
 }
@@ -393,13 +409,13 @@ async fn grants_are_used_counted_expired_and_revoked() {
     let fixture = Fixture::new();
     let record = call("a", None);
     let approval = question(&record);
-    fixture.store.open_call(open(&record, 10, Opening::<()>::Ask(Box::new(approval.clone())))).await.unwrap();
+    fixture.store.open_call(open(&record, 10, Opening::<()>::Ask(Arc::new(approval.clone())))).await.unwrap();
     let (granted, key) = grant(&record, &approval, Some(5_000));
     let resolve = Resolve { grant: Some((granted.clone(), key)), ..answer(&approval, ApprovalState::Allowed) };
     fixture.store.resolve_approval(resolve).await.unwrap();
 
     let next = call("b", None);
-    let keys = MatchKey::candidates(&next.tool, &next.digest, &next.facets);
+    let keys = MatchKey::candidates(&next.workspace_root, &next.tool, &next.digest, &next.facets);
     let find = |at| {
         let (origin, keys) = (next.origin.clone(), keys.clone());
         let store = &fixture.store;
@@ -412,7 +428,7 @@ async fn grants_are_used_counted_expired_and_revoked() {
     assert_eq!(find(5_000).await, None, "it ends on the dot");
     let by_grant = || start(Authority::Grant(granted.grant_id.clone()));
     assert!(matches!(fixture.store.open_call(open(&next, 10, by_grant())).await.unwrap(), Opened::Started(_)));
-    assert_eq!(fixture.store.grants(10).await.unwrap()[0].uses, 1);
+    assert_eq!(fixture.store.grants(None, Page { records: 10, bytes: 1 << 20 }).await.unwrap().records[0].uses, 1);
 
     fixture.clock.0.store(5_000, Ordering::SeqCst);
     let late = fixture.store.open_call(open(&call("c", None), 10, by_grant())).await.unwrap();
@@ -431,11 +447,11 @@ async fn a_grant_is_nobody_elses() {
     let fixture = Fixture::new();
     let record = call("a", None);
     let approval = question(&record);
-    fixture.store.open_call(open(&record, 10, Opening::<()>::Ask(Box::new(approval.clone())))).await.unwrap();
+    fixture.store.open_call(open(&record, 10, Opening::<()>::Ask(Arc::new(approval.clone())))).await.unwrap();
     let (granted, key) = grant(&record, &approval, None);
     let resolve = Resolve { grant: Some((granted.clone(), key)), ..answer(&approval, ApprovalState::Allowed) };
     fixture.store.resolve_approval(resolve).await.unwrap();
-    let keys = || MatchKey::candidates(&record.tool, &record.digest, &record.facets);
+    let keys = || MatchKey::candidates(&record.workspace_root, &record.tool, &record.digest, &record.facets);
     let now = Timestamp::from_unix_ms(2_000);
     for (principal, session, hash, found) in [
         ("agent:demo", "s", policy_hash(), true),

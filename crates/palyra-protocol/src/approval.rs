@@ -114,25 +114,29 @@ impl GrantMatcher {
 pub struct MatchKey(pub Digest);
 
 impl MatchKey {
-    fn builder(kind: &str, tool: &ToolName) -> DigestBuilder {
-        DigestBuilder::new("palyra.grant-match.v1").field(kind.as_bytes()).field(tool.as_str().as_bytes())
+    /// Of the workspace too: a yes that was given in one says nothing about another.
+    fn builder(kind: &str, workspace: &str, tool: &ToolName) -> DigestBuilder {
+        DigestBuilder::new("palyra.grant-match.v2")
+            .field(workspace.as_bytes())
+            .field(kind.as_bytes())
+            .field(tool.as_str().as_bytes())
     }
 
-    fn exact(tool: &ToolName, digest: &Digest) -> Self {
-        Self(Self::builder("exact", tool).field(digest.as_bytes()).finish())
+    fn exact(workspace: &str, tool: &ToolName, digest: &Digest) -> Self {
+        Self(Self::builder("exact", workspace, tool).field(digest.as_bytes()).finish())
     }
 
-    fn any(tool: &ToolName) -> Self {
-        Self(Self::builder("tool", tool).finish())
+    fn any(workspace: &str, tool: &ToolName) -> Self {
+        Self(Self::builder("tool", workspace, tool).finish())
     }
 
-    fn prefix(tool: &ToolName, facets: &Facets, words: &[String]) -> Self {
+    fn prefix(workspace: &str, tool: &ToolName, facets: &Facets, words: &[String]) -> Self {
         // One program: its own path says which. More: a grant for `nice ./build` is one for that file and no other.
         let builder = match facets.executables.as_slice() {
-            [] => Self::builder("argv", tool),
-            files => Self::builder("argv-of-several", tool).field(quote_words(files).as_bytes()),
+            [] => Self::builder("argv", workspace, tool),
+            files => Self::builder("argv-of-several", workspace, tool).field(quote_words(files).as_bytes()),
         };
-        // `HOME=… git status` and `git status` are two commands. One without either keeps the key it always had.
+        // `HOME=… git status` and `git status` are two commands.
         let builder = match (&facets.environment, &facets.stdin_sha256) {
             (None, None) => builder,
             (environment, stdin) => builder
@@ -148,9 +152,9 @@ impl MatchKey {
 
     /// Every key that a grant covering this call could have.
     #[must_use]
-    pub fn candidates(tool: &ToolName, digest: &Digest, facets: &Facets) -> Vec<Self> {
-        let mut keys = vec![Self::exact(tool, digest), Self::any(tool)];
-        keys.extend(facets.argv_prefixes().map(|words| Self::prefix(tool, facets, words)));
+    pub fn candidates(workspace: &str, tool: &ToolName, digest: &Digest, facets: &Facets) -> Vec<Self> {
+        let mut keys = vec![Self::exact(workspace, tool, digest), Self::any(workspace, tool)];
+        keys.extend(facets.argv_prefixes().map(|words| Self::prefix(workspace, tool, facets, words)));
         keys
     }
 
@@ -160,19 +164,20 @@ impl MatchKey {
     /// The matcher does not fit the call that was shown.
     pub fn of(
         matcher: &GrantMatcher,
+        workspace: &str,
         tool: &ToolName,
         digest: &Digest,
         facets: &Facets,
     ) -> Result<Self, MatcherMisfit> {
         match matcher {
-            GrantMatcher::ExactCall => Ok(Self::exact(tool, digest)),
-            GrantMatcher::Tool => Ok(Self::any(tool)),
+            GrantMatcher::ExactCall => Ok(Self::exact(workspace, tool, digest)),
+            GrantMatcher::Tool => Ok(Self::any(workspace, tool)),
             GrantMatcher::ArgvPrefix { .. } if facets.argv.is_empty() => Err(MatcherMisfit::NoCommand),
             GrantMatcher::ArgvPrefix { words } if words.is_empty() || words.len() > MAX_PREFIX_WORDS => {
                 Err(MatcherMisfit::Length)
             }
             GrantMatcher::ArgvPrefix { words } if facets.argv.starts_with(words) => {
-                Ok(Self::prefix(tool, facets, words))
+                Ok(Self::prefix(workspace, tool, facets, words))
             }
             GrantMatcher::ArgvPrefix { words } => Err(MatcherMisfit::OtherCommand { words: quote_words(words) }),
         }
@@ -274,7 +279,7 @@ pub struct GivenApproval {
 /// How an approval ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApprovalResolution {
-    /// Who ended it: a person, or the daemon for expiry and withdrawal.
+    /// Who ended it: a person, whoever withdrew the call, or the daemon.
     pub by: Principal,
     /// The token they showed; none on the daemon's own socket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -325,6 +330,60 @@ pub struct GrantRecord {
     pub revoked_at: Option<Timestamp>,
     /// How many calls it has covered.
     pub uses: u64,
+    /// The workspace whose calls it covers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<String>,
+    /// The call that was shown when it was given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shown: Option<ShownCall>,
+    /// The key it is found by.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub match_key: Option<Digest>,
+    /// Why it no longer holds, though nobody revoked it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub void: Option<String>,
+}
+
+/// What a person saw when they left a standing answer: enough to know later what it covers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShownCall {
+    /// The command, or the paths, or the hosts, on one line that may be cut.
+    pub what: String,
+    /// The program that would run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub executable: Option<String>,
+    /// The directory it would run in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub working_directory: Option<String>,
+}
+
+/// The longest line of a shown call, in characters.
+const MAX_SHOWN: usize = 200;
+
+impl ShownCall {
+    /// What is kept of a call's facets.
+    #[must_use]
+    pub fn of(facets: &Facets) -> Self {
+        let listed = |list: &[String]| (!list.is_empty()).then(|| list.join(", "));
+        let what = facets
+            .command_line()
+            .or_else(|| listed(&facets.paths_written))
+            .or_else(|| listed(&facets.hosts))
+            .or_else(|| listed(&facets.paths_read))
+            .unwrap_or_default();
+        let cut = |text: &str| {
+            let mut kept: String = text.chars().take(MAX_SHOWN).collect();
+            if kept.len() < text.len() {
+                kept.push('…');
+            }
+            kept
+        };
+        Self {
+            what: cut(&what),
+            executable: facets.executable.as_deref().map(cut),
+            working_directory: facets.working_directory.as_deref().map(cut),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -344,8 +403,9 @@ mod tests {
     fn covered(granted_for: &Facets, matcher: &GrantMatcher, call: &Facets) -> bool {
         let tool: ToolName = "palyra.process.run".parse().unwrap();
         let digest = |f: &Facets| Digest::of(crate::json::canonical_text(f).unwrap().as_bytes());
-        let key = MatchKey::of(matcher, &tool, &digest(granted_for), granted_for).unwrap();
-        MatchKey::candidates(&tool, &digest(call), call).contains(&key)
+        let key = MatchKey::of(matcher, "/srv", &tool, &digest(granted_for), granted_for).unwrap();
+        assert!(!MatchKey::candidates("/other", &tool, &digest(call), call).contains(&key), "in another workspace");
+        MatchKey::candidates("/srv", &tool, &digest(call), call).contains(&key)
     }
 
     #[test]
@@ -410,9 +470,9 @@ mod tests {
             (prefix(&[]), MatcherMisfit::Length),
             (prefix(&["git"; 9]), MatcherMisfit::Length),
         ] {
-            assert_eq!(MatchKey::of(&matcher, &tool, &Digest::ZERO, &shown), Err(misfit));
+            assert_eq!(MatchKey::of(&matcher, "/srv", &tool, &Digest::ZERO, &shown), Err(misfit));
         }
-        let no_command = MatchKey::of(&prefix(&["a"]), &tool, &Digest::ZERO, &Facets::default());
+        let no_command = MatchKey::of(&prefix(&["a"]), "/srv", &tool, &Digest::ZERO, &Facets::default());
         assert_eq!(no_command, Err(MatcherMisfit::NoCommand));
     }
 }

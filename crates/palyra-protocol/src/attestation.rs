@@ -41,6 +41,9 @@ pub struct ExecutionStatement {
     pub finished_at: Timestamp,
     /// SHA-256 of the output's canonical JSON.
     pub output_sha256: Digest,
+    /// SHA-256 of the canonical JSON of what went wrong, where something did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem_sha256: Option<Digest>,
     /// The enforcement that really applied, layer by layer.
     pub sandbox_enforcement: Value,
     /// When it started.
@@ -76,6 +79,9 @@ pub enum AttestationError {
         /// What was attested.
         attested: Digest,
     },
+    /// What went wrong is not what was attested.
+    #[error("what the result says went wrong is not what was attested")]
+    OtherProblem,
     /// A statement was changed after signing.
     #[error("the statements do not fit their own digest: they hash to {found}, the attestation says {attested}")]
     OtherStatements {
@@ -143,10 +149,26 @@ impl ToolAttestation {
     ///
     /// # Errors
     /// The first thing that does not fit.
-    pub fn verify(&self, output: &Value, expected: Option<&PublicKey>) -> Result<(), AttestationError> {
+    pub fn verify(
+        &self,
+        output: &Value,
+        problem: Option<&Value>,
+        expected: Option<&PublicKey>,
+    ) -> Result<(), AttestationError> {
         let found = output_sha256(output)?;
         if found != self.statement.output_sha256 {
             return Err(AttestationError::OtherOutput { found, attested: self.statement.output_sha256 });
+        }
+        let problem = problem.filter(|problem| !problem.is_null());
+        let fits = match (self.statement.problem_sha256, problem) {
+            (Some(attested), Some(problem)) => output_sha256(problem)? == attested,
+            (Some(_), None) => false,
+            // Nothing goes wrong in a success. Of a failure, the first version did not attest the reason.
+            (None, Some(_)) => self.statement.state != CallState::Succeeded,
+            (None, None) => true,
+        };
+        if !fits {
+            return Err(AttestationError::OtherProblem);
         }
         let found = self.statement.sha256()?;
         if found != self.execution_sha256 {
@@ -179,6 +201,7 @@ mod tests {
             state: CallState::Succeeded,
             exit: None,
             output_sha256: output_sha256(output).unwrap(),
+            problem_sha256: None,
         }
         .sign(key)
         .unwrap()
@@ -189,8 +212,9 @@ mod tests {
         let key = DaemonKey::generate().unwrap();
         let output = json!({"text": "hello", "n": 1.5});
         let good = attested(&output, &key);
-        assert_eq!(good.verify(&output, Some(&key.public())), Ok(()));
-        assert!(good.verify(&json!({"text": "hellO", "n": 1.5}), None).is_err());
+        assert_eq!(good.verify(&output, None, Some(&key.public())), Ok(()));
+        assert!(good.verify(&json!({"text": "hellO", "n": 1.5}), None, None).is_err());
+        assert!(good.verify(&output, Some(&json!({"code": "x"})), None).is_err(), "a success has no reason");
 
         let honest = serde_json::to_value(&good).unwrap();
         for field in honest.as_object().unwrap().keys() {
@@ -210,7 +234,7 @@ mod tests {
                 _ => json!(Digest::of(b"other")),
             };
             let forged: ToolAttestation = serde_json::from_value(forged).unwrap();
-            assert!(forged.verify(&output, Some(&key.public())).is_err(), "{field} was changed unnoticed");
+            assert!(forged.verify(&output, None, Some(&key.public())).is_err(), "{field} was changed unnoticed");
         }
     }
 
@@ -223,9 +247,29 @@ mod tests {
             (Authority::Approval(crate::id::ApprovalId::mint()), Some("code 1 \u{7f}\n\"é".to_owned())),
         ] {
             statement.authority = authority;
+            statement.problem_sha256 = exit.as_ref().map(|_| Digest::of(b"problem"));
             statement.exit = exit;
             assert_eq!(serde_json::to_string(&statement).unwrap(), canonical_text(&statement).unwrap());
         }
+    }
+
+    #[test]
+    fn the_reason_of_a_failure_is_attested() {
+        let key = DaemonKey::generate().unwrap();
+        let (output, reason) = (json!(null), json!({"code": "exit", "message": "it ended with code 1"}));
+        let mut statement = attested(&output, &key).statement;
+        statement.state = CallState::Failed;
+        let older = statement.clone().sign(&key).unwrap();
+        assert_eq!(older.verify(&output, Some(&reason), None), Ok(()), "one of the first version says nothing of it");
+        statement.problem_sha256 = Some(output_sha256(&reason).unwrap());
+        let good = statement.sign(&key).unwrap();
+        assert_eq!(good.verify(&output, Some(&reason), None), Ok(()));
+        for other in [None, Some(json!(null)), Some(json!({"code": "exit", "message": "all is well"}))] {
+            assert_eq!(good.verify(&output, other.as_ref(), None), Err(AttestationError::OtherProblem));
+        }
+        let mut stripped = good;
+        stripped.statement.problem_sha256 = None;
+        assert!(stripped.verify(&output, Some(&reason), None).is_err());
     }
 
     #[test]
@@ -233,7 +277,7 @@ mod tests {
         let output = json!(null);
         let theirs = attested(&output, &DaemonKey::generate().unwrap());
         let ours = DaemonKey::generate().unwrap().public();
-        assert_eq!(theirs.verify(&output, None), Ok(()));
-        assert!(matches!(theirs.verify(&output, Some(&ours)), Err(AttestationError::OtherKey { .. })));
+        assert_eq!(theirs.verify(&output, None, None), Ok(()));
+        assert!(matches!(theirs.verify(&output, None, Some(&ours)), Err(AttestationError::OtherKey { .. })));
     }
 }

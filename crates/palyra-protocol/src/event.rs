@@ -10,7 +10,7 @@ use crate::clock::Timestamp;
 use crate::decision::ToolDecision;
 use crate::digest::Digest;
 use crate::egress::EgressRecord;
-use crate::id::{ApprovalId, CallId, GrantId};
+use crate::id::{ApprovalId, CallId, GrantId, IdempotencyKey};
 use crate::principal::Principal;
 use crate::signing::PublicKey;
 use serde::{Deserialize, Serialize};
@@ -30,6 +30,24 @@ pub enum JournalEvent {
         /// The policy it decides by.
         policy_hash: Digest,
     },
+    /// From here on another key signs: somebody accepted it, because the one before was lost or replaced.
+    #[serde(rename = "daemon.key_accepted")]
+    DaemonKeyAccepted {
+        /// The key that signed until now.
+        from: PublicKey,
+        /// The key that signs from now on.
+        to: PublicKey,
+        /// Who accepted it.
+        by: Principal,
+    },
+    /// This journal was begun in place of one that was lost.
+    #[serde(rename = "journal.begun_anew")]
+    JournalBegunAnew {
+        /// The key that signs.
+        public_key: PublicKey,
+        /// Who gave the one before up.
+        by: Principal,
+    },
     /// The daemon closed this journal in good order.
     #[serde(rename = "daemon.stopped")]
     DaemonStopped {},
@@ -48,6 +66,9 @@ pub enum JournalEvent {
         state: CallState,
         /// Why.
         problem: Problem,
+        /// The caller's idempotency key: a repetition gets the same refusal.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        idempotency_key: Option<IdempotencyKey>,
     },
     /// A call was proposed.
     #[serde(rename = "tool.proposed")]
@@ -67,7 +88,7 @@ pub enum JournalEvent {
     #[serde(rename = "approval.requested")]
     ApprovalRequested {
         /// The question.
-        approval: Box<ApprovalRecord>,
+        approval: Arc<ApprovalRecord>,
     },
     /// One of several people who are needed said yes.
     #[serde(rename = "approval.given")]
@@ -208,6 +229,14 @@ pub enum JournalEvent {
         /// By whom.
         by: Principal,
     },
+    /// Other rules took over, and with them these standing answers lost their force for good.
+    #[serde(rename = "grant.voided")]
+    GrantsVoided {
+        /// The grants.
+        grants: Vec<GrantId>,
+        /// The rules that took over.
+        policy_hash: Digest,
+    },
     /// The intent to execute: durable before the effect.
     #[serde(rename = "tool.started")]
     ToolStarted {
@@ -257,6 +286,8 @@ impl JournalEvent {
     pub fn kind(&self) -> &'static str {
         match self {
             Self::DaemonStarted { .. } => "daemon.started",
+            Self::DaemonKeyAccepted { .. } => "daemon.key_accepted",
+            Self::JournalBegunAnew { .. } => "journal.begun_anew",
             Self::DaemonStopped {} => "daemon.stopped",
             Self::ToolRejected { .. } => "tool.rejected",
             Self::ToolProposed { .. } => "tool.proposed",
@@ -273,6 +304,7 @@ impl JournalEvent {
             Self::AccessAttempts { .. } => "access.attempts",
             Self::GrantCreated { .. } => "grant.created",
             Self::GrantRevoked { .. } => "grant.revoked",
+            Self::GrantsVoided { .. } => "grant.voided",
             Self::ToolStarted { .. } => "tool.started",
             Self::ToolFinished { .. } => "tool.finished",
             Self::EgressConnection { .. } => "egress.connection",
@@ -285,6 +317,8 @@ impl JournalEvent {
     pub fn call_id(&self) -> Option<&CallId> {
         match self {
             Self::DaemonStarted { .. }
+            | Self::DaemonKeyAccepted { .. }
+            | Self::JournalBegunAnew { .. }
             | Self::DaemonStopped {}
             | Self::AccessRefused { .. }
             | Self::AccessChanged { .. }
@@ -293,7 +327,8 @@ impl JournalEvent {
             | Self::PolicyReloaded { .. }
             | Self::PolicyRejected { .. }
             | Self::GrantCreated { .. }
-            | Self::GrantRevoked { .. } => None,
+            | Self::GrantRevoked { .. }
+            | Self::GrantsVoided { .. } => None,
             Self::ToolProposed { call } => Some(&call.call_id),
             Self::ApprovalRequested { approval } => Some(&approval.call_id),
             Self::ToolRejected { call_id, .. }

@@ -105,20 +105,34 @@ impl CanonicalJson {
 /// # Errors
 /// As for [`CanonicalJson::parse`].
 pub fn check_envelope(bytes: &[u8], limit: usize, wrapping: usize) -> Result<(), JsonRejection> {
-    walk(bytes, limit, MAX_DEPTH + wrapping, Nothing)
+    walk(bytes, limit, MAX_DEPTH + wrapping, MAX_VALUES, Nothing)
+}
+
+/// Looks at a result in the same way. It may have as many values as it likes: it was made here, and whoever reads it has room.
+///
+/// # Errors
+/// As for [`CanonicalJson::parse`].
+pub fn check_result(bytes: &[u8], limit: usize, wrapping: usize) -> Result<(), JsonRejection> {
+    walk(bytes, limit, MAX_DEPTH + wrapping, usize::MAX, Nothing)
 }
 
 fn read(bytes: &[u8], limit: usize, deepest: usize) -> Result<Value, JsonRejection> {
-    walk(bytes, limit, deepest, Tree)
+    walk(bytes, limit, deepest, MAX_VALUES, Tree)
 }
 
-fn walk<B: Build>(bytes: &[u8], limit: usize, deepest: usize, build: B) -> Result<B::Built, JsonRejection> {
+fn walk<B: Build>(
+    bytes: &[u8],
+    limit: usize,
+    deepest: usize,
+    most: usize,
+    build: B,
+) -> Result<B::Built, JsonRejection> {
     if bytes.len() > limit {
         return Err(JsonRejection::TooLarge { bytes: bytes.len(), limit });
     }
     let text = std::str::from_utf8(bytes).map_err(|e| JsonRejection::NotUtf8 { at: e.valid_up_to() })?;
     let mut reader = serde_json::Deserializer::from_str(text);
-    let values = Cell::new(MAX_VALUES);
+    let values = Cell::new(most);
     Strict { left: deepest, values: &values, build }
         .deserialize(&mut reader)
         .and_then(|value| reader.end().map(|()| value))

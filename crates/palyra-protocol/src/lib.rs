@@ -30,7 +30,7 @@ pub use access::{ApiTokenRecord, WorkspaceRole};
 pub use alias::ToolAlias;
 pub use approval::{
     ApprovalDecision, ApprovalRecord, ApprovalResolution, ApprovalScope, ApprovalState, GivenApproval, GrantMatcher,
-    GrantRecord, MatchKey,
+    GrantRecord, MatchKey, ShownCall,
 };
 pub use attestation::{ExecutionStatement, ToolAttestation};
 pub use call::{

@@ -14,8 +14,8 @@ pub async fn run(context: &Context, command: Approvals) -> Result<(), Failure> {
     let connection = context.connect().await?;
     match command {
         Approvals::List { all } => {
-            let reply = connection.approvals().list(ListApprovalsRequest { all }).await?.into_inner();
-            list(context, &records(&reply.approvals)?)
+            let approvals = every_page(&connection, all).await?;
+            list(context, &approvals)
         }
         Approvals::Show { approval } => card(context, &fetch(&connection, approval.as_str()).await?),
         Approvals::Decide(answer) => decide(context, &connection, answer).await,
@@ -23,8 +23,19 @@ pub async fn run(context: &Context, command: Approvals) -> Result<(), Failure> {
     }
 }
 
-fn records(approvals: &[Approval]) -> Result<Vec<ApprovalRecord>, Failure> {
-    approvals.iter().map(|approval| read(&approval.approval_json)).collect()
+/// Every question: the daemon tells them page by page, because one can be large.
+async fn every_page(connection: &Connection, all: bool) -> Result<Vec<ApprovalRecord>, Failure> {
+    let mut approvals: Vec<ApprovalRecord> = Vec::new();
+    loop {
+        let after = approvals.last().map_or_else(String::new, |last| last.approval_id.to_string());
+        let page = connection.approvals().list(ListApprovalsRequest { all, after }).await?.into_inner();
+        for Approval { approval_json } in &page.approvals {
+            approvals.push(read(approval_json)?);
+        }
+        if !page.more {
+            return Ok(approvals);
+        }
+    }
 }
 
 async fn fetch(connection: &Connection, id: &str) -> Result<ApprovalRecord, Failure> {

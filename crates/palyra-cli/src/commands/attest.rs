@@ -5,11 +5,17 @@ use crate::context::Context;
 use crate::exit::{FAILED, Failure, UNVERIFIED};
 use crate::output::{self, BAD, DIM, GOOD, say, styled};
 use palyra_api::v1::StatusRequest;
+use palyra_protocol::json::check_result;
 use palyra_protocol::{CallId, CallState, ExecutionStatement, PublicKey, ToolAttestation};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::io::Read as _;
 use std::path::Path;
+
+/// The largest result: more than any door tells.
+const MAX_RESULT_BYTES: usize = 64 << 20;
+/// How deep the parts of a result lie in it.
+const WRAPPING: usize = 16;
 
 /// The part of a call's result that an attestation is about.
 #[derive(Debug, Deserialize)]
@@ -21,6 +27,8 @@ struct Received {
     #[serde(default)]
     state: Option<CallState>,
     output: Value,
+    #[serde(default)]
+    problem: Option<Value>,
     attestation: Option<ToolAttestation>,
 }
 
@@ -57,7 +65,10 @@ pub async fn run(context: &Context, command: Attest) -> Result<(), Failure> {
     let statement = &attestation.statement;
     let verified = match received.contradiction(statement) {
         Some(contradiction) => Err(contradiction),
-        None => attestation.verify(&received.output, Some(&key)).map_err(|fault| fault.to_string()),
+        None => {
+            let verified = attestation.verify(&received.output, received.problem.as_ref(), Some(&key));
+            verified.map_err(|fault| fault.to_string())
+        }
     };
     if context.json() {
         output::json(&json!({
@@ -79,6 +90,9 @@ pub async fn run(context: &Context, command: Attest) -> Result<(), Failure> {
             statement.call_id,
             statement.state.as_str()
         );
+        if received.problem.is_some() && statement.problem_sha256.is_none() {
+            say!("  {} why it {} is not part of this attestation", styled(DIM, "–"), statement.state.as_str());
+        }
         print_enforcement(&statement.sandbox_enforcement);
     }
     Ok(())
@@ -95,21 +109,24 @@ fn print_enforcement(enforcement: &Value) {
 }
 
 fn read(file: &Path) -> Result<Received, Failure> {
-    let mut text = String::new();
+    let mut bytes = Vec::new();
     let read = if file == Path::new("-") {
-        std::io::stdin().read_to_string(&mut text)
+        std::io::stdin().read_to_end(&mut bytes)
     } else {
-        std::fs::File::open(file).and_then(|mut f| f.read_to_string(&mut text))
+        std::fs::File::open(file).and_then(|mut f| f.read_to_end(&mut bytes))
     };
     read.map_err(|e| Failure::io(&format!("`{}` cannot be read", file.display()), &e))?;
-    serde_json::from_str(&text).map_err(|e| {
+    let malformed = |why: String| {
         Failure::new(
             FAILED,
             "malformed_result",
-            format!("`{}` is not a call's result: {e}", file.display()),
+            format!("`{}` is not a call's result: {why}", file.display()),
             Some("make one: `palyra -o json call … > FILE`"),
         )
-    })
+    };
+    // As strictly as an input: of a key that stands there twice, two readers would see two results.
+    check_result(&bytes, MAX_RESULT_BYTES, WRAPPING).map_err(|e| malformed(e.to_string()))?;
+    serde_json::from_slice(&bytes).map_err(|e| malformed(e.to_string()))
 }
 
 async fn daemons_key(context: &Context) -> Result<PublicKey, Failure> {

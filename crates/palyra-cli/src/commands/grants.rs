@@ -6,15 +6,17 @@ use crate::context::Context;
 use crate::exit::Failure;
 use crate::output::{self, GOOD, remaining, say, styled};
 use crate::text::safe;
-use palyra_api::v1::{ListGrantsRequest, RevokeGrantRequest};
-use palyra_protocol::{Clock as _, GrantRecord, SystemClock};
+use palyra_api::Connection;
+use palyra_api::v1::{Grant, ListGrantsRequest, RevokeGrantRequest};
+use palyra_protocol::{Clock as _, GrantMatcher, GrantRecord, SystemClock};
 
 pub async fn run(context: &Context, command: Grants) -> Result<(), Failure> {
     let connection = context.connect().await?;
     match command {
         Grants::List => {
-            let reply = connection.grants().list(ListGrantsRequest {}).await?.into_inner();
-            let grants = reply.grants.iter().map(|grant| read(&grant.grant_json)).collect::<Result<Vec<_>, _>>()?;
+            let mut grants = every_page(&connection).await?;
+            // The newest last, where the eye is.
+            grants.reverse();
             list(context, &grants)
         }
         Grants::Revoke { grant } => {
@@ -29,6 +31,58 @@ pub async fn run(context: &Context, command: Grants) -> Result<(), Failure> {
     }
 }
 
+/// Every standing answer, newest first: the daemon tells them page by page.
+async fn every_page(connection: &Connection) -> Result<Vec<GrantRecord>, Failure> {
+    let mut grants: Vec<GrantRecord> = Vec::new();
+    loop {
+        let before = grants.last().map_or_else(String::new, |last| last.grant_id.to_string());
+        let page = connection.grants().list(ListGrantsRequest { before }).await?.into_inner();
+        for Grant { grant_json } in &page.grants {
+            grants.push(read(grant_json)?);
+        }
+        if !page.more {
+            return Ok(grants);
+        }
+    }
+}
+
+/// Whether and how long it holds.
+fn holds(grant: &GrantRecord) -> String {
+    if let Some(why) = &grant.void {
+        return format!("void: {}", safe(why));
+    }
+    match (grant.revoked_at, grant.expires_at, &grant.session) {
+        (Some(_), _, _) => "revoked".to_owned(),
+        (None, Some(at), _) if at <= SystemClock.now() => "expired".to_owned(),
+        (None, Some(at), Some(session)) => format!("{}, session {session}", remaining(at)),
+        (None, Some(at), None) => remaining(at),
+        (None, None, Some(session)) => format!("session {session}"),
+        (None, None, None) => "always".to_owned(),
+    }
+}
+
+/// What it covers: how wide it is, and what was shown when it was given.
+fn covers(grant: &GrantRecord) -> String {
+    let mut what = format!("{}: {}", grant.tool, safe(&grant.matcher.describe()));
+    if let Some(shown) = &grant.shown {
+        if grant.matcher == GrantMatcher::ExactCall && !shown.what.is_empty() {
+            what.push_str(&format!(": {}", safe(&shown.what)));
+        }
+        if grant.matcher != GrantMatcher::Tool {
+            let place = [("runs", &shown.executable), ("in", &shown.working_directory)];
+            for (word, value) in place {
+                if let Some(value) = value {
+                    what.push_str(&format!(", {word} {}", safe(value)));
+                }
+            }
+        }
+    }
+    if let Some(workspace) = &grant.workspace {
+        what.push_str(&format!(", workspace {}", safe(workspace)));
+    }
+    what
+}
+
 fn list(context: &Context, grants: &[GrantRecord]) -> Result<(), Failure> {
     if context.json() {
         return output::json(&grants);
@@ -40,19 +94,12 @@ fn list(context: &Context, grants: &[GrantRecord]) -> Result<(), Failure> {
     let rows: Vec<_> = grants
         .iter()
         .map(|grant| {
-            let holds = match (grant.revoked_at, grant.expires_at, &grant.session) {
-                (Some(_), _, _) => "revoked".to_owned(),
-                (None, Some(at), _) if at <= SystemClock.now() => "expired".to_owned(),
-                (None, Some(at), _) => remaining(at),
-                (None, None, Some(session)) => format!("session {session}"),
-                (None, None, None) => "always".to_owned(),
-            };
             vec![
                 grant.grant_id.to_string(),
-                holds,
+                holds(grant),
                 grant.uses.to_string(),
                 grant.principal.to_string(),
-                format!("{}: {}", grant.tool, safe(&grant.matcher.describe())),
+                covers(grant),
             ]
         })
         .collect();

@@ -108,6 +108,12 @@ fn gist(body: &Value) -> String {
         }
         "approval.resolved" => format!("{} {} by {}", text("/approval_id"), text("/state"), text("/resolution/by")),
         "grant.created" => format!("{} for {}", text("/grant/grant_id"), text("/grant/principal")),
+        "grant.voided" => {
+            let count = body["grants"].as_array().map_or(0, Vec::len);
+            format!("{count} standing answers ended with the rules they were given under")
+        }
+        "daemon.key_accepted" => format!("{:.12} → {:.12} by {}", text("/from"), text("/to"), text("/by")),
+        "journal.begun_anew" => format!("by {}, in place of one that was lost", text("/by")),
         "grant.revoked" => format!("{} by {}", text("/grant_id"), text("/by")),
         "tool.started" => text("/call_id"),
         "tool.finished" => {

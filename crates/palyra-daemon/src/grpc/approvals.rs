@@ -1,12 +1,12 @@
 //! Questions to humans.
 
-use super::{Door, Reply, Streamed, document, malformed, parsed, refused};
+use super::{Door, Reply, Streamed, document, malformed, optional, parsed, refused};
 use palyra_api::v1::approvals_server::Approvals;
 use palyra_api::v1::{
     Approval, DecideRequest, GetApprovalRequest, ListApprovalsReply, ListApprovalsRequest, Matcher, Scope,
     WatchApprovalsRequest,
 };
-use palyra_engine::{Answer, ApprovalFilter, Engine, VerifiedPeer};
+use palyra_engine::{Answer, ApprovalFilter, Engine, MAX_LISTED, VerifiedPeer};
 use palyra_protocol::{ApprovalDecision, ApprovalRecord, ApprovalScope, ApprovalState, GrantMatcher};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -21,9 +21,12 @@ impl Approvals for Door {
 
     async fn list(&self, request: Request<ListApprovalsRequest>) -> Reply<ListApprovalsReply> {
         let peer = self.peer(&request)?;
-        let filter = if request.get_ref().all { ApprovalFilter::All } else { ApprovalFilter::Pending };
-        let approvals = self.engine.approvals(&peer, filter).await.map_err(refused)?;
-        Ok(Response::new(ListApprovalsReply { approvals: approvals.iter().map(told).collect::<Result<_, _>>()? }))
+        let ListApprovalsRequest { all, after } = request.get_ref();
+        let filter = if *all { ApprovalFilter::Newest(MAX_LISTED) } else { ApprovalFilter::Pending };
+        let after = optional(after)?;
+        let page = self.engine.approvals(&peer, filter, after.as_ref()).await.map_err(refused)?;
+        let approvals = page.records.iter().map(told).collect::<Result<_, _>>()?;
+        Ok(Response::new(ListApprovalsReply { approvals, more: page.more }))
     }
 
     async fn get(&self, request: Request<GetApprovalRequest>) -> Reply<Approval> {
@@ -35,7 +38,8 @@ impl Approvals for Door {
     async fn decide(&self, request: Request<DecideRequest>) -> Reply<Approval> {
         let peer = self.peer(&request)?;
         let answer = answer(request.into_inner())?;
-        Ok(Response::new(told(&self.engine.decide_approval(&peer, answer).await.map_err(refused)?)?))
+        let answered = self.engine.decide_approval(&peer, answer).await.map_err(refused)?;
+        Ok(Response::new(told(&answered)?))
     }
 
     async fn watch(&self, request: Request<WatchApprovalsRequest>) -> Reply<Self::WatchStream> {

@@ -1,6 +1,6 @@
 //! Standing answers.
 
-use super::{Door, Reply, document, parsed, refused};
+use super::{Door, Reply, document, optional, parsed, refused};
 use palyra_api::v1::grants_server::Grants;
 use palyra_api::v1::{Grant, ListGrantsReply, ListGrantsRequest, RevokeGrantRequest};
 use palyra_protocol::GrantRecord;
@@ -10,8 +10,10 @@ use tonic::{Request, Response, Status};
 impl Grants for Door {
     async fn list(&self, request: Request<ListGrantsRequest>) -> Reply<ListGrantsReply> {
         let peer = self.peer(&request)?;
-        let grants = self.engine.grants(&peer).await.map_err(refused)?;
-        Ok(Response::new(ListGrantsReply { grants: grants.iter().map(told).collect::<Result<_, _>>()? }))
+        let before = optional(&request.get_ref().before)?;
+        let page = self.engine.grants(&peer, before.as_ref()).await.map_err(refused)?;
+        let grants = page.records.iter().map(told).collect::<Result<_, _>>()?;
+        Ok(Response::new(ListGrantsReply { grants, more: page.more }))
     }
 
     async fn revoke(&self, request: Request<RevokeGrantRequest>) -> Reply<Grant> {

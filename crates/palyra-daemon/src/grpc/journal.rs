@@ -132,6 +132,14 @@ fn verified(news: VerifyNews, origin: &str) -> Result<VerifyUpdate, Status> {
                 origin,
                 ..VerifyUpdate::default()
             },
+            Verdict::Unfounded(fault) => VerifyUpdate {
+                verified: fault.seq().unwrap_or_default().saturating_sub(1),
+                done: true,
+                fault: fault.to_string(),
+                fault_seq: fault.seq().unwrap_or_default(),
+                origin,
+                ..VerifyUpdate::default()
+            },
             Verdict::Contradicts(fault) => {
                 VerifyUpdate { done: true, fault: fault.to_string(), origin, ..VerifyUpdate::default() }
             }

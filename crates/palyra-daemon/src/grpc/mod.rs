@@ -11,7 +11,7 @@ mod policy;
 mod tools;
 
 use palyra_api::ApiError;
-use palyra_api::client::MAX_MESSAGE_BYTES;
+use palyra_api::client::{MAX_MESSAGE_BYTES, MAX_REPLY_BYTES};
 use palyra_api::v1::access_server::AccessServer;
 use palyra_api::v1::approvals_server::ApprovalsServer;
 use palyra_api::v1::calls_server::CallsServer;
@@ -62,7 +62,7 @@ pub(crate) async fn serve(engine: Engine, about: About, listener: UnixListener) 
         ($server:ident) => {
             $server::new(door.clone())
                 .max_decoding_message_size(MAX_MESSAGE_BYTES)
-                .max_encoding_message_size(MAX_MESSAGE_BYTES)
+                .max_encoding_message_size(MAX_REPLY_BYTES)
         };
     }
     tonic::transport::Server::builder()
@@ -97,6 +97,7 @@ fn refused(error: EngineError) -> Status {
         ErrorKind::Exhausted => Code::ResourceExhausted,
         ErrorKind::Conflict => Code::FailedPrecondition,
         ErrorKind::Unavailable => Code::Unavailable,
+        ErrorKind::Unrecorded => Code::Unknown,
         ErrorKind::Internal => Code::Internal,
     };
     if matches!(error.kind, ErrorKind::Unavailable | ErrorKind::Internal) {

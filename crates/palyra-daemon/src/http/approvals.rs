@@ -7,7 +7,7 @@ use super::records::{Approval, told};
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use palyra_engine::{Answer, ApprovalFilter};
+use palyra_engine::{Answer, ApprovalFilter, MAX_LISTED};
 use palyra_protocol::{ApprovalDecision, ApprovalId, ApprovalRecord, ApprovalScope, GrantMatcher};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -19,6 +19,9 @@ pub(super) struct Which {
     /// Those that have ended as well.
     #[serde(default)]
     all: bool,
+    /// Those that were asked after this one.
+    #[serde(default)]
+    after: Option<ApprovalId>,
 }
 
 /// Questions.
@@ -26,6 +29,8 @@ pub(super) struct Which {
 struct Approvals {
     #[schema(value_type = Vec<Approval>)]
     approvals: Vec<ApprovalRecord>,
+    /// Others follow: ask again, with the last of these as `after`.
+    more: bool,
 }
 
 /// The questions that wait, oldest first.
@@ -33,7 +38,10 @@ struct Approvals {
     get,
     path = "/v1/approvals",
     operation_id = "list_approvals",
-    params(("all" = Option<bool>, Query, description = "Those that have ended as well")),
+    params(
+        ("all" = Option<bool>, Query, description = "Those that have ended as well"),
+        ("after" = Option<String>, Query, description = "Those that were asked after this one"),
+    ),
     responses((status = 200, description = "The questions", body = Approvals, content_type = "application/json"), Refusals)
 )]
 pub(super) async fn list(
@@ -41,9 +49,9 @@ pub(super) async fn list(
     caller: Caller,
     Asked(which): Asked<Which>,
 ) -> Result<Response, Refused> {
-    let filter = if which.all { ApprovalFilter::All } else { ApprovalFilter::Pending };
-    let approvals = door.engine.approvals(&caller.peer, filter).await?;
-    told(StatusCode::OK, &Approvals { approvals })
+    let filter = if which.all { ApprovalFilter::Newest(MAX_LISTED) } else { ApprovalFilter::Pending };
+    let page = door.engine.approvals(&caller.peer, filter, which.after.as_ref()).await?;
+    told(StatusCode::OK, &Approvals { approvals: page.records, more: page.more })
 }
 
 /// A person's answer.
@@ -126,5 +134,5 @@ pub(super) async fn decide(
     let record = door.engine.decide_approval(&caller.peer, answer).await?;
     // In the span of its request, which is where its id is.
     tracing::info!(by = %caller.peer.effective(), approval = %record.approval_id, state = record.state.as_str(), "answered");
-    told(StatusCode::OK, &record)
+    told(StatusCode::OK, &*record)
 }

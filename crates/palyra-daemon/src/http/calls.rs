@@ -144,7 +144,9 @@ fn ended(update: CallUpdate) -> Result<Response, Refused> {
     let Some(outcome) = &update.outcome else { return pending(update) };
     let ran = outcome.attestation.is_some();
     let unknown = outcome.problem.as_ref().is_some_and(|problem| problem.code == "unknown_tool");
+    let crowded = |problem: &Problem| matches!(problem.code.as_str(), "too_many_calls" | "too_many_questions");
     let status = match outcome.state {
+        CallState::Denied if outcome.problem.as_ref().is_some_and(crowded) => StatusCode::TOO_MANY_REQUESTS,
         CallState::Denied | CallState::Expired => StatusCode::FORBIDDEN,
         CallState::Rejected if unknown => StatusCode::NOT_FOUND,
         CallState::Rejected => StatusCode::UNPROCESSABLE_ENTITY,

@@ -130,7 +130,8 @@ impl From<EngineError> for Refused {
             ErrorKind::Exhausted => StatusCode::TOO_MANY_REQUESTS,
             ErrorKind::Conflict => StatusCode::CONFLICT,
             ErrorKind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
-            ErrorKind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+            // Not 503: clients repeat that by themselves, and this must not be repeated.
+            ErrorKind::Unrecorded | ErrorKind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         };
         if matches!(error.kind, ErrorKind::Unavailable | ErrorKind::Internal) {
             tracing::error!(error = &error as &dyn std::error::Error, "a request failed");

@@ -276,7 +276,11 @@ pub(super) async fn commit(
     let (policy_before, policy_after) = policy.unzip();
     let revision = document.revision;
     let event = JournalEvent::AccessChanged { by, change: what, revision, before, after, policy_before, policy_after };
-    if let Err(error) = journal.note(&event).await {
+    let noted = match policy_after {
+        Some(policy_hash) => journal.note_rules(&event, policy_hash).await,
+        None => journal.note(&event).await.map(drop),
+    };
+    if let Err(error) = noted {
         blocking(file, "cannot be removed", RegistryFile::abandon).await?;
         return Err(error.into());
     }

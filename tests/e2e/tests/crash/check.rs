@@ -70,7 +70,7 @@ impl Promises {
 
     /// Lets what the start resumed come to its end: says yes to what waits, and follows what is open.
     async fn settle(&mut self, owner: &Caller) {
-        let pending = owner.0.approvals().list(ListApprovalsRequest { all: false }).await.unwrap().into_inner();
+        let pending = owner.0.approvals().list(ListApprovalsRequest::default()).await.unwrap().into_inner();
         for approval in pending.approvals {
             let question: ApprovalRecord = serde_json::from_str(&approval.approval_json).unwrap();
             owner.allow(question.approval_id.as_str()).await.unwrap();

@@ -240,3 +240,40 @@ fn a_program_replaced_after_the_yes_was_asked_for_does_not_run() {
     assert!(output.is_null(), "the other program ran: {output}");
     assert_ne!(ended.code, 0);
 }
+
+/// One agent cannot fill the list that people work through, nor anybody's memory.
+#[test]
+fn questions_are_bounded_and_a_long_list_comes_whole() {
+    let host = Host::with("[tool_call]\nmax_questions_per_principal = 6\nmax_questions = 7\n");
+    let write = |n: usize| json!({ "path": format!("f{n}"), "content": "x".repeat(750 * 1024) });
+    let input = host.path("input.json");
+    let ask = |n: usize, who: &str| {
+        std::fs::write(&input, write(n).to_string()).unwrap();
+        let input = format!("@{}", input.display());
+        host.palyra(&["call", "palyra.fs.write", "--input", &input, "--as", who, "--detach"])
+    };
+    for n in 0..6 {
+        ask(n, "agent:a").exits(0).done();
+    }
+    let error = ask(6, "agent:a").fails(3, "too_many_questions");
+    assert!(text(&error, "/hint").contains("max_questions_per_principal"), "{error}");
+    ask(7, "agent:b").exits(0).done();
+    ask(8, "agent:c").fails(3, "too_many_questions");
+    let listed = host.palyra(&["approvals", "list"]).good();
+    assert_eq!(listed.as_array().unwrap().len(), 7, "more than one message holds");
+    host.decide(text(&listed[0], "/approval_id"), "deny", &[]).exits(0).done();
+    ask(9, "agent:a").exits(0).done();
+    assert_eq!(host.palyra(&["approvals", "list", "--all"]).good().as_array().unwrap().len(), 8);
+}
+
+#[test]
+fn who_withdrew_a_call_is_on_record() {
+    let host = Host::up();
+    let (call, approval) =
+        host.ask("palyra.fs.write", &json!({ "path": "x", "content": "x" }), &["--as", "agent:demo"]);
+    host.palyra(&["calls", "cancel", &call, "--as", "agent:demo"]).done();
+    let ended = host.palyra(&["approvals", "show", &approval]).good();
+    assert_eq!(text(&ended, "/resolution/by"), "agent:demo");
+    let shown = host.palyra(&["calls", "show", &call]);
+    assert!(text(&shown.json(), "/problem/message").contains("`agent:demo` withdrew"), "{shown:?}");
+}

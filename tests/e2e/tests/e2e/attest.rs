@@ -16,7 +16,7 @@ fn result(host: &Host) -> (Value, PublicKey) {
 
 fn holds(result: &Value, key: &PublicKey) -> bool {
     let attestation: Result<ToolAttestation, _> = serde_json::from_value(result["attestation"].clone());
-    attestation.is_ok_and(|attestation| attestation.verify(&result["output"], Some(key)).is_ok())
+    attestation.is_ok_and(|attestation| attestation.verify(&result["output"], result.get("problem"), Some(key)).is_ok())
 }
 
 /// Every place in a document that holds a plain value.

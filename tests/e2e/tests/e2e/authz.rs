@@ -196,11 +196,11 @@ fn denials() -> Vec<Denial> {
         "palyra.v1.Calls/Get": calls.get(w, GetCallRequest { call_id: w.call });
         "palyra.v1.Calls/Follow": calls.follow(w, FollowCallRequest { call_id: w.call, live_output: false });
         "palyra.v1.Calls/Cancel": calls.cancel(w, CancelCallRequest { call_id: w.call });
-        "palyra.v1.Approvals/List": approvals.list(w, ListApprovalsRequest { all: true });
+        "palyra.v1.Approvals/List": approvals.list(w, ListApprovalsRequest { all: true, ..Default::default() });
         "palyra.v1.Approvals/Get": approvals.get(w, GetApprovalRequest { approval_id: w.approval });
         "palyra.v1.Approvals/Decide": approvals.decide(w, DecideRequest { approval_id: w.approval, allow: true, ..Default::default() });
         "palyra.v1.Approvals/Watch": approvals.watch(w, WatchApprovalsRequest {});
-        "palyra.v1.Grants/List": grants.list(w, ListGrantsRequest {});
+        "palyra.v1.Grants/List": grants.list(w, ListGrantsRequest::default());
         "palyra.v1.Grants/Revoke": grants.revoke(w, RevokeGrantRequest { grant_id: w.grant });
         "palyra.v1.Policy/Explain": policy.explain(w, ProposeRequest { tool: "palyra.echo".into(), input: b"{\"text\":\"x\"}".to_vec(), ..Default::default() });
         "palyra.v1.Policy/Show": policy.show(w, ShowRulesRequest::default());

@@ -107,20 +107,51 @@ fn without_room_nothing_runs_and_with_room_again_everything_does() {
 }
 
 #[test]
-fn an_outcome_that_finds_no_room_becomes_indeterminate() {
+fn an_outcome_that_finds_no_room_before_the_daemon_dies_becomes_indeterminate() {
     let mut small = Small::new();
     small.host().put("large", "x".repeat(700 * 1024));
     small.disk.fill(300 * 1024);
     let host = small.host();
     let read = json!({ "path": "large" });
-    host.call("palyra.fs.read", &read, &["--idempotency-key", "k"]).fails(1, "disk_full");
+    host.call("palyra.fs.read", &read, &["--idempotency-key", "k"]).fails(9, "outcome_not_recorded");
+    host.kill();
     small.disk.free();
     let host = small.host();
-    host.restart(Restart::Kill);
+    host.start();
     let again = host.call("palyra.fs.read", &read, &["--idempotency-key", "k"]);
     assert_eq!(again.json()["replayed"], true);
     assert_eq!(text(&again.json(), "/state"), "indeterminate", "the intent was recorded, the outcome was not");
     again.fails(9, "indeterminate");
+    assert_eq!(host.palyra(&["journal", "verify"]).good()["intact"], true);
+}
+
+/// The effect has happened: nobody is told to repeat it, and once there is room its outcome is on record.
+#[test]
+fn an_outcome_that_finds_no_room_is_recorded_when_there_is_some() {
+    let mut small = Small::new();
+    small.host().put("large", "x".repeat(700 * 1024));
+    small.disk.fill(300 * 1024);
+    let host = small.host();
+    let read = json!({ "path": "large" });
+    let key = ["--idempotency-key", "k"];
+    let error = host.call("palyra.fs.read", &read, &key).fails(9, "outcome_not_recorded");
+    let hint = text(&error, "/hint").to_owned();
+    assert!(text(&error, "/message").contains("the call ran") && hint.contains("do not repeat it"), "{error}");
+    let call = hint.split_whitespace().find(|word| word.starts_with("call_")).unwrap().trim_end_matches('`').to_owned();
+    // Whoever asks is told the same, at once.
+    host.call("palyra.fs.read", &read, &key).fails(9, "outcome_not_recorded");
+    host.palyra(&["calls", "follow", &call]).fails(9, "outcome_not_recorded");
+    host.palyra(&["calls", "cancel", &call]).fails(9, "outcome_not_recorded");
+    small.disk.free();
+    let host = small.host();
+    let deadline = std::time::Instant::now() + palyra_e2e::PATIENCE;
+    while host.palyra(&["calls", "show", &call]).json()["state"] == "executing" {
+        assert!(std::time::Instant::now() < deadline, "it is never recorded");
+    }
+    let again = host.call("palyra.fs.read", &read, &key).good();
+    assert_eq!((text(&again, "/state"), &again["replayed"]), ("succeeded", &json!(true)));
+    assert_eq!(host.palyra(&["calls", "follow", &call]).good()["output"]["total_bytes"], 700 * 1024);
+    assert_eq!(host.palyra(&["status"]).good()["open_calls"], 0);
     assert_eq!(host.palyra(&["journal", "verify"]).good()["intact"], true);
 }
 
@@ -178,22 +209,48 @@ fn a_connection_that_cannot_be_recorded_ends_the_run_and_is_recorded_when_there_
     let ran = small.host().palyra(&["calls", "follow", &call]).exits(1).json();
     served.join().unwrap();
     assert_eq!(text(&ran, "/problem/code"), "egress_recorded_late", "{ran}");
-    let events = small.host().palyra(&["journal", "show", &call]).json_lines();
-    let events = events.iter().filter(|event| event["kind"] == "egress.connection");
-    let mut paths: Vec<_> = events.map(|event| text(event, "/body/connection/path")).collect();
-    paths.sort_unstable();
+    let paths = connections(small.host(), &call);
     assert_eq!(paths, ["/hang", "/seen"], "what the server saw is what the journal has");
     assert_eq!(ran["output"]["egress"]["allowed"], 2);
     assert_eq!(small.host().palyra(&["journal", "verify"]).good()["intact"], true);
+}
+
+/// The connections of a call, by their paths.
+fn connections(host: &Host, call: &str) -> Vec<String> {
+    let events = host.palyra(&["journal", "show", call]).json_lines();
+    let events = events.iter().filter(|event| event["kind"] == "egress.connection");
+    let mut paths: Vec<_> = events.map(|event| text(event, "/body/connection/path").to_owned()).collect();
+    paths.sort_unstable();
+    paths
+}
+
+/// What is still unwritten when the run has ended goes with the outcome, whenever there is room for it.
+#[test]
+fn connections_that_find_no_room_at_all_come_with_the_outcome() {
+    let (mut small, call, served) = connecting_without_room(|_| {});
+    served.join().unwrap();
+    small.host().palyra(&["calls", "follow", &call]).fails(9, "outcome_not_recorded");
+    assert_eq!(connections(small.host(), &call), [""; 0]);
+    small.disk.free();
+    let host = small.host();
+    let deadline = std::time::Instant::now() + palyra_e2e::PATIENCE;
+    while host.palyra(&["calls", "show", &call]).json()["state"] == "executing" {
+        assert!(std::time::Instant::now() < deadline, "it is never recorded");
+    }
+    let ran = host.palyra(&["calls", "follow", &call]).exits(1).json();
+    assert_eq!(text(&ran, "/problem/code"), "egress_recorded_late", "{ran}");
+    assert_eq!(connections(host, &call), ["/hang", "/seen"]);
+    assert_eq!(host.palyra(&["journal", "verify"]).good()["intact"], true);
 }
 
 #[test]
 fn a_call_whose_connections_cannot_be_recorded_has_no_outcome() {
     let (mut small, call, served) = connecting_without_room(|_| {});
     served.join().unwrap();
-    small.host().palyra(&["calls", "follow", &call]).done();
+    small.host().palyra(&["calls", "follow", &call]).fails(9, "outcome_not_recorded");
+    small.host().kill();
     small.disk.free();
-    small.host().restart(Restart::Kill);
+    small.host().start();
     let ended = small.host().palyra(&["calls", "show", &call]).exits(9).json();
     assert_eq!(text(&ended, "/state"), "indeterminate", "{ended}");
     assert!(ended["attestation"].is_null() && ended["output"].is_null(), "{ended}");

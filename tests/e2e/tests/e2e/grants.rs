@@ -190,6 +190,25 @@ fn a_revoked_grant_asks_again() {
 }
 
 #[test]
+fn a_grant_that_ended_with_its_rules_stays_ended_and_the_list_says_so() {
+    let mut host = Host::with("[tool_call]\nallowed_principals = [\"user:*\", \"agent:*\"]\n");
+    let answer = ["--scope", "window", "--for", "30m", "--match", "argv-prefix", "--words", "1"];
+    let grant = granted(&host, RUN, &run(&["ls", "-l"]), &[], &answer);
+    let listed = host.palyra_text(&["grants", "list"]).exits(0).stdout;
+    for told in ["commands that begin with `ls`", "/ls", "in .", host.path("w").to_str().unwrap()] {
+        assert!(listed.contains(told), "{told}: {listed}");
+    }
+    for principals in ["[\"user:*\", \"agent:*\", \"user:x\"]", "[\"user:*\", \"agent:*\"]"] {
+        host.configure(&format!("[tool_call]\nallowed_principals = {principals}\n"));
+        host.restart(Restart::Terminate);
+    }
+    assert!(!covered(&host, RUN, &run(&["ls"]), &[]), "{grant} came back with the rules");
+    let listed = host.palyra_text(&["grants", "list"]).exits(0).stdout;
+    assert!(listed.contains("void: the rules changed"), "{listed}");
+    assert_eq!(host.palyra(&["journal", "verify"]).good()["intact"], true);
+}
+
+#[test]
 fn grants_survive_a_restart_and_so_does_their_withdrawal() {
     for by in [Restart::Terminate, Restart::Kill] {
         let mut host = Host::up();

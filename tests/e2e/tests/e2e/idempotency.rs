@@ -76,6 +76,22 @@ fn the_same_key_with_another_input_is_a_conflict() {
 }
 
 #[test]
+fn a_refusal_is_kept_too_and_a_reused_key_is_on_record() {
+    let host = Host::up();
+    let read = json!({ "path": "later" });
+    let key = ["--idempotency-key", "k"];
+    let first = host.call("palyra.fs.read", &read, &key);
+    host.put("later", "there now");
+    let again = host.call("palyra.fs.read", &read, &key);
+    assert_eq!((again.code, again.json()["replayed"].clone()), (first.code, json!(true)), "{again:?}");
+    assert_eq!(text(&first.json(), "/call_id"), text(&again.json(), "/call_id"));
+    host.call("palyra.fs.read", &json!({ "path": "other" }), &key).fails(10, "idempotency_key_reused");
+    let events = host.palyra(&["journal", "tail", "-n", "100"]).exits(0).stdout;
+    assert!(events.contains("idempotency_key_reused"), "{events}");
+    host.call("palyra.fs.read", &read, &["--idempotency-key", "fresh"]).exits(0).done();
+}
+
+#[test]
 fn keys_belong_to_a_principal() {
     let host = Host::up();
     let echo = |who: &[&str]| {

@@ -104,6 +104,11 @@ fn a_cut_off_end_contradicts_an_earlier_checkpoint() {
     assert_eq!(against(&host, &kept).good()["compared_with_checkpoint"], true);
     host.kill();
     host.tamper(&[UNPROTECT_DELETE, "DELETE FROM events WHERE seq > 17"]);
+    assert!(offline(&host, &[]).exits(8).stdout.contains("table"), "the tables still tell of it");
+    host.tamper(&[
+        "DELETE FROM calls WHERE opened_seq > 17",
+        "DELETE FROM runs WHERE NOT EXISTS (SELECT 1 FROM calls WHERE calls.run = runs.run)",
+    ]);
     assert!(offline(&host, &[]).exits(0).stdout.contains("intact: 17 events"), "a chain cannot show its missing end");
     let found = offline(&host, &["--against", kept.to_str().unwrap()]).exits(8);
     assert!(found.stdout.contains("17") && found.stdout.contains("21"), "{found:?}");
@@ -112,6 +117,55 @@ fn a_cut_off_end_contradicts_an_earlier_checkpoint() {
     let found = against(&host, &kept);
     assert_eq!(found.json()["intact"], false);
     found.fails(8, "journal_broken");
+}
+
+/// An answer that somebody writes into the tables is no answer: the daemon does not start on it, and nothing runs.
+#[test]
+fn an_answer_in_the_tables_alone_runs_nothing() {
+    let mut host = Host::up();
+    let write = json!({ "path": "forged", "content": "x" });
+    let (_, question) = host.ask("palyra.fs.write", &write, &["--as", "agent:demo"]);
+    host.kill();
+    host.tamper(&[
+        "UPDATE approvals SET state = 'allowed', record = json_set(record, '$.state', 'allowed')",
+        "UPDATE calls SET state = 'approved' WHERE state = 'awaiting_approval'",
+    ]);
+    let refused = host.refused();
+    assert_eq!(refused.code, Some(1));
+    assert!(refused.log.contains("does not follow from the events"), "{}", refused.log);
+    assert!(!host.work("forged").exists());
+    assert!(offline(&host, &[]).exits(8).stdout.contains("allowed"));
+    host.tamper(&[
+        "UPDATE approvals SET state = 'pending', record = json_set(record, '$.state', 'pending')",
+        "UPDATE calls SET state = 'awaiting_approval' WHERE state = 'approved'",
+    ]);
+    host.start();
+    assert_eq!(host.palyra(&["approvals", "show", &question]).good()["state"], "pending", "it waits as it did");
+}
+
+#[test]
+fn what_was_changed_in_the_tables_is_named() {
+    for (change, table) in
+        [("DELETE FROM calls WHERE tool = 'palyra.echo'", "calls"), ("UPDATE runs SET calls = 0", "runs")]
+    {
+        let host = busy();
+        host.tamper(&[change]);
+        let error = verify(&host).fails(8, "journal_broken");
+        assert!(text(&error, "/message").contains(&format!("table `{table}`")), "{error}");
+    }
+}
+
+/// What an idempotency key replays is what was recorded, or nothing.
+#[test]
+fn a_changed_outcome_is_not_replayed() {
+    let host = Host::up();
+    let input = json!({ "text": "as it was" });
+    host.call("palyra.echo", &input, &["--idempotency-key", "k"]).exits(0).done();
+    host.tamper(&[
+        UNPROTECT,
+        "UPDATE events SET body = replace(body, 'as it was', 'as it wasnt') WHERE kind = 'tool.finished'",
+    ]);
+    host.call("palyra.echo", &input, &["--idempotency-key", "k"]).fails(1, "journal_damaged");
 }
 
 #[test]

@@ -94,7 +94,7 @@ fn bytes_reach_a_pipe_as_they_are_and_a_terminal_as_text() {
 
 #[tokio::test]
 async fn one_who_does_not_read_holds_nothing_up_and_learns_what_was_dropped() {
-    let host = host("[process_runner]\nmax_output_bytes = 6000000\n");
+    let host = host("[process_runner]\nmax_output_bytes = 4194304\n");
     let truth: Vec<u8> = (0..4_000_000_u32).map(|i| (i % 251) as u8).collect();
     host.put("big", &truth);
     let owner = host.owner().await;

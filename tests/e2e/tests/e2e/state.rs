@@ -152,6 +152,48 @@ fn a_state_directory_too_long_for_a_socket_is_refused() {
     assert!(refused.stderr.contains("shorter `--state-dir`"), "{refused:?}");
 }
 
+/// `palyrad` with a command of its own.
+fn palyrad(host: &Host, args: &[&str]) -> palyra_e2e::Ran {
+    let mut command = host.daemon_command();
+    command.args(args);
+    run(command, &[])
+}
+
+#[test]
+fn a_key_that_is_gone_or_another_is_not_replaced_in_silence() {
+    let mut host = Host::up();
+    let before = text(&host.palyra(&["status"]).good(), "/public_key").to_owned();
+    host.kill();
+    fs::remove_file(host.state().join("signing.key")).unwrap();
+    let refused = host.refused();
+    assert_eq!(refused.code, Some(1));
+    assert!(refused.log.contains("palyrad key accept"), "it says what to do: {}", refused.log);
+    palyrad(&host, &["key", "accept"]).exits(0).done();
+    host.start();
+    assert_ne!(text(&host.palyra(&["status"]).good(), "/public_key"), before);
+    let events = host.palyra_text(&["journal", "tail"]).exits(0).stdout;
+    assert!(events.contains("daemon.key_accepted"), "{events}");
+    host.kill();
+    fs::write(host.state().join("signing.key"), [3; 32]).unwrap();
+    assert!(host.refused().log.contains("another key"));
+}
+
+#[test]
+fn a_journal_that_is_gone_is_not_begun_anew_in_silence() {
+    let mut host = Host::up();
+    assert_eq!(host.terminate().code, Some(0));
+    palyrad(&host, &["journal", "begin"]).exits(1).done();
+    fs::remove_file(host.state().join("journal.db")).unwrap();
+    let refused = host.refused();
+    assert_eq!(refused.code, Some(1));
+    assert!(refused.log.contains("palyrad journal begin"), "it says what to do: {}", refused.log);
+    palyrad(&host, &["journal", "begin"]).exits(0).done();
+    host.start();
+    let events = host.palyra_text(&["journal", "tail"]).exits(0).stdout;
+    assert!(events.contains("journal.begun_anew"), "{events}");
+    assert_eq!(host.palyra(&["journal", "verify"]).good()["intact"], true);
+}
+
 #[test]
 fn a_hangup_ends_it_in_good_order() {
     let mut host = Host::up();

@@ -84,6 +84,7 @@ impl Place {
         let config = ToolCallConfig {
             allowed_tools: ["palyra.echo".parse().unwrap(), "palyra.fs.list".parse().unwrap()].into(),
             max_calls_per_run: 100,
+            limits: crate::config::CallLimits::default(),
             execution_timeout: Duration::from_secs(60),
             approval_timeout: Duration::from_secs(60),
             process_runner: runner(&root),

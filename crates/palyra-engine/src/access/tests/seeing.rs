@@ -48,7 +48,7 @@ async fn allow(
         matcher: GrantMatcher::ExactCall,
         reason: None,
     };
-    engine.decide_approval(&owner(), answer).await
+    engine.decide_approval(&owner(), answer).await.map(Arc::unwrap_or_clone)
 }
 
 #[tokio::test]
@@ -67,7 +67,7 @@ async fn what_a_rule_hides_is_in_no_listing() {
     for agent in ["agent:payroll", "agent:demo"] {
         let (call, approval) = asked(&engine, &acting_as(&engine, agent), echo()).await;
         let seen = agent == "agent:demo";
-        let listed = engine.approvals(&owner(), ApprovalFilter::Pending).await.unwrap();
+        let listed = engine.approvals(&owner(), ApprovalFilter::Pending, None).await.unwrap().records;
         assert_eq!(listed.iter().any(|a| a.approval_id == approval.approval_id), seen, "{agent}");
         assert_eq!(engine.approval(&owner(), &approval.approval_id).await.is_ok(), seen, "{agent}");
         assert_eq!(engine.sees_approval(&owner(), &approval), seen);
@@ -78,7 +78,8 @@ async fn what_a_rule_hides_is_in_no_listing() {
     let unknown = code(engine.approval(&owner(), &"apr_01K5QPZ0000000000000000000".parse().unwrap()).await);
     let (_, hidden) = asked(&engine, &acting_as(&engine, "agent:payroll"), echo()).await;
     assert_eq!(code(engine.approval(&owner(), &hidden.approval_id).await), unknown, "hidden looks like absent");
-    let listed: Vec<_> = engine.grants(&owner()).await.unwrap().into_iter().map(|grant| grant.grant_id).collect();
+    let listed: Vec<_> =
+        engine.grants(&owner(), None).await.unwrap().records.into_iter().map(|grant| grant.grant_id).collect();
     assert_eq!(listed, [grants[1].clone()]);
     let refused = engine.revoke_grant(&owner(), &grants[0]).await.unwrap_err();
     assert_eq!(refused.problem.code, "forbidden");
@@ -164,7 +165,7 @@ async fn a_question_stays_where_the_answer_stays_and_ends_where_it_does_not() {
     assert_ne!(engine.policy_hash(), before, "other members are other rules");
     let journal = told(&engine).await;
     assert!(journal.contains("approval.rebound"), "{journal}");
-    let listed = engine.approvals(&owner(), ApprovalFilter::Pending).await.unwrap();
+    let listed = engine.approvals(&owner(), ApprovalFilter::Pending, None).await.unwrap().records;
     assert_eq!((listed.len(), listed[0].policy_hash), (1, engine.policy_hash()));
     allow(&engine, &kept, ApprovalScope::Once).await.unwrap();
     assert_eq!(stays.end.await.unwrap().unwrap().state, CallState::Succeeded);
@@ -176,7 +177,7 @@ async fn a_question_stays_where_the_answer_stays_and_ends_where_it_does_not() {
     assert_eq!(end.state, CallState::Cancelled);
     assert_eq!(end.outcome.unwrap().problem.clone().unwrap().code, "policy_changed", "its caller is told at once");
     assert_eq!(engine.approval(&owner(), &gone.approval_id).await.unwrap().state, ApprovalState::Cancelled);
-    assert!(engine.approvals(&owner(), ApprovalFilter::Pending).await.unwrap().is_empty());
+    assert!(engine.approvals(&owner(), ApprovalFilter::Pending, None).await.unwrap().records.is_empty());
 }
 
 /// A call that was decided before other rules took over, and is recorded after, is decided by the others.

@@ -126,7 +126,7 @@ async fn a_start_ends_what_its_token_left_behind() {
     place.later(Duration::from_secs(31));
     let engine = place.engine_with("work", ASKS).await;
     engine.recover().await.unwrap();
-    assert!(engine.approvals(&owner(), ApprovalFilter::Pending).await.unwrap().is_empty());
+    assert!(engine.approvals(&owner(), ApprovalFilter::Pending, None).await.unwrap().records.is_empty());
     let outcome = engine.call(&owner(), &asked.call_id).await.unwrap().outcome.unwrap();
     assert_eq!(outcome.problem.as_ref().unwrap().code, "token_expired");
 }
@@ -162,9 +162,9 @@ async fn an_answer_says_by_which_token_it_was_given() {
     assert_eq!(code(engine.decide_approval(&ada, blank).await), "reason_required", "a blank is no reason");
     let said = Answer { reason: Some("fine".to_owned()), ..allow(&asked) };
     let record = engine.decide_approval(&ada, said).await.unwrap();
-    let by = record.resolution.unwrap().token.unwrap();
+    let by = record.resolution.clone().unwrap().token.unwrap();
     assert_eq!((by.token_id, by.issuers), (token.token_id.clone(), vec![who("user:local")]));
-    assert_eq!(record.token.unwrap().token_id, token.token_id);
+    assert_eq!(record.token.as_ref().unwrap().token_id, token.token_id);
 }
 
 /// Scopes, role and policy are intersected also where the policy speaks of roles.

@@ -1,0 +1,409 @@
+//! What the events say has happened: the life of every call, question and grant, replayed in order.
+//!
+//! The tables beside `events` answer questions about the present, and only events are chained. Whoever edits a table and leaves the
+//! events alone could make the daemon believe in an answer that nobody gave. So [`crate::verify()`] replays the events through
+//! this state machine and holds the tables against what comes out; and a start does the same for the calls it takes up.
+//!
+//! It keeps what is open, and grants, in memory; what has ended is handed to a [`Ledger`] and forgotten, so a history of any
+//! length fits. Bodies are read only as far as they are needed. It must never be more permissive than the engine.
+
+use crate::approvals::same_hand;
+use crate::bodies::{
+    Decided, DecidedPart, Ended, Given, Granted, Proposed, Rebound, Rejected, Requested, Resolved, Revoked, Started,
+    Voided, quick,
+};
+use crate::error::JournalError;
+use palyra_protocol::chain::Link;
+use palyra_protocol::{
+    ApprovalRecord, ApprovalState, Authority, CallState, DecisionKind, Digest, GrantMatcher, GrantRecord, Timestamp,
+};
+use serde::Deserialize;
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
+
+/// How a journal's tables or events contradict what can have happened.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum HistoryFault {
+    /// An event that nothing before it justifies.
+    #[error("event {seq} does not follow from what came before: {reason}")]
+    Step {
+        /// The event.
+        seq: u64,
+        /// Why it cannot have happened.
+        reason: String,
+    },
+    /// A row that no event justifies, or one that is missing.
+    #[error("the table `{table}` does not follow from the events: {reason}")]
+    Table {
+        /// The table.
+        table: &'static str,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+impl HistoryFault {
+    /// The event it is about, if it is about one.
+    #[must_use]
+    pub fn seq(&self) -> Option<u64> {
+        match self {
+            Self::Step { seq, .. } => Some(*seq),
+            Self::Table { .. } => None,
+        }
+    }
+
+    pub(crate) fn table(table: &'static str, reason: impl Into<String>) -> JournalError {
+        JournalError::Unfounded(Self::Table { table, reason: reason.into() })
+    }
+}
+
+/// A row of `calls`, as it follows from events or as it stands.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct CallFacts {
+    pub(crate) call_id: String,
+    pub(crate) principal: String,
+    pub(crate) session: String,
+    pub(crate) run: String,
+    pub(crate) tool: String,
+    pub(crate) digest: Digest,
+    pub(crate) key: Option<String>,
+    pub(crate) state: CallState,
+    pub(crate) opened: u64,
+    pub(crate) ended: Option<u64>,
+}
+
+/// Who is told what has come to its end, or was counted.
+pub(crate) trait Ledger {
+    /// A call whose row is known for good, or stays as it is at the end of the events.
+    fn call(&mut self, facts: &CallFacts) -> Result<(), JournalError>;
+    /// A call that its run's budget paid for.
+    fn counted(&mut self, principal: &str, run: &str);
+    /// A question that has ended, or is pending at the end of the events.
+    fn approval(&mut self, record: &ApprovalRecord) -> Result<(), JournalError>;
+}
+
+/// A call that has not ended.
+#[derive(Debug)]
+pub(crate) struct Open {
+    pub(crate) facts: CallFacts,
+    pub(crate) approval: Option<ApprovalRecord>,
+    stage: Stage,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Proposed,
+    Decided {
+        kind: DecisionKind,
+        policy_hash: Digest,
+        people: u32,
+    },
+    Asked,
+    /// A person said yes.
+    Allowed,
+    /// The question ended in another way, and its call has to.
+    Refused(CallState),
+    Started,
+}
+
+/// A grant as its events tell it.
+#[derive(Debug)]
+pub(crate) struct Grant {
+    pub(crate) record: GrantRecord,
+    pub(crate) uses: u64,
+    pub(crate) ended_at: Option<Timestamp>,
+}
+
+/// The state machine.
+#[derive(Debug, Default)]
+pub(crate) struct History {
+    pub(crate) open: HashMap<String, Open>,
+    pub(crate) grants: HashMap<String, Grant>,
+    /// The answer that the event before this one gave: a grant is born of it, or not at all.
+    answered: Option<Box<ApprovalRecord>>,
+    /// Only these calls are followed.
+    only: Option<HashSet<String>>,
+}
+
+impl History {
+    /// Follows some calls alone, from where the first of them began. Grants are taken at their word.
+    pub(crate) fn of(calls: HashSet<String>) -> Self {
+        Self { only: Some(calls), ..Self::default() }
+    }
+
+    /// Takes the next event.
+    pub(crate) fn step(&mut self, link: &Link<'_>, ledger: &mut dyn Ledger) -> Result<(), JournalError> {
+        if self.only.as_ref().is_some_and(|only| !only.contains(link.call_id)) {
+            return Ok(());
+        }
+        let answered = self.answered.take();
+        match link.kind {
+            "tool.rejected" => rejected(link, ledger),
+            "tool.proposed" => self.proposed(link),
+            "tool.decided" => self.decided(link),
+            "approval.requested" => self.requested(link, ledger),
+            "approval.given" => self.given(link),
+            "approval.rebound" => self.rebound(link),
+            "approval.resolved" => self.resolved(link, ledger),
+            "grant.created" => self.granted(link, answered.as_deref()),
+            "grant.revoked" => self.revoked(link),
+            "grant.voided" => self.voided(link),
+            "tool.started" => self.started(link, ledger),
+            "egress.connection" => self.at(link, |stage| stage == Stage::Started).map(drop),
+            "tool.finished" => self.finished(link, ledger),
+            "tool.ended" => self.ended(link, ledger),
+            // Everything else changes no table.
+            _ => Ok(()),
+        }
+    }
+
+    /// Hands over what is still open at the end of the events.
+    pub(crate) fn finish(&mut self, ledger: &mut dyn Ledger) -> Result<(), JournalError> {
+        for open in self.open.values() {
+            ledger.call(&open.facts)?;
+            if let Some(record) = open.approval.as_ref().filter(|record| record.state == ApprovalState::Pending) {
+                ledger.approval(record)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn proposed(&mut self, link: &Link<'_>) -> Result<(), JournalError> {
+        let Proposed { call } = read(link)?;
+        let facts = CallFacts { state: CallState::Proposed, ..call.facts(link.seq) };
+        if facts.call_id != link.call_id {
+            return Err(impossible(link, "it is about another call than it says"));
+        }
+        let open = Open { facts, approval: None, stage: Stage::Proposed };
+        match self.open.insert(link.call_id.to_owned(), open) {
+            None => Ok(()),
+            Some(_) => Err(impossible(link, "the call was proposed before")),
+        }
+    }
+
+    fn decided(&mut self, link: &Link<'_>) -> Result<(), JournalError> {
+        let decision = match quick::decided(link) {
+            Some(decision) => decision,
+            None => read::<Decided>(link)?.decision,
+        };
+        let open = self.at(link, |stage| stage == Stage::Proposed)?;
+        let DecidedPart { decision: kind, policy_hash, people } = decision;
+        open.stage = Stage::Decided { kind, policy_hash, people };
+        Ok(())
+    }
+
+    fn requested(&mut self, link: &Link<'_>, ledger: &mut dyn Ledger) -> Result<(), JournalError> {
+        let Requested { approval } = read(link)?;
+        let needed = |stage| matches!(stage, Stage::Decided { kind: DecisionKind::NeedsApproval, .. });
+        let open = self.at(link, needed)?;
+        if approval.state != ApprovalState::Pending || approval.call_digest != open.facts.digest {
+            return Err(impossible(link, "it asks about something else than was proposed"));
+        }
+        open.stage = Stage::Asked;
+        open.facts.state = CallState::AwaitingApproval;
+        ledger.counted(&open.facts.principal, &open.facts.run);
+        open.approval = Some(approval);
+        Ok(())
+    }
+
+    fn given(&mut self, link: &Link<'_>) -> Result<(), JournalError> {
+        let Given { approval_id, given } = read(link)?;
+        let record = self.question(link, &approval_id)?;
+        let twice = record.given.iter().any(|earlier| earlier.by == given.by);
+        if twice || more_needed(record) <= 1 || same_hand(record, &given.by, given.token.as_ref()).is_some() {
+            return Err(impossible(link, "this answer was not one of those that were needed"));
+        }
+        record.given.push(given);
+        Ok(())
+    }
+
+    fn rebound(&mut self, link: &Link<'_>) -> Result<(), JournalError> {
+        let Rebound { approval_id, from, to } = read(link)?;
+        let record = self.question(link, &approval_id)?;
+        if record.policy_hash != from {
+            return Err(impossible(link, "other rules asked this question"));
+        }
+        record.policy_hash = to;
+        Ok(())
+    }
+
+    fn resolved(&mut self, link: &Link<'_>, ledger: &mut dyn Ledger) -> Result<(), JournalError> {
+        let Resolved { approval_id, state, resolution } = read(link)?;
+        let record = self.question(link, &approval_id)?;
+        let twice = record.given.iter().any(|given| given.by == resolution.by)
+            || record.people > 1 && same_hand(record, &resolution.by, resolution.token.as_ref()).is_some();
+        if state == ApprovalState::Allowed && (twice || more_needed(record) > 1) {
+            return Err(impossible(link, "more people have to say yes"));
+        }
+        record.state = state;
+        record.resolution = Some(resolution);
+        ledger.approval(record)?;
+        let answered = (state == ApprovalState::Allowed).then(|| Box::new(record.clone()));
+        let open = self.at(link, |stage| stage == Stage::Asked)?;
+        (open.stage, open.facts.state) = match state {
+            ApprovalState::Allowed => (Stage::Allowed, CallState::Approved),
+            ApprovalState::Denied => (Stage::Refused(CallState::Denied), open.facts.state),
+            ApprovalState::Expired => (Stage::Refused(CallState::Expired), open.facts.state),
+            ApprovalState::Cancelled => (Stage::Refused(CallState::Cancelled), open.facts.state),
+            ApprovalState::Pending => return Err(impossible(link, "it leaves the question open")),
+        };
+        self.answered = answered;
+        Ok(())
+    }
+
+    fn granted(&mut self, link: &Link<'_>, answered: Option<&ApprovalRecord>) -> Result<(), JournalError> {
+        let Granted { grant } = read(link)?;
+        let born = answered.is_some_and(|answer| {
+            let resolution = answer.resolution.as_ref();
+            resolution.is_some_and(|end| end.grant.as_ref() == Some(&grant.grant_id) && end.matcher == grant.matcher)
+                && (&answer.approval_id, &answer.principal, &answer.tool)
+                    == (&grant.approval_id, &grant.principal, &grant.tool)
+                && answer.policy_hash == grant.policy_hash
+        });
+        if !born {
+            return Err(impossible(link, "no answer left such a grant"));
+        }
+        let grant = Grant { record: grant, uses: 0, ended_at: None };
+        self.grants.insert(grant.record.grant_id.to_string(), grant);
+        Ok(())
+    }
+
+    fn revoked(&mut self, link: &Link<'_>) -> Result<(), JournalError> {
+        let Revoked { grant_id } = read(link)?;
+        self.end_grant(link, &grant_id)
+    }
+
+    fn voided(&mut self, link: &Link<'_>) -> Result<(), JournalError> {
+        let Voided { grants } = read(link)?;
+        grants.iter().try_for_each(|grant| self.end_grant(link, grant))
+    }
+
+    fn end_grant(&mut self, link: &Link<'_>, id: &str) -> Result<(), JournalError> {
+        match self.grants.get_mut(id) {
+            Some(grant) if grant.ended_at.is_none() => {
+                grant.ended_at = Some(link.at);
+                Ok(())
+            }
+            _ => Err(impossible(link, "there is no such grant that holds")),
+        }
+    }
+
+    fn started(&mut self, link: &Link<'_>, ledger: &mut dyn Ledger) -> Result<(), JournalError> {
+        let Started { authority } = read(link)?;
+        let (limited, grants) = (self.only.is_some(), &mut self.grants);
+        let open = self.open.get_mut(link.call_id).ok_or_else(|| impossible(link, "nobody proposed this call"))?;
+        let Open { facts, approval, stage } = open;
+        let founded = match (&authority, *stage) {
+            (Authority::Policy, Stage::Decided { kind: DecisionKind::Allow, .. }) => true,
+            (Authority::Grant(id), Stage::Decided { kind: DecisionKind::NeedsApproval, policy_hash, people }) => {
+                let grant = grants.get_mut(id.as_str());
+                let holds = |grant: &&mut Grant| people <= 1 && grant.covers(facts, policy_hash, link.at);
+                grant.filter(holds).map(|grant| grant.uses += 1).is_some() || limited
+            }
+            (Authority::Approval(id), Stage::Allowed) => approval.as_ref().is_some_and(|a| a.approval_id == *id),
+            _ => false,
+        };
+        if !founded {
+            return Err(impossible(link, "neither policy, nor a person, nor a grant allowed this call to start"));
+        }
+        if !matches!(authority, Authority::Approval(_)) {
+            ledger.counted(&facts.principal, &facts.run);
+        }
+        *stage = Stage::Started;
+        facts.state = CallState::Executing;
+        Ok(())
+    }
+
+    fn finished(&mut self, link: &Link<'_>, ledger: &mut dyn Ledger) -> Result<(), JournalError> {
+        let state = match quick::finished(link) {
+            Some(state) => state,
+            None => read::<Ended>(link)?.state,
+        };
+        let ran = matches!(state, CallState::Succeeded | CallState::Failed | CallState::Cancelled);
+        self.at(link, |stage| ran && stage == Stage::Started)?;
+        self.close(link, state, ledger)
+    }
+
+    fn ended(&mut self, link: &Link<'_>, ledger: &mut dyn Ledger) -> Result<(), JournalError> {
+        let Ended { state } = read(link)?;
+        self.at(link, |stage| match stage {
+            // By policy, or because the run has had its calls.
+            Stage::Decided { .. } => state == CallState::Denied,
+            Stage::Refused(expected) => state == expected,
+            Stage::Allowed => state == CallState::Cancelled,
+            Stage::Started => state == CallState::Indeterminate,
+            Stage::Proposed | Stage::Asked => false,
+        })?;
+        self.close(link, state, ledger)
+    }
+
+    fn close(&mut self, link: &Link<'_>, state: CallState, ledger: &mut dyn Ledger) -> Result<(), JournalError> {
+        let Some(Open { mut facts, .. }) = self.open.remove(link.call_id) else {
+            return Err(impossible(link, "nobody proposed this call"));
+        };
+        facts.state = state;
+        facts.ended = Some(link.seq);
+        ledger.call(&facts)
+    }
+
+    /// The open call that an event is about, at a stage where it can be.
+    fn at(&mut self, link: &Link<'_>, fits: impl FnOnce(Stage) -> bool) -> Result<&mut Open, JournalError> {
+        match self.open.get_mut(link.call_id) {
+            None => Err(impossible(link, "no such call is under way")),
+            Some(open) if fits(open.stage) => Ok(open),
+            Some(open) => {
+                let state = open.facts.state.as_str();
+                Err(impossible(link, &format!("a call that is {state} cannot get there")))
+            }
+        }
+    }
+
+    fn question(&mut self, link: &Link<'_>, approval_id: &str) -> Result<&mut ApprovalRecord, JournalError> {
+        let open = self.at(link, |stage| stage == Stage::Asked)?;
+        let asked = open.approval.as_mut().filter(|record| record.approval_id.as_str() == approval_id);
+        asked.ok_or_else(|| impossible(link, "that was not asked about this call"))
+    }
+}
+
+impl Grant {
+    fn covers(&self, call: &CallFacts, policy_hash: Digest, at: Timestamp) -> bool {
+        let GrantRecord { principal, session, expires_at, policy_hash: given_under, .. } = &self.record;
+        self.ended_at.is_none()
+            && *given_under == policy_hash
+            && principal.to_string() == call.principal
+            && session.as_ref().is_none_or(|session| session.as_str() == call.session)
+            && expires_at.is_none_or(|end| end > at)
+            && (self.record.matcher != GrantMatcher::Tool || self.record.tool.as_str() == call.tool)
+    }
+}
+
+fn more_needed(record: &ApprovalRecord) -> u32 {
+    record.people.saturating_sub(u32::try_from(record.given.len()).unwrap_or(u32::MAX))
+}
+
+fn rejected(link: &Link<'_>, ledger: &mut dyn Ledger) -> Result<(), JournalError> {
+    let Rejected { tool, input_sha256, origin, state, idempotency_key } = read(link)?;
+    if !matches!(state, CallState::Rejected | CallState::Denied) {
+        return Err(impossible(link, "a proposal that is no call is rejected or denied"));
+    }
+    ledger.call(&CallFacts {
+        call_id: link.call_id.to_owned(),
+        principal: origin.principal.into_owned(),
+        session: origin.session.into_owned(),
+        run: origin.run.into_owned(),
+        tool: tool.into_owned(),
+        digest: input_sha256,
+        key: idempotency_key.map(Cow::into_owned),
+        state,
+        opened: link.seq,
+        ended: Some(link.seq),
+    })
+}
+
+fn impossible(link: &Link<'_>, reason: &str) -> JournalError {
+    JournalError::Unfounded(HistoryFault::Step { seq: link.seq, reason: format!("{}: {reason}", link.kind) })
+}
+
+fn read<'a, T: Deserialize<'a>>(link: &Link<'a>) -> Result<T, JournalError> {
+    serde_json::from_str(link.body).map_err(|e| impossible(link, &format!("it cannot be read: {e}")))
+}

@@ -1,0 +1,332 @@
+//! The tables are held against the events: what somebody writes into a table alone is found, and never acted upon.
+
+use super::*;
+use palyra_journal::{Finish, HistoryFault, Page, Refused, RefusedCall};
+use palyra_protocol::{AttestationId, ExecutionStatement, GrantMatcher, ToolAttestation};
+
+fn attestation(call: &CallRecord) -> ToolAttestation {
+    let statement = ExecutionStatement {
+        attestation_id: AttestationId::mint(),
+        authority: Authority::Policy,
+        call_digest: call.digest,
+        call_id: call.call_id.clone(),
+        decision_id: DecisionId::mint(),
+        executor: "builtin".to_owned(),
+        exit: None,
+        finished_at: Timestamp::from_unix_ms(2),
+        output_sha256: Digest::ZERO,
+        problem_sha256: None,
+        sandbox_enforcement: serde_json::json!({}),
+        started_at: Timestamp::from_unix_ms(1),
+        state: CallState::Succeeded,
+        tool: call.tool.clone(),
+    };
+    statement.sign(&DaemonKey::generate().unwrap()).unwrap()
+}
+
+async fn finish(store: &JournalStore, call: &CallRecord) {
+    let output = serde_json::json!({ "text": "done" });
+    let finish = Finish::new(CallState::Succeeded, output, None, attestation(call), &[]).unwrap();
+    store.finish_call(&finish).await.unwrap();
+}
+
+async fn ask(store: &JournalStore, text: &str) -> (CallRecord, ApprovalRecord) {
+    let record = call(text, None);
+    let approval = question(&record);
+    let opened = store.open_call(open(&record, 100, Opening::<()>::Ask(Arc::new(approval.clone())))).await.unwrap();
+    assert!(matches!(opened, Opened::Asked));
+    (record, approval)
+}
+
+/// A question answered with a grant, which then covers another call.
+async fn granted(store: &JournalStore) -> GrantRecord {
+    let (record, approval) = ask(store, "granted").await;
+    let (given, key) = grant(&record, &approval, Some(50_000));
+    let mut resolve = Resolve { grant: Some((given.clone(), key)), ..answer(&approval, ApprovalState::Allowed) };
+    resolve.resolution.grant = Some(given.grant_id.clone());
+    resolve.resolution.matcher = GrantMatcher::Tool;
+    store.resolve_approval(resolve).await.unwrap();
+    store.start_approved(&record.call_id, &approval.approval_id, ()).await.unwrap();
+    finish(store, &record).await;
+    let covered = call("covered", None);
+    let by_grant = start(Authority::Grant(given.grant_id.clone()));
+    assert!(matches!(store.open_call(open(&covered, 100, by_grant)).await.unwrap(), Opened::Started(_)));
+    finish(store, &covered).await;
+    given
+}
+
+fn refused(key: Option<&str>) -> RefusedCall {
+    let record = call("refused", key);
+    RefusedCall {
+        call_id: record.call_id,
+        tool: "palyra.nonsense".to_owned(),
+        input_sha256: record.digest,
+        origin: record.origin,
+        state: CallState::Rejected,
+        problem: Problem::plain("unknown_tool", "there is none"),
+        idempotency_key: record.idempotency_key,
+    }
+}
+
+/// A journal in which everything has happened, with a question and an execution left open.
+async fn lived() -> Fixture {
+    let fixture = Fixture::new();
+    let store = &fixture.store;
+    note(store).await;
+    let plain = call("plain", Some("k"));
+    store.open_call(open(&plain, 100, start(Authority::Policy))).await.unwrap();
+    finish(store, &plain).await;
+    let denied = Opening::<()>::Deny(Problem::plain("policy_denied", "no"));
+    store.open_call(open(&call("denied", None), 100, denied)).await.unwrap();
+    store.open_call(open(&call("late", None), 1, start(Authority::Policy))).await.unwrap();
+    store.refuse_call(refused(Some("r"))).await.unwrap();
+    store.refuse_call(refused(None)).await.unwrap();
+    let (_, no) = ask(store, "no").await;
+    store.resolve_approval(answer(&no, ApprovalState::Denied)).await.unwrap();
+    let (_, late) = ask(store, "nobody").await;
+    store.resolve_approval(answer(&late, ApprovalState::Expired)).await.unwrap();
+    let (void, yes) = ask(store, "void").await;
+    store.resolve_approval(answer(&yes, ApprovalState::Allowed)).await.unwrap();
+    let problem = Problem::plain("policy_changed", "other rules");
+    store.end_call(&void.call_id, CallState::Approved, CallState::Cancelled, problem).await.unwrap();
+    let given = granted(store).await;
+    store.revoke_grant(&given.grant_id, &Principal::local_owner()).await.unwrap();
+    granted(store).await;
+    ask(store, "waits").await;
+    store.open_call(open(&call("runs", None), 100, start(Authority::Policy))).await.unwrap();
+    fixture
+}
+
+fn unfounded(verdict: Verdict, why: &str) -> HistoryFault {
+    let fault = match verdict {
+        Verdict::Unfounded(fault) => Some(fault),
+        _ => None,
+    };
+    fault.ok_or(why).unwrap()
+}
+
+#[tokio::test]
+async fn what_really_happened_verifies() {
+    let fixture = lived().await;
+    let before = verdict(&fixture.path());
+    assert!(matches!(before, Verdict::Intact(_)), "{before:?}");
+    let fixture = fixture.reopen();
+    assert_eq!(fixture.store.open_calls().await.unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn a_table_that_does_not_follow_from_the_events_is_named() {
+    let allowed = "UPDATE approvals SET state = 'allowed', record = json_set(record, '$.state', 'allowed')
+                   WHERE state = 'pending'";
+    for (edit, table) in [
+        ("UPDATE approvals SET state = 'allowed' WHERE state = 'pending'", "approvals"),
+        (allowed, "approvals"),
+        ("UPDATE approvals SET record = json_set(record, '$.input.text', 'harmless') WHERE state = 'pending'", "approvals"),
+        ("DELETE FROM approvals WHERE state = 'denied'", "approvals"),
+        ("UPDATE calls SET state = 'approved' WHERE state = 'awaiting_approval'", "calls"),
+        ("UPDATE calls SET digest = zeroblob(32) WHERE state = 'executing'", "calls"),
+        ("UPDATE calls SET state = 'succeeded' WHERE state = 'denied'", "calls"),
+        ("DELETE FROM calls WHERE key = 'k'", "calls"),
+        ("UPDATE calls SET key = NULL WHERE key = 'r'", "calls"),
+        ("UPDATE calls SET principal = 'agent:other' WHERE key = 'k'", "calls"),
+        ("INSERT INTO calls SELECT 'call_x', principal, session, run, tool, digest, 'x', state, opened_seq, ended_seq
+          FROM calls WHERE key = 'k'", "calls"),
+        ("UPDATE runs SET calls = 0", "runs"),
+        ("UPDATE runs SET calls = calls + 1", "runs"),
+        ("UPDATE runs SET calls = calls - 9223372036854775807", "runs"),
+        ("DELETE FROM runs", "runs"),
+        ("INSERT INTO runs VALUES ('agent:x', 'r', 3)", "runs"),
+        ("INSERT INTO grants SELECT 'grant_x', principal, session, match_key, policy_hash, expires_at, revoked_at, uses,
+          record, created_seq, void FROM grants LIMIT 1", "grants"),
+        ("UPDATE grants SET revoked_at = NULL", "grants"),
+        ("UPDATE grants SET uses = 0", "grants"),
+        ("UPDATE grants SET expires_at = expires_at + 1", "grants"),
+        ("UPDATE grants SET principal = 'agent:other'", "grants"),
+        ("UPDATE grants SET match_key = zeroblob(32)", "grants"),
+        ("DELETE FROM grants WHERE revoked_at IS NOT NULL", "grants"),
+        ("UPDATE meta SET value = 'call_zzz' WHERE key = 'open_from'", "meta"),
+    ] {
+        let fixture = lived().await;
+        Connection::open(fixture.path()).unwrap().execute_batch(edit).unwrap();
+        let fault = unfounded(verdict(&fixture.path()), edit);
+        assert!(matches!(&fault, HistoryFault::Table { table: named, .. } if *named == table), "{edit}: {fault}");
+    }
+}
+
+#[tokio::test]
+async fn an_event_that_cannot_have_happened_is_named() {
+    let started = |call: &CallRecord, authority| JournalEvent::ToolStarted { call_id: call.call_id.clone(), authority };
+    let ended = |call: &CallRecord, state| {
+        let problem = Problem::plain("x", "x");
+        JournalEvent::ToolEnded { call_id: call.call_id.clone(), state, problem }
+    };
+    let finished = |call: &CallRecord| JournalEvent::ToolFinished {
+        call_id: call.call_id.clone(),
+        state: CallState::Succeeded,
+        output: serde_json::Value::Null,
+        problem: None,
+        attestation: Box::new(attestation(call)),
+    };
+    let fixture = Fixture::new();
+    let (waits, approval) = ask(&fixture.store, "waits").await;
+    let yes = JournalEvent::ApprovalResolved {
+        approval_id: ApprovalId::mint(),
+        call_id: waits.call_id.clone(),
+        state: ApprovalState::Allowed,
+        resolution: Box::new(answer(&approval, ApprovalState::Allowed).resolution),
+    };
+    let (given, _) = grant(&waits, &approval, Some(50_000));
+    let stranger = call("never proposed", None);
+    drop(fixture);
+    for (event, why) in [
+        (started(&waits, Authority::Policy), "without an answer"),
+        (started(&waits, Authority::Approval(approval.approval_id.clone())), "before the answer"),
+        (started(&waits, Authority::Grant(given.grant_id.clone())), "by a grant that nobody gave"),
+        (started(&stranger, Authority::Policy), "without a proposal"),
+        (finished(&waits), "without a start"),
+        (ended(&waits, CallState::Denied), "while a person is asked"),
+        (ended(&stranger, CallState::Denied), "without a proposal"),
+        (yes, "to another question"),
+        (JournalEvent::GrantCreated { grant: Box::new(given) }, "without an answer"),
+    ] {
+        let fixture = Fixture::new();
+        let asked = Opening::<()>::Ask(Arc::new(approval.clone()));
+        fixture.store.open_call(open(&waits, 100, asked)).await.unwrap();
+        let seq = fixture.store.note(&event).await.unwrap();
+        let fault = unfounded(verdict(&fixture.path()), why);
+        assert_eq!(fault.seq(), Some(seq), "{why}: {fault}");
+    }
+}
+
+#[tokio::test]
+async fn founded_in_events() {
+    for edit in [
+        "UPDATE approvals SET state = 'allowed', record = json_set(record, '$.state', 'allowed') WHERE state = 'pending';
+         UPDATE calls SET state = 'approved' WHERE state = 'awaiting_approval'",
+        "UPDATE calls SET state = 'approved' WHERE state = 'awaiting_approval'",
+        "UPDATE approvals SET record = json_set(record, '$.input.text', 'harmless') WHERE state = 'pending'",
+        "UPDATE calls SET state = 'approved', ended_seq = NULL WHERE key = 'k'",
+        "INSERT INTO calls SELECT 'call_zzzzzzzzzzzzzzzzzzzzzzzzzz', principal, session, run, tool, digest, 'x', 'approved',
+         opened_seq, NULL FROM calls WHERE key = 'k'",
+    ] {
+        let fixture = lived().await.reopen();
+        Connection::open(fixture.path()).unwrap().execute_batch(edit).unwrap();
+        let taken_up = fixture.store.open_calls().await;
+        assert!(taken_up.is_err(), "{edit}: {taken_up:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_grant_that_is_not_as_it_was_given_covers_nothing() {
+    for edit in [
+        "UPDATE grants SET expires_at = 90000000",
+        "UPDATE grants SET match_key = zeroblob(32)",
+        "UPDATE grants SET created_seq = 1",
+        "UPDATE grants SET created_seq = NULL",
+        "UPDATE grants SET session = 's'",
+        "UPDATE grants SET record = json_set(record, '$.granted_by', 'user:ada')",
+        "UPDATE grants SET grant_id = 'grant_01ARZ3NDEKTSV4RRFFQ69G5FAV'",
+    ] {
+        let fixture = Fixture::new();
+        granted(&fixture.store).await;
+        let connection = Connection::open(fixture.path()).unwrap();
+        connection.execute_batch(edit).unwrap();
+        let id: String = connection.query_row("SELECT grant_id FROM grants", [], |r| r.get(0)).unwrap();
+        let next = call("next", None);
+        let by_grant = start(Authority::Grant(id.parse().unwrap()));
+        let opened = fixture.store.open_call(open(&next, 100, by_grant)).await;
+        assert!(matches!(opened, Err(JournalError::Unfounded(_))), "{edit}: {opened:?}");
+        assert!(fixture.store.call(&next.call_id).await.is_err(), "and nothing is recorded");
+    }
+}
+
+#[tokio::test]
+async fn an_event_that_was_changed_is_not_acted_upon() {
+    let fixture = lived().await;
+    let known = fixture.store.call_by_key(&"agent:demo".parse().unwrap(), &"k".parse().unwrap()).await.unwrap();
+    let (call_id, _) = known.unwrap();
+    fixture.tampered().execute_batch("UPDATE events SET body = replace(body, 'done', 'dOne')").unwrap();
+    let replayed = fixture.store.call(&call_id).await;
+    assert!(matches!(replayed, Err(JournalError::Damaged(_))), "{replayed:?}");
+}
+
+#[tokio::test]
+async fn other_rules_end_a_grant_for_good() {
+    let fixture = Fixture::new();
+    let given = granted(&fixture.store).await;
+    let other = Digest::of(b"other rules");
+    let page = Page { records: 10, bytes: 1 << 20 };
+    fixture.store.note_rules(&JournalEvent::DaemonStopped {}, policy_hash()).await.unwrap();
+    assert_eq!(fixture.store.grants(None, page).await.unwrap().records[0].revoked_at, None, "the same rules");
+    for hash in [other, policy_hash()] {
+        fixture.store.note_rules(&JournalEvent::DaemonStopped {}, hash).await.unwrap();
+    }
+    let by_grant = start(Authority::Grant(given.grant_id.clone()));
+    let opened = fixture.store.open_call(open(&call("next", None), 100, by_grant)).await.unwrap();
+    assert!(matches!(opened, Opened::GrantGone), "rules that come back do not bring it back");
+    let listed = fixture.store.grants(None, page).await.unwrap().records;
+    assert!(listed[0].void.is_some() && listed[0].revoked_at.is_some(), "{listed:?}");
+    assert!(matches!(verdict(&fixture.path()), Verdict::Intact(_)));
+}
+
+#[tokio::test]
+async fn a_refusal_belongs_to_its_key() {
+    let fixture = Fixture::new();
+    let first = refused(Some("k"));
+    let id = first.call_id.clone();
+    assert!(matches!(fixture.store.refuse_call(first).await.unwrap(), Refused::Recorded(_)));
+    let again = fixture.store.refuse_call(refused(Some("k"))).await.unwrap();
+    assert!(matches!(again, Refused::Duplicate(earlier) if earlier == id));
+    let later = fixture.store.open_call(open(&call("x", Some("k")), 10, start(Authority::Policy))).await.unwrap();
+    assert!(matches!(later, Opened::Duplicate { call_id, .. } if call_id == id));
+}
+
+#[tokio::test]
+async fn listings_come_in_pages() {
+    let fixture = Fixture::new();
+    let mut asked = Vec::new();
+    for n in 0..5 {
+        asked.push(ask(&fixture.store, &n.to_string()).await.1.approval_id);
+    }
+    asked.sort();
+    for page in [Page { records: 2, bytes: 1 << 20 }, Page { records: 100, bytes: 1 }] {
+        for filter in [ApprovalFilter::Pending, ApprovalFilter::Newest(5)] {
+            let (mut seen, mut pages) = (Vec::new(), 0);
+            loop {
+                let listing = fixture.store.approvals(filter, seen.last(), page).await.unwrap();
+                seen.extend(listing.records.into_iter().map(|record| record.approval_id));
+                pages += 1;
+                if !listing.more {
+                    break;
+                }
+            }
+            assert_eq!(seen, asked);
+            assert!(pages >= 3, "{pages}");
+        }
+    }
+    let newest = fixture.store.approvals(ApprovalFilter::Newest(2), None, Page { records: 9, bytes: 1 << 20 }).await;
+    assert_eq!(newest.unwrap().records.len(), 2);
+    let plan: String = Connection::open(fixture.path())
+        .unwrap()
+        .query_row("EXPLAIN QUERY PLAN SELECT count(*) FROM approvals WHERE state = 'pending'", [], |r| r.get(3))
+        .unwrap();
+    assert!(plan.contains("approvals_waiting"), "what waits is found however much has ended: {plan}");
+}
+
+#[tokio::test]
+async fn a_journal_of_an_earlier_version_opens_and_verifies() {
+    let fixture = lived().await;
+    let older = "ALTER TABLE grants DROP COLUMN created_seq; ALTER TABLE grants DROP COLUMN void;
+                 DROP INDEX approvals_waiting; DROP INDEX events_key;
+                 CREATE INDEX approvals_pending ON approvals (expires_at) WHERE state = 'pending';";
+    let Fixture { dir, clock, store } = fixture;
+    drop(store);
+    Connection::open(dir.path().join("journal.db")).unwrap().execute_batch(older).unwrap();
+    assert!(matches!(verdict(&dir.path().join("journal.db")), Verdict::Intact(_)), "before it is opened");
+    let store = JournalStore::open(&dir.path().join("journal.db"), clock.clone()).unwrap();
+    let fixture = Fixture { dir, clock, store };
+    assert_eq!(fixture.store.open_calls().await.unwrap().len(), 2);
+    let listed = fixture.store.grants(None, Page { records: 9, bytes: 1 << 20 }).await.unwrap().records;
+    assert_eq!(listed.len(), 2);
+    assert!(matches!(verdict(&fixture.path()), Verdict::Intact(_)));
+}
