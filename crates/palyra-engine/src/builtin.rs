@@ -317,8 +317,8 @@ fn fs_apply_patch() -> Defined {
     })
 }
 
-fn process_run() -> Defined {
-    let stream = json!({ "type": "string" });
+/// What is told about a program's connections.
+fn connections() -> Value {
     let denial = json!({
         "type": "object",
         "properties": {
@@ -327,6 +327,20 @@ fn process_run() -> Defined {
         },
         "required": ["code", "message", "hint"],
     });
+    json!({
+        "type": "object", "description": "connections through the filtering proxy",
+        "properties": {
+            "allowed": { "type": "integer" }, "denied": { "type": "integer" },
+            "denials": {
+                "type": "array", "items": denial, "description": "why connections were denied, and what to ask for",
+            },
+            "further_denials": { "type": "integer", "description": "denied connections that are not among those" },
+        },
+    })
+}
+
+fn process_run() -> Defined {
+    let stream = json!({ "type": "string" });
     Ok(ToolDefinition {
         capabilities: [ToolCapability::ProcessExec].into(),
         risk: RiskLevel::High,
@@ -378,16 +392,7 @@ fn process_run() -> Defined {
                         "type": "array", "items": { "type": "string" },
                         "description": "such files that could not be renamed and are still there",
                     },
-                    "egress": {
-                        "type": "object", "description": "connections through the filtering proxy",
-                        "properties": {
-                            "allowed": { "type": "integer" }, "denied": { "type": "integer" },
-                            "denials": {
-                                "type": "array", "items": denial, "description": "why connections were denied, and what to ask for",
-                            },
-                            "further_denials": { "type": "integer", "description": "denied connections that are not among those" },
-                        },
-                    },
+                    "egress": connections(),
                 }),
                 &["exit_code", "signal", "ended_by", "stdout", "stderr"],
             ),

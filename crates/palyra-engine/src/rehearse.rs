@@ -181,7 +181,7 @@ mod tests {
             let directory = entry.unwrap().path();
             let name = directory.file_name().unwrap().to_string_lossy().into_owned();
             let written = std::fs::read_to_string(directory.join("rules.cases.toml")).unwrap();
-            assert!(!written.contains("facets"), "{name}: a case that is no call could say anything");
+            assert!(!written.contains("tool.execute"), "{name}: a case that is no call could say anything");
             let tools: Option<Arc<dyn Toolbox>> = Some(Arc::new(Rehearsal::default()));
             let loader = PolicyLoader { directory: Some(directory), membership: membership.clone(), tools };
             let set = loader.load().unwrap_or_else(|refused| {

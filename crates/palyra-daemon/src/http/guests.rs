@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn strangers_make_room_and_take_none_from_others() {
         let guests = Guests::new();
-        let known: Vec<_> = (0..MAX_KNOWN)
+        let mut known: Vec<_> = (0..MAX_KNOWN)
             .map(|_| {
                 let guest = guests.welcome();
                 (guest.admitted().unwrap(), guest)
@@ -166,11 +166,11 @@ mod tests {
         // All of the others are at work: one more is told so, and stays a stranger.
         let late = guests.welcome();
         assert!(late.admitted().is_none());
-        let (busy, idle) = known.into_iter().next().unwrap();
+        let (busy, idle) = known.remove(0);
         drop(busy);
         assert!(late.admitted().is_some());
         assert!(idle.seat.leave.is_cancelled(), "the one that was idle made room");
-        drop((strangers, late, idle));
+        drop((strangers, late, idle, known));
         assert!(guests.lock().taken.is_empty() && guests.lock().known == 0, "nobody is remembered who has gone");
     }
 
