@@ -78,7 +78,8 @@ impl JournalStore {
     /// # Errors
     /// It cannot be read.
     pub async fn last_key_event(&self) -> Result<Option<JournalEvent>, JournalError> {
-        self.read(|c| newest(c, "kind IN ('daemon.started', 'daemon.key_accepted', 'journal.begun_anew')")).await
+        let kinds = "kind = 'daemon.started' OR kind = 'daemon.key_accepted' OR kind = 'journal.begun_anew'";
+        self.read(move |c| newest(c, kinds)).await
     }
 }
 

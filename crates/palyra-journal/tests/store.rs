@@ -366,6 +366,7 @@ async fn two_tokens_of_one_hand_are_not_two_people() {
     // The same owner let both in; that alone makes them nobody else.
     assert_eq!(yes("user:grace", &["user:local"]).await.unwrap().given.len(), 2);
     assert_eq!(yes("user:linus", &["user:local"]).await.unwrap().state, ApprovalState::Allowed);
+    assert!(matches!(verdict(&fixture.path()), Verdict::Intact(_)));
 }
 
 #[tokio::test]
@@ -384,6 +385,12 @@ async fn a_question_is_bound_to_other_rules_only_while_it_waits() {
     assert!(matches!(late, Err(JournalError::AlreadyResolved { .. })), "{late:?}");
     let kinds: Vec<_> = fixture.store.events(1, 10).await.unwrap().into_iter().map(|event| event.kind).collect();
     assert!(kinds.ends_with(&["approval.rebound".to_owned(), "approval.resolved".to_owned()]), "{kinds:?}");
+    assert!(matches!(verdict(&fixture.path()), Verdict::Intact(_)));
+    fixture
+        .tampered()
+        .execute_batch("UPDATE approvals SET record = replace(record, '\"policy_hash\":\"', '\"policy_hash\":\"0')")
+        .unwrap();
+    assert!(matches!(verdict(&fixture.path()), Verdict::Unfounded(_)), "what it is bound to follows from the events");
 }
 
 #[tokio::test]

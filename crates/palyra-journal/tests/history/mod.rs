@@ -92,7 +92,10 @@ async fn lived() -> Fixture {
     let given = granted(store).await;
     store.revoke_grant(&given.grant_id, &Principal::local_owner()).await.unwrap();
     granted(store).await;
-    ask(store, "waits").await;
+    let (_, rebound) = ask(store, "waits").await;
+    let other = Digest::of(b"other members");
+    let rebind = Rebind { approval_id: rebound.approval_id, policy_hash: other };
+    store.rebind_approval(rebind).await.unwrap();
     store.open_call(open(&call("runs", None), 100, start(Authority::Policy))).await.unwrap();
     fixture
 }

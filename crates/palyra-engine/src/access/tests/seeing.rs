@@ -180,6 +180,26 @@ async fn a_question_stays_where_the_answer_stays_and_ends_where_it_does_not() {
     assert!(engine.approvals(&owner(), ApprovalFilter::Pending, None).await.unwrap().records.is_empty());
 }
 
+/// Other members are other rules, and those end a grant, also when the members are the same again.
+#[tokio::test]
+async fn a_grant_ends_with_the_members_it_was_given_under() {
+    let place = Place::new();
+    let engine = place.engine_with("work", ASKS).await;
+    let demo = acting_as(&engine, "agent:demo");
+    let (call, approval) = asked(&engine, &demo, echo()).await;
+    allow(&engine, &approval, ApprovalScope::Window { ms: 60_000 }).await.unwrap();
+    drop(call.end.await);
+    let before = engine.policy_hash();
+    engine.add_agent(&owner(), "agent:unrelated".parse().unwrap(), String::new()).await.unwrap();
+    engine.remove_agent(&owner(), "agent:unrelated".parse().unwrap()).await.unwrap();
+    assert_eq!(engine.policy_hash(), before, "the rules are back");
+    let grants = engine.grants(&owner(), None).await.unwrap().records;
+    assert!(grants[0].void.is_some(), "{grants:?}");
+    let journal = told(&engine).await;
+    assert!(journal.contains("grant.voided"), "{journal}");
+    asked(&engine, &demo, echo()).await;
+}
+
 /// A call that was decided before other rules took over, and is recorded after, is decided by the others.
 #[tokio::test]
 async fn decided_by_rules_in_force() {
