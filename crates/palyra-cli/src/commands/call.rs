@@ -13,6 +13,7 @@ use palyra_protocol::json::MAX_INPUT_BYTES;
 use palyra_protocol::{ApprovalRecord, ApprovalState, CallState, ToolOutcome};
 use serde_json::{Value, json};
 use std::io::Read as _;
+use tokio::signal::unix::{SignalKind, signal};
 use tonic::Streaming;
 
 /// More than the daemon accepts: up to here it is the daemon that says so, with the reason.
@@ -91,6 +92,8 @@ async fn follow(
     detach: bool,
     interrupt: Interrupt,
 ) -> Result<(), Failure> {
+    // From the first moment on, and between two answers too: a Ctrl-C is never lost, and never ends this program alone.
+    let mut interrupted = signal(SignalKind::interrupt()).map_err(|e| Failure::io("Ctrl-C cannot be heard", &e))?;
     let mut call_id = String::new();
     let mut asked = false;
     let mut live = Live::new();
@@ -104,7 +107,7 @@ async fn follow(
         };
         let update = tokio::select! {
             update = next => update?,
-            _ = tokio::signal::ctrl_c() => return match interrupt {
+            _ = interrupted.recv() => return match interrupt {
                 Interrupt::Withdraws => withdraw(connection, &call_id).await,
                 Interrupt::Leaves => Err(left(&call_id)),
             },
@@ -122,7 +125,7 @@ async fn follow(
         if !update.outcome_json.is_empty() || (detach && recorded) {
             return tokio::select! {
                 shown = show(context, &update, live) => shown,
-                _ = tokio::signal::ctrl_c() => Err(Failure::new(CANCELLED, "interrupted", "interrupted; the call has ended", None)),
+                _ = interrupted.recv() => Err(Failure::new(CANCELLED, "interrupted", "interrupted; the call has ended", None)),
             };
         }
         if let Some(approval) = read_optional::<ApprovalRecord>(&update.approval_json)?
