@@ -119,7 +119,7 @@ fn the_sandbox_sees_neither_the_state_nor_the_network() {
 
 #[tokio::test]
 async fn a_running_process_is_cancelled_and_timed_out() {
-    let host = Host::with("[tool_call]\nexecution_timeout_ms = 300\n");
+    let host = Host::with("[tool_call]\nexecution_timeout_ms = 1000\n");
     let owner = host.owner().await;
     for argv in [json!(["sleep", "1000"]), json!(["tail", "-f", "/dev/null"])] {
         let mut call = owner.propose(Proposal::new("palyra.process.run", &json!({ "argv": argv }))).await.unwrap();
