@@ -132,11 +132,16 @@ async fn wait(
             () = door.closing.cancelled(), if waits => break,
         }
     }
-    let Some(CallUpdate { call_id, replayed, .. }) = recorded else {
+    let Some(now) = recorded else {
         return Err(Refused::malformed("the call is not on record"));
     };
-    let now = door.engine.call(peer, &call_id).await?;
-    Ok(CallUpdate { replayed, ..now })
+    door.engine.still_opens(peer)?;
+    if !now.replayed {
+        // Whoever proposes a call is told how it stands: that takes no right to look at calls.
+        return Ok(now);
+    }
+    let earlier = door.engine.call(peer, &now.call_id).await?;
+    Ok(CallUpdate { replayed: true, ..earlier })
 }
 
 /// An end as an answer: what did not run because somebody or something said no is a refusal.

@@ -120,3 +120,13 @@ fn an_outcome_is_not_handed_to_a_withdrawn_token() {
     host.palyra(&["calls", "cancel", &call]).fails(5, "cancelled");
     assert_eq!(events.next(), None);
 }
+
+#[test]
+fn a_token_that_may_only_call_is_told_how_its_call_stands() {
+    let host = Host::up();
+    host.palyra(&["access", "agent", "add", "agent:narrow"]).exits(0).done();
+    let narrow = host.http_as("agent:narrow", &["--scope", "tool.execute:palyra.process.run"]);
+    let told = narrow.invoke_once("palyra.process.run", &append("no"), "k", 0).is(202).json();
+    assert_eq!(text(&told, "/state"), "awaiting_approval", "{told}");
+    narrow.invoke("palyra.echo", &json!({ "text": "x" })).refuses(403, "scope_missing");
+}
