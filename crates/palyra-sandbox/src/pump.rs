@@ -134,7 +134,9 @@ impl Pump<'_> {
     ) -> Result<(), SandboxError> {
         let mut deadline = self.bounds.started + self.bounds.wall_clock;
         loop {
-            let ready = self.wait(cancel, attendant.watched(), deadline)?;
+            // What is being stopped needs no attendance, and what it lacks by now says nothing about the host.
+            let watched = attendant.watched().filter(|_| self.stopped_by.is_none());
+            let ready = self.wait(cancel, watched, deadline)?;
             if ready.watched {
                 attendant.attend(sink)?;
             }

@@ -294,10 +294,11 @@ impl TierC {
         }
     }
 
-    /// The walls that stand because bubblewrap reported that it started the command: it builds all of them or nothing.
+    /// The walls that stand because bubblewrap reported that it started the command: it builds all of them or nothing. A
+    /// run that was stopped while it still waited at the gate had no command, and no walls.
     fn built_by_bubblewrap(&self) -> Vec<Layer> {
         let (major, minor) = self.bubblewrap.version;
-        vec![
+        let layers = vec![
             Layer::applied("bubblewrap", format!("{} {major}.{minor}", self.bubblewrap.path.display())),
             Layer::applied("user_namespace", "own; creating further ones is disabled"),
             Layer::applied(
@@ -317,7 +318,12 @@ impl TierC {
                 ),
             ),
             Layer::applied("seccomp", "deny-list of tier c"),
-        ]
+        ];
+        if self.gate.is_none() {
+            return layers;
+        }
+        let unbuilt = |layer: Layer| Layer::missing(&layer.name, "the run was ended before its command began");
+        layers.into_iter().map(unbuilt).collect()
     }
 }
 

@@ -19,6 +19,23 @@ fn endless_processes_end_on_the_clock() {
     }
 }
 
+/// However short the time is, that it ran out is what is told: not that the host lacks a wall which there was no time to
+/// build.
+#[test]
+fn time_that_ends_before_the_command_begins_is_told_as_such() {
+    for tier in TIERS {
+        let mut world = world(tier);
+        fs::create_dir_all(world.workspace.join(".git/hooks")).unwrap();
+        for limit in 0..40 {
+            world.policy.wall_clock_limit_ms = limit;
+            let outcome = world.run(&["bash", "-c", "echo begun; sleep 1000"]);
+            assert_eq!(outcome.ended_by, Some(LimitHit::WallClock), "{tier} {limit} ms");
+            let (begun, walls) = (!outcome.stdout.bytes.is_empty(), outcome.enforcement.has("seccomp"));
+            assert!(walls || !begun, "{tier} {limit} ms: {:?}", outcome.enforcement);
+        }
+    }
+}
+
 #[test]
 fn a_flood_is_ended_by_name() {
     for tier in TIERS {
