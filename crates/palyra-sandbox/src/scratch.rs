@@ -115,6 +115,7 @@ impl Scratch {
 
     /// Removes it; tells whether it is gone. One that holds much goes later: how long that takes is up to whoever filled it,
     /// and nobody shall wait for it.
+    #[cfg(target_os = "linux")]
     pub(crate) fn remove(self) -> bool {
         removal::remove_few(&self.path) // What is left is sent away when this value is dropped.
     }

@@ -43,7 +43,6 @@ pub struct ResolvedExecutable {
 
 /// One of the files that would run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "elsewhere files are executed by name"))]
 pub(crate) struct ProgramFile {
     /// The file itself: absolute, free of symlinks.
     pub(crate) path: PathBuf,

@@ -2,6 +2,7 @@
 
 use super::SANDBOX_EXEC;
 use crate::detect::{Capability, HostCapabilities};
+use crate::policy::SandboxTier;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -15,8 +16,8 @@ pub(crate) fn detect() -> HostCapabilities {
     let user = ordinary_user(root);
     let works = seatbelt.available && user.available;
     let capabilities = vec![
-        seatbelt,
-        user,
+        seatbelt.needed_by(&[SandboxTier::B, SandboxTier::C]),
+        user.needed_by(&[SandboxTier::B, SandboxTier::C]),
         Capability::there("rlimits", "CPU time, file size, open files and processes of the user"),
         Capability::missing("memory_limit", "macOS enforces no limit on a process's memory", None),
         Capability::missing(

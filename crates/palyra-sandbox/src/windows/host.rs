@@ -15,8 +15,8 @@ pub(crate) fn detect() -> HostCapabilities {
     let job = capability("job_object", Job::create(job_limits(&any_policy())).map(drop), "limits for the whole tree");
     let tier_c = token.available && job.available;
     let capabilities = vec![
-        token,
-        job,
+        token.needed_by(&[SandboxTier::C]),
+        job.needed_by(&[SandboxTier::C]),
         Capability::missing(
             "tier_b",
             "without the restricted token a process could read the daemon's state",
