@@ -32,19 +32,22 @@ isolated() {
 }
 
 # What the model saw: three results, in this order; and it was offered no tool of the agent's own but those that are named here,
-# which act on nothing but the conversation (and, for Codex, show an image).
+# which act on nothing but the conversation (and, for Codex, show an image), or that the guard refuses.
 check() {
   "$node" -e '
     const lines = require("fs").readFileSync(process.argv[1], "utf8").trim().split("\n").map((l) => JSON.parse(l));
     const results = lines.filter((l) => l.kind === "result").map((l) => l.what.text);
     const offered = new Set(lines.filter((l) => l.kind === "turn" && l.what.calls).flatMap((l) => l.what.offered));
-    const own = [...offered].filter((name) => !/^(mcp__palyra__)?palyra_[a-z_-]+$/.test(name));
-    const acts = own.filter((name) => !process.argv[3].split(/\s+/).includes(name));
+    const own = [...offered].filter((name) => !/^(mcp__palyra(__|\.))?palyra_[a-z_-]+$/.test(name));
+    const harmless = process.argv[3].split(/\s+/);
+    const refused = (name) => process.argv[4] === "guarded" && /"permissionDecision":"deny"/.test(require("child_process")
+      .execFileSync("palyra", ["mcp", "guard"], { input: JSON.stringify({ hook_event_name: "PreToolUse", tool_name: name }), encoding: "utf8" }));
+    const acts = own.filter((name) => !harmless.includes(name.replace(/^multi_agent_v\d+\./, "")) && !refused(name));
     const want = ["allowed", "path_outside_workspace", "approved"];
     want.forEach((w, i) => { if (!(results[i] ?? "").includes(w)) { console.log(lines.map((l) => JSON.stringify(l)).join("\n")); throw new Error(`result ${i} has no ${w}`); } });
     if (acts.length > 0) throw new Error(`${process.argv[2]} is offered ways to act past Palyra: ${acts.join(", ")}`);
     console.log(`ok: ${process.argv[2]}: allowed, denied, approved by a person; its own tools still offered: ${own.join(", ") || "none"}`);
-  ' "$log" "$1" "$2"
+  ' "$log" "$@"
 }
 
 claude_code() {
@@ -56,7 +59,7 @@ claude_code() {
     export CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1
     exec '$modules/@anthropic-ai/claude-code-linux-x64/claude' -p 'use the tools' --model claude-sonnet-4-5"
   check 'Claude Code' 'Agent AskUserQuestion EnterPlanMode ExitPlanMode ListMcpResourcesTool ReadMcpResourceTool StructuredOutput Task
-    TaskCreate TaskGet TaskList TaskOutput TaskStop TaskUpdate TodoWrite ToolSearch'
+    TaskCreate TaskGet TaskList TaskOutput TaskStop TaskUpdate TodoWrite ToolSearch' guarded
   palyra disconnect claude-code >/dev/null
 }
 
@@ -66,8 +69,9 @@ codex() {
     exec '$modules/@openai/codex-linux-x64/vendor/x86_64-unknown-linux-musl/bin/codex' exec --skip-git-repo-check -c model=scripted \\
       -c model_provider=scripted -c model_providers.scripted.name=scripted -c model_providers.scripted.wire_api=responses \\
       -c model_providers.scripted.base_url=\$url/v1 'use the tools'"
-  check 'Codex' 'close_agent followup_task interrupt_agent list_agents list_mcp_resource_templates list_mcp_resources
-    read_mcp_resource request_user_input resume_agent send_input send_message spawn_agent update_plan view_image wait wait_agent'
+  check 'Codex' 'close_agent create_goal followup_task get_goal interrupt_agent list_agents list_mcp_resource_templates
+    list_mcp_resources read_mcp_resource request_user_input resume_agent send_input send_message spawn_agent update_goal update_plan
+    view_image wait wait_agent'
   palyra disconnect codex >/dev/null
 }
 

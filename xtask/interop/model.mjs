@@ -58,7 +58,7 @@ function responses(body, response) {
   const tools = offered(body.tools);
   const step = SCRIPT[results.length];
   const tool = step && tools.find((t) => (t.name ?? '').endsWith(step[0]));
-  note('turn', { offered: tools.map((t) => `${t.namespace ?? ''}${t.name ?? t.type}`), calls: tool?.name ?? null });
+  note('turn', { offered: tools.map((t) => `${t.namespace ? `${t.namespace}.` : ''}${t.name ?? t.type}`), calls: tool?.name ?? null });
   const item = tool
     ? { type: 'function_call', id: `fc_${results.length}`, call_id: `call_${results.length}`, name: tool.name,
         ...(tool.namespace ? { namespace: tool.namespace } : {}), arguments: JSON.stringify(step[1]) }
