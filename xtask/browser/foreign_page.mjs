@@ -1,13 +1,12 @@
 // A page of another origin, in a real browser, tries to reach every route of the HTTP door. It must not read an answer,
 // and no request of it may be answered with anything but a refusal.
 //
-// Usage: node foreign_page.mjs PLAYWRIGHT_CORE CHROMIUM DOOR_URL TOKEN
+// Usage: node foreign_page.mjs CHROMIUM DOOR_URL TOKEN
 
 import { createServer } from "node:http";
-import { createRequire } from "node:module";
+import { Chromium } from "./chromium.mjs";
 
-const [playwright, executablePath, door, token] = process.argv.slice(2);
-const { chromium } = createRequire(import.meta.url)(playwright);
+const [executable, door, token] = process.argv.slice(2);
 
 const described = await (await fetch(`${door}/openapi.json`)).json();
 const described_routes = Object.entries(described.paths).flatMap(([path, item]) =>
@@ -16,6 +15,7 @@ const described_routes = Object.entries(described.paths).flatMap(([path, item]) 
     path.replace(/\{call_id\}/, "call_01ARZ3NDEKTSV4RRFFQ69G5FAV").replace(/\{approval_id\}/, "apr_01ARZ3NDEKTSV4RRFFQ69G5FAV"),
   ]),
 );
+const REFUSALS = [403, 405, 421];
 // MCP describes itself.
 const routes = [...described_routes, ["POST", "/mcp"], ["GET", "/mcp"], ["DELETE", "/mcp"]];
 if (routes.length < 13) throw new Error(`too few routes: ${routes.length}`);
@@ -27,94 +27,89 @@ const page_server = createServer((_, response) => {
 await new Promise((listening) => page_server.listen(0, "127.0.0.1", listening));
 const port = page_server.address().port;
 
-const browser = await chromium.launch({
-  executablePath,
-  args: ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync",
-    // A name that was rebound to this machine.
-    "--host-resolver-rules=MAP rebound.example 127.0.0.1"],
-});
+// One name is rebound to this machine.
+const browser = new Chromium(executable, ["--host-resolver-rules=MAP rebound.example 127.0.0.1"]);
 const failures = [];
 let tried = 0;
 let refused = 0;
-try {
-  // That the browser can reach the door at all is what makes the rest mean something.
-  const own = await browser.newPage();
-  const health = await own.goto(`${door}/healthz`);
-  if (health.status() !== 200) throw new Error(`the browser does not reach the door: ${health.status()}`);
-  await own.close();
-  // Another port is another origin of the same site, another name another site, and a data page has no origin at all.
-  for (const home of [`http://127.0.0.1:${port}/`, `http://localhost:${port}/`, `http://rebound.example:${port}/`, "data:text/html,x"]) {
-    for (const name of ["127.0.0.1", "localhost", "rebound.example"]) {
-      const target = door.replace("127.0.0.1", name);
-      const page = await browser.newPage();
-      const answered = [];
-      page.on("response", (response) => {
-        if (response.url().startsWith(target)) answered.push([response.request().method(), response.url(), response.status()]);
-      });
-      await page.goto(home);
-      const read = await page.evaluate(async ({ target, routes, token }) => {
-        const read = [];
-        const attempts = [];
-        for (const [verb, path] of routes) {
-          const call = path === "/mcp"
-            ? { jsonrpc: "2.0", id: 1, method: "tools/call", params: { name: "palyra_echo", arguments: { text: "stolen" } } }
-            : { tool: "palyra.echo", input: { text: "stolen" } };
-          const body = verb === "POST" ? JSON.stringify(call) : undefined;
-          const authorization = { authorization: `Bearer ${token}`, "content-type": "application/json" };
-          for (const [what, init] of [
-            ["plain", { method: verb, body }],
-            ["no-cors", { method: verb === "DELETE" ? "GET" : verb, body, mode: "no-cors" }],
-            ["with a token", { method: verb, body, headers: authorization }],
-            ["with cookies", { method: verb, body, credentials: "include" }],
-          ]) {
-            attempts.push(fetch(target + path, init).then(
-              async (answer) => { if (answer.type !== "opaque") read.push([what, verb, path, answer.status, await answer.text()]); },
-              () => {},
-            ));
-          }
-          for (const element of ["img", "script", "iframe", "link"]) {
-            attempts.push(new Promise((end) => {
-              const tag = document.createElement(element);
-              tag.onload = () => end(element === "iframe" ? undefined : read.push([element, verb, path]));
-              tag.onerror = () => end();
-              if (element === "link") { tag.rel = "stylesheet"; tag.href = target + path; } else { tag.src = target + path; }
-              document.body.append(tag);
-              setTimeout(end, 3000);
-            }));
-          }
-        }
-        await Promise.all(attempts);
-        return read;
-      }, { target, routes, token });
-      tried += routes.length * 8;
-      for (const got of read) failures.push([home, name, ...got]);
-      for (const [verb, url, status] of answered) {
-        refused += 1;
-        if (![403, 405, 421].includes(status)) failures.push([home, verb, url, status]);
-      }
-      // A form and a link leave the page: what they lead to is a refusal too.
-      for (const method of ["get", "post"]) {
-        await page.goto(home);
-        const [answer] = await Promise.all([
-          page.waitForNavigation(),
-          page.evaluate(({ action, method }) => {
-            const form = document.createElement("form");
-            form.action = action;
-            form.method = method;
-            form.enctype = "text/plain";
-            document.body.append(form);
-            form.submit();
-          }, { action: `${target}/v1/tools/invoke`, method }),
-        ]);
-        if (![403, 405, 421].includes(answer.status())) failures.push([home, "form", method, answer.status()]);
-      }
-      await page.close();
+
+// Every route under one name, from one page, in every way a page has.
+async function attack(home, name) {
+  const target = door.replace("127.0.0.1", name);
+  const page = await browser.page();
+  await page.goto(home);
+  const read = await page.evaluate(everything, { target, routes, token });
+  tried += routes.length * 8;
+  for (const got of read) failures.push([home, name, ...got]);
+  for (const { method, url, status } of page.answered.filter(({ url }) => url.startsWith(target))) {
+    refused += 1;
+    if (!REFUSALS.includes(status)) failures.push([home, method, url, status]);
+  }
+  // A form leaves the page: what it leads to is a refusal too.
+  for (const method of ["get", "post"]) {
+    await page.goto(home);
+    const status = await page.leave(() => page.evaluate(submit, { action: `${target}/v1/tools/invoke`, method }));
+    if (!REFUSALS.includes(status)) failures.push([home, "form", method, status]);
+  }
+  await page.close();
+}
+
+// These two run in the page.
+async function everything({ target, routes, token }) {
+  const read = [];
+  const attempts = [];
+  for (const [verb, path] of routes) {
+    const call = path === "/mcp"
+      ? { jsonrpc: "2.0", id: 1, method: "tools/call", params: { name: "palyra_echo", arguments: { text: "stolen" } } }
+      : { tool: "palyra.echo", input: { text: "stolen" } };
+    const body = verb === "POST" ? JSON.stringify(call) : undefined;
+    const authorization = { authorization: `Bearer ${token}`, "content-type": "application/json" };
+    for (const [what, init] of [
+      ["plain", { method: verb, body }],
+      ["no-cors", { method: verb === "DELETE" ? "GET" : verb, body, mode: "no-cors" }],
+      ["with a token", { method: verb, body, headers: authorization }],
+      ["with cookies", { method: verb, body, credentials: "include" }],
+    ]) {
+      attempts.push(fetch(target + path, init).then(
+        async (answer) => { if (answer.type !== "opaque") read.push([what, verb, path, answer.status, await answer.text()]); },
+        () => {},
+      ));
+    }
+    for (const element of ["img", "script", "iframe", "link"]) {
+      attempts.push(new Promise((end) => {
+        const tag = document.createElement(element);
+        tag.onload = () => end(element === "iframe" ? undefined : read.push([element, verb, path]));
+        tag.onerror = () => end();
+        if (element === "link") { tag.rel = "stylesheet"; tag.href = target + path; } else { tag.src = target + path; }
+        document.body.append(tag);
+        setTimeout(end, 3000);
+      }));
     }
   }
+  await Promise.all(attempts);
+  return read;
+}
+
+function submit({ action, method }) {
+  const form = document.createElement("form");
+  Object.assign(form, { action, method, enctype: "text/plain" });
+  document.body.append(form);
+  form.submit();
+}
+try {
+  // That the browser can reach the door at all is what makes the rest mean something.
+  const own = await browser.page();
+  const health = await own.goto(`${door}/healthz`);
+  if (health !== 200) throw new Error(`the browser does not reach the door: ${health}`);
+  await own.close();
+  // Another port is another origin of the same site, another name another site, and a data page has no origin at all.
+  const homes = [`http://127.0.0.1:${port}/`, `http://localhost:${port}/`, `http://rebound.example:${port}/`, "data:text/html,x"];
+  const names = ["127.0.0.1", "localhost", "rebound.example"];
+  for (const home of homes) await Promise.all(names.map((name) => attack(home, name)));
 } finally {
   await browser.close();
   page_server.close();
+  page_server.closeAllConnections();
 }
 if (failures.length > 0) {
   console.error("a page of another origin got through:");

@@ -40,6 +40,7 @@ Runs every step in this order and stops at the first that fails:
   clippy   no warnings
   build    the binaries that end-to-end tests start
   unit     every test of the workspace
+  browser  pages of other origins, in Chromium, reach not a single route of the HTTP door
   demo     the demo, once
 
 With STEP only that step, and what it needs. The last line says how many tests passed and failed.";
@@ -76,7 +77,6 @@ Installs programs that others wrote below `target/interop` and lets each try a d
   claude-code    the real Claude Code, with a scripted model, without a network
   codex          the real Codex, likewise
   schemathesis   generates requests from `/openapi.json`; no answer may be a server error or undocumented
-  browser        pages of other origins, in Chromium, cannot reach a single route
 
 With PART only that one. Not part of `cargo xtask test`: they need package registries.";
 

@@ -4,8 +4,9 @@
 //! below `target/`. The agents run with a scripted model where there is no network but loopback, in a fresh home, without keys.
 
 mod conformance;
-mod door;
+mod schemathesis;
 
+use crate::setup;
 use crate::shell::{Failure, Result, Trying as _, cargo, program, root};
 use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader};
@@ -22,13 +23,11 @@ const PACKAGES: [&str; 5] = [
 const PYTHON_SDK: &str = "mcp==2.3.0";
 
 /// What can be run by itself.
-pub const PARTS: [&str; 7] = ["python", "conformance", "inspector", "claude-code", "codex", "schemathesis", "browser"];
+pub const PARTS: [&str; 6] = ["python", "conformance", "inspector", "claude-code", "codex", "schemathesis"];
 
 /// Runs one part, or all of them.
 pub fn run(part: Option<&str>) -> Result<()> {
-    if let Some(which) = door::Interop::ALL.into_iter().find(|known| part == Some(known.name())) {
-        return door::run(Some(which));
-    }
+    setup::run()?;
     let root = root();
     cargo(["build", "--locked", "--package", "palyra-cli", "--package", "palyra-daemon"]).run("the build")?;
     let cache = root.join("target/interop");
@@ -54,7 +53,11 @@ pub fn run(part: Option<&str>) -> Result<()> {
             agent(&root, &cache, function)?;
         }
     }
-    if part.is_none() { door::run(None) } else { Ok(()) }
+    if wants("schemathesis") {
+        println!("\n=== schemathesis ===");
+        schemathesis::run(&cache)?;
+    }
+    Ok(())
 }
 
 fn install(cache: &Path) -> Result<()> {

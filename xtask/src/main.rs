@@ -8,8 +8,10 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a developer's tool talks to the developer")]
 
 mod args;
+mod browser;
 mod cross;
 mod demo;
+mod host;
 mod interop;
 mod quote;
 mod setup;
@@ -52,7 +54,7 @@ fn run(request: Request) -> Result<ExitCode> {
             Ok(())
         }
         Request::Demo(end) => {
-            setup::run()?;
+            setup::demo()?;
             demo::run(end)
         }
         Request::Test(step) => return Ok(test::run(step)),

@@ -23,6 +23,8 @@ struct Need {
 enum Probe {
     /// A program on the path.
     Program(&'static str),
+    /// One of several programs on the path.
+    OneOf(&'static [&'static str]),
     /// A file: for what a sandbox must be able to see, which is `/usr` and not a version manager in somebody's home.
     File(&'static str),
 }
@@ -31,6 +33,7 @@ impl Probe {
     fn finds(self) -> bool {
         match self {
             Self::Program(name) => on_path(name),
+            Self::OneOf(names) => names.iter().any(|name| on_path(name)),
             Self::File(path) => Path::new(path).exists(),
         }
     }
@@ -47,11 +50,19 @@ const CROSS_NEEDS: [Need; 3] = [
     },
 ];
 
-const NEEDS: [Need; 12] = [
+/// By which names a browser of the Chromium family may be here.
+const BROWSERS: &[&str] = &["chromium", "chromium-browser", "google-chrome"];
+
+/// What building and the demo need.
+const NEEDS: [Need; 4] = [
     Need { found_by: Probe::Program("bwrap"), package: "bubblewrap", why: "Tier C runs programs inside it" },
     Need { found_by: Probe::Program("cc"), package: "gcc", why: "compiles SQLite and links programs" },
     Need { found_by: Probe::File("/usr/include/stdio.h"), package: "libc6-dev", why: "the headers that SQLite needs" },
     Need { found_by: Probe::Program("git"), package: "git", why: "tidy asks it which files there are" },
+];
+
+/// What the tests need besides.
+const TEST_NEEDS: [Need; 9] = [
     Need {
         found_by: Probe::File("/usr/bin/python3"),
         package: "python3",
@@ -72,11 +83,22 @@ const NEEDS: [Need; 12] = [
     },
     Need { found_by: Probe::File("/usr/bin/make"), package: "make", why: "builds inside the sandbox must work" },
     Need { found_by: Probe::Program("setpriv"), package: "util-linux", why: "tests become an ordinary user with it" },
+    Need { found_by: Probe::OneOf(BROWSERS), package: "chromium", why: "web pages attack the HTTP door in it" },
 ];
 
 /// Installs what is missing for building, demo and tests. Returns whether anything was.
 pub fn run() -> Result<bool> {
+    install(&[&NEEDS[..], &TEST_NEEDS].concat())
+}
+
+/// The same for the demo alone.
+pub fn demo() -> Result<bool> {
     install(&NEEDS)
+}
+
+/// The browser for the tests.
+pub fn browser() -> Option<&'static str> {
+    BROWSERS.iter().copied().find(|name| on_path(name))
 }
 
 /// The same for `cross-check`.
@@ -93,7 +115,7 @@ fn install(needs: &[Need]) -> Result<bool> {
     for need in &missing {
         println!("  {:<12} {}", need.package, need.why);
     }
-    let packages: Vec<_> = missing.iter().map(|need| need.package).collect();
+    let packages: Vec<_> = missing.iter().map(|need| package_here(need.package)).collect();
     let as_root = if !on_path("apt-get") {
         return Err(Failure(format!(
             "this is not Debian or Ubuntu, so nothing was installed; install what these packages hold there: {}",
@@ -118,6 +140,12 @@ fn install(needs: &[Need]) -> Result<bool> {
         return Ok(true);
     }
     Err(Failure(format!("these packages were installed and yet what they bring is not found: {}", still.join(" "))))
+}
+
+/// What a package of Debian is called on this system.
+fn package_here(package: &'static str) -> &'static str {
+    let ubuntu = || std::fs::read_to_string("/etc/os-release").is_ok_and(|text| text.lines().any(|l| l == "ID=ubuntu"));
+    if package == "chromium" && ubuntu() { "chromium-browser" } else { package }
 }
 
 fn missing(needs: &[Need]) -> Vec<Need> {

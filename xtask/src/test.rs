@@ -1,5 +1,6 @@
 //! `cargo xtask test`: everything that must hold, one step after the other, ending at the first that does not.
 
+use crate::browser;
 use crate::demo;
 use crate::setup;
 use crate::shell::{Failure, Result, Trying as _, cargo};
@@ -17,6 +18,7 @@ pub enum Step {
     Clippy,
     Build,
     Unit,
+    Browser,
     Demo,
 }
 
@@ -28,7 +30,8 @@ struct Tally {
 }
 
 impl Step {
-    pub const ALL: [Self; 7] = [Self::Setup, Self::Fmt, Self::Tidy, Self::Clippy, Self::Build, Self::Unit, Self::Demo];
+    pub const ALL: [Self; 8] =
+        [Self::Setup, Self::Fmt, Self::Tidy, Self::Clippy, Self::Build, Self::Unit, Self::Browser, Self::Demo];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -38,6 +41,7 @@ impl Step {
             Self::Clippy => "clippy",
             Self::Build => "build",
             Self::Unit => "unit",
+            Self::Browser => "browser",
             Self::Demo => "demo",
         }
     }
@@ -45,7 +49,7 @@ impl Step {
     /// The step with what it needs, in order.
     fn with_needs(self) -> Vec<Self> {
         match self {
-            Self::Unit => vec![Self::Setup, Self::Build, Self::Unit],
+            Self::Unit | Self::Browser => vec![Self::Setup, Self::Build, self],
             Self::Setup => vec![Self::Setup],
             other => vec![Self::Setup, other],
         }
@@ -63,6 +67,7 @@ impl Step {
             }
             Self::Build => cargo(["build", "--workspace", "--locked"]).run("the build").and_then(|()| fuzz_lock()),
             Self::Unit => unit(tally),
+            Self::Browser => browser::run(),
             Self::Demo => demo::run(demo::End::Once),
         }
     }
