@@ -83,7 +83,8 @@ With PART only that one. Not part of `cargo xtask test`: they need package regis
 const BENCH: &str = "\
 Usage: cargo xtask bench [ARGS]
 
-Builds and runs the benchmarks of `palyra-bench` in release mode and hands ARGS on.";
+Builds and runs the benchmarks of `palyra-bench` in release mode and hands ARGS on. What they need from the system is
+installed first, as for `setup`; other sandboxes to compare with are fetched with npm into the build directory.";
 
 /// What was asked for.
 #[derive(Debug, PartialEq, Eq)]

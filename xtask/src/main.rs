@@ -62,6 +62,7 @@ fn run(request: Request) -> Result<ExitCode> {
         Request::CrossCheck => cross::run(),
         Request::Interop(part) => interop::run(part),
         Request::Bench(words) => {
+            setup::bench()?;
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
             let fixed = ["run", "--release", "--locked", "--package", "palyra-bench", "--"];
             shell::cargo([&fixed, &words[..]].concat()).run("the benchmarks")

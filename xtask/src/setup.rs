@@ -86,6 +86,13 @@ const TEST_NEEDS: [Need; 9] = [
     Need { found_by: Probe::OneOf(BROWSERS), package: "chromium", why: "web pages attack the HTTP door in it" },
 ];
 
+/// What the benchmarks need besides.
+const BENCH_NEEDS: [Need; 3] = [
+    Need { found_by: Probe::Program("node"), package: "nodejs", why: "other sandboxes are written for it" },
+    Need { found_by: Probe::Program("npm"), package: "npm", why: "other sandboxes are fetched with it" },
+    Need { found_by: Probe::Program("socat"), package: "socat", why: "one of the other sandboxes needs it" },
+];
+
 /// Installs what is missing for building, demo and tests. Returns whether anything was.
 pub fn run() -> Result<bool> {
     install(&[&NEEDS[..], &TEST_NEEDS].concat())
@@ -94,6 +101,11 @@ pub fn run() -> Result<bool> {
 /// The same for the demo alone.
 pub fn demo() -> Result<bool> {
     install(&NEEDS)
+}
+
+/// The same for the benchmarks, which fetch other sandboxes to measure them beside ours.
+pub fn bench() -> Result<bool> {
+    install(&[&NEEDS[..], &BENCH_NEEDS].concat())
 }
 
 /// The browser for the tests.
