@@ -215,6 +215,7 @@ impl Resolver<'_> {
         let programs: Vec<String> = executable.programs().map(|path| path.to_string_lossy().into_owned()).collect();
         targets.facets.executable = programs.first().cloned();
         targets.facets.executables = if programs.len() > 1 { programs } else { Vec::new() };
+        targets.facets.programs_sha256 = executable.rewritable();
         targets.facets.argv = argv;
         targets.executable = Some(executable);
         Ok(())

@@ -136,6 +136,11 @@ impl MatchKey {
             [] => Self::builder("argv", workspace, tool),
             files => Self::builder("argv-of-several", workspace, tool).field(quote_words(files).as_bytes()),
         };
+        // `./build` is what it was when it was shown: rewritten, it is another program.
+        let builder = match &facets.programs_sha256 {
+            None => builder,
+            Some(digest) => builder.field(b"holding").field(digest.as_bytes()),
+        };
         // `HOME=… git status` and `git status` are two commands.
         let builder = match (&facets.environment, &facets.stdin_sha256) {
             (None, None) => builder,
@@ -436,8 +441,12 @@ mod tests {
         let plain = facets(&["git", "status"]);
         let env = |value: &str| Facets { environment: Environment::new([("HOME", value)]), ..plain.clone() };
         let fed = |text: &str| Facets { stdin_sha256: Some(Digest::of(text.as_bytes())), ..plain.clone() };
+        let holding = |text: &str| Facets { programs_sha256: Some(Digest::of(text.as_bytes())), ..plain.clone() };
         let all = [
             plain.clone(),
+            holding("a"),
+            holding("b"),
+            Facets { programs_sha256: holding("a").programs_sha256, ..env("a") },
             env("a"),
             env("b"),
             fed("a"),

@@ -18,6 +18,9 @@ pub struct Facets {
     /// Every file that would run, where that is more than one: a wrapper and what it starts, a script and its interpreter.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub executables: Vec<String>,
+    /// What those of them hold that a process in the workspace could rewrite, by a digest: a rewritten program is another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub programs_sha256: Option<Digest>,
     /// The program's arguments, the name it was called by first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub argv: Vec<String>,

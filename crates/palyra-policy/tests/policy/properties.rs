@@ -102,7 +102,7 @@ prop_compose! {
     ) -> Facets {
         let environment = Environment::new(names.iter().map(|name| (name.as_str(), "1")));
         let stdin_sha256 = fed.then_some(Digest::ZERO);
-        Facets { executable, executables, argv, working_directory, environment, stdin_sha256, paths_read, trees_read, paths_written, hosts, method }
+        Facets { executable, executables, programs_sha256: None, argv, working_directory, environment, stdin_sha256, paths_read, trees_read, paths_written, hosts, method }
     }
 }
 

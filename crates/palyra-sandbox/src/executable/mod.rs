@@ -27,6 +27,7 @@ use crate::policy::SandboxProcessRunnerPolicy;
 pub use file::FileIdentity;
 #[cfg(target_os = "linux")]
 pub(crate) use opened::Opened;
+use palyra_protocol::{Digest, DigestBuilder};
 use resolver::Resolver;
 use std::path::{Path, PathBuf};
 pub(crate) use wrappers::commands;
@@ -58,6 +59,8 @@ pub(crate) struct ProgramFile {
     pub(crate) replaceable: bool,
     /// Whether such a process could write the file itself, or move it away.
     pub(crate) writable: bool,
+    /// What such a file holds; none of one that is too large to be read each time, which its identity stands for.
+    pub(crate) sha256: Option<Digest>,
     /// Whether a program that puts words together starts it, so that only a single word may stand for it.
     pub(crate) mixed: bool,
     /// What it is a copy of, if of anything known.
@@ -93,6 +96,24 @@ impl ResolvedExecutable {
     /// The same files, with all that is known of them.
     pub(crate) fn files(&self) -> impl Iterator<Item = &ProgramFile> {
         std::iter::once(&self.first).chain(&self.further)
+    }
+
+    /// What those of the files hold that a process in the workspace could rewrite; none where there is no such file.
+    #[must_use]
+    pub fn rewritable(&self) -> Option<Digest> {
+        let mut files = self.files().filter(|file| file.writable).peekable();
+        files.peek()?;
+        let told = files.fold(DigestBuilder::new("palyra.programs.v1"), |told, file| {
+            let told = told.field(file.path.as_os_str().as_encoded_bytes());
+            let FileIdentity { device, inode, size, modified_ns, changed_ns } = file.identity;
+            match &file.sha256 {
+                Some(content) => told.field(b"content").field(content.as_bytes()),
+                None => [i128::from(device), inode.into(), size.into(), modified_ns, changed_ns]
+                    .iter()
+                    .fold(told.field(b"identity"), |told, number| told.field(&number.to_be_bytes())),
+            }
+        });
+        Some(told.finish())
     }
 
     /// The same files, each with what it is.
@@ -132,7 +153,11 @@ impl ProgramFile {
         let search_path = crate::environment::search_path(policy);
         let now = copies::recognise(content, self.identity, &search_path).map(|original| original.name);
         let is_program = content::is_program_file(content).map_err(|_| self.changed())?;
-        if is_program && now == self.recognised { Ok(()) } else { Err(self.changed()) }
+        let holds = match self.sha256 {
+            Some(_) => opened::sha256(content).map_err(|_| self.changed())?,
+            None => None,
+        };
+        if is_program && now == self.recognised && holds == self.sha256 { Ok(()) } else { Err(self.changed()) }
     }
 
     pub(crate) fn changed(&self) -> SandboxError {

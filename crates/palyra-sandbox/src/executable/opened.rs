@@ -5,12 +5,16 @@
 //! taken again, and what changed meanwhile is refused. Nothing here may open the same path a second time.
 
 use super::file::{self, FileIdentity};
+use palyra_protocol::Digest;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 
 /// The kernel reads this much of a script's first line.
 const HEAD_BYTES: usize = 256;
+
+/// Larger files are known by their identity alone: what is executed of them is the file itself, too.
+const MOST_READ_BYTES: u64 = 64 << 20;
 
 /// One opened file.
 #[derive(Debug)]
@@ -61,6 +65,11 @@ impl Opened {
         Ok(head)
     }
 
+    /// What it holds; none of one that is too large to be read each time.
+    pub(super) fn sha256(&self) -> io::Result<Option<Digest>> {
+        sha256(&self.file)
+    }
+
     /// Whether nothing was written to it since it was opened.
     pub(crate) fn is_unchanged(&self) -> bool {
         FileIdentity::of_file(&self.file).is_ok_and(|now| now == self.identity)
@@ -86,6 +95,16 @@ fn open(path: &Path) -> io::Result<File> {
 #[cfg(not(unix))]
 fn open(path: &Path) -> io::Result<File> {
     File::open(path)
+}
+
+/// What a file holds; none of one that is too large to be read each time.
+pub(super) fn sha256(mut file: &File) -> io::Result<Option<Digest>> {
+    if file.metadata()?.len() > MOST_READ_BYTES {
+        return Ok(None);
+    }
+    file.seek(SeekFrom::Start(0))?;
+    // Not to the end of a file that grows.
+    Digest::of_reader(file.take(MOST_READ_BYTES)).map(Some)
 }
 
 /// Fills as much of `buffer` as the file has from `offset` on.

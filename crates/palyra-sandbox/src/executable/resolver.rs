@@ -13,6 +13,7 @@ use super::wrappers::{Inner, Under};
 use super::{ProgramFile, ResolvedExecutable, base_name, file, options, wrappers};
 use crate::error::SandboxError;
 use crate::policy::{SandboxProcessRunnerPolicy, WorkspaceAccess};
+use palyra_protocol::Digest;
 use std::fs;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -82,6 +83,12 @@ impl<'a> Resolver<'a> {
         self.writable.iter().any(|root| path.starts_with(root))
     }
 
+    /// What a file holds that could be rewritten.
+    fn content(&self, opened: &Opened, path: &Path) -> Result<Option<Digest>, SandboxError> {
+        let sha256 = opened.sha256().map_err(SandboxError::io("read the program"))?;
+        if opened.is_unchanged() { Ok(sha256) } else { Err(SandboxError::ExecutableChanged { path: path.to_owned() }) }
+    }
+
     /// Checks the program at a place and, behind it, every program that it would start. Tells where its arguments end now.
     fn admit(&self, found: &mut Found, place: Place) -> Result<usize, SandboxError> {
         let Place { at, mut end, under } = place;
@@ -101,13 +108,16 @@ impl<'a> Resolver<'a> {
         let content = content::inspect(&opened, &path)?;
         // A script is known by its interpreter, whatever it speaks of.
         let original = (content == Content::Program).then(|| self.original(&opened, &path)).flatten();
+        let writable = self.is_writable(&path);
+        let sha256 = if writable { self.content(&opened, &path)? } else { None };
         found.files.push(ProgramFile {
             called,
             identity: opened.identity(),
             word: at,
             script: matches!(content, Content::Script { .. }),
             replaceable: walk.replaceable || searched,
-            writable: self.is_writable(&path),
+            writable,
+            sha256,
             recognised: original.as_ref().map(|original| original.name.clone()),
             role: role(&content, &walk, original.as_ref()),
             mixed: under.mixed,

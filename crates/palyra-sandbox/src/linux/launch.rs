@@ -19,6 +19,7 @@ use super::tier_c::sealed;
 use crate::error::SandboxError;
 use crate::executable::{Opened, ProgramFile, ResolvedExecutable};
 use crate::policy::SandboxProcessRunnerPolicy;
+use palyra_protocol::Digest;
 use rustix::fs::{MemfdFlags, Mode, OFlags, ResolveFlags, SealFlags, StatVfsMountFlags};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -232,7 +233,8 @@ impl ByPath {
         let mut text = Vec::new();
         let mut reader = opened.file();
         reader.read_to_end(&mut text).map_err(SandboxError::io("read the script"))?;
-        if !opened.is_unchanged() || text.len() as u64 != file.identity.size {
+        let is_same = file.sha256.is_none_or(|sha256| sha256 == Digest::of(&text));
+        if !is_same || !opened.is_unchanged() || text.len() as u64 != file.identity.size {
             return Err(file.changed());
         }
         self.copies.push((sealed(&text)?, file.path.clone()));

@@ -126,6 +126,45 @@ fn an_argv_prefix_matches_whole_words() {
     }
 }
 
+/// Puts a program into the workspace, as a build does: another file under the same name.
+fn build(host: &Host, name: &str, from: &str) {
+    let (made, place) = (host.work("made"), host.work(name));
+    std::fs::copy(from, &made).unwrap();
+    std::fs::rename(made, place).unwrap();
+}
+
+#[test]
+fn a_program_of_the_workspace_is_covered_as_it_was_shown_and_not_rewritten() {
+    let mut host = Host::up();
+    build(&host, "tool", "/usr/bin/true");
+    for (session, width) in [("exact", &[][..]), ("prefix", &["--match", "argv-prefix", "--words", "1"])] {
+        let session = ["--session", session];
+        granted(&host, RUN, &run(&["./tool"]), &session, &[&["--scope", "session"], width].concat());
+        assert!(covered(&host, RUN, &run(&["./tool"]), &session));
+        build(&host, "tool", "/usr/bin/false");
+        assert!(!covered(&host, RUN, &run(&["./tool"]), &session), "another program: {session:?}");
+        build(&host, "tool", "/usr/bin/true");
+        assert!(covered(&host, RUN, &run(&["./tool"]), &session), "built again, the same: {session:?}");
+        host.restart(Restart::Kill);
+        assert!(covered(&host, RUN, &run(&["./tool"]), &session));
+    }
+}
+
+#[test]
+fn a_program_that_is_rewritten_while_a_person_thinks_does_not_run() {
+    let mut host = Host::up();
+    build(&host, "tool", "/usr/bin/true");
+    let (now, first) = host.ask(RUN, &run(&["./tool"]), &[]);
+    let (later, _) = host.ask(RUN, &run(&["./tool", "later"]), &[]);
+    build(&host, "tool", "/usr/bin/false");
+    host.decide(&first, "allow", &[]).exits(0).done();
+    let ended = host.palyra(&["calls", "follow", &now]);
+    assert_eq!(ended.error()["code"], "sandbox_executable_changed", "{ended:?}");
+    host.restart(Restart::Kill);
+    let ended = host.palyra(&["calls", "follow", &later]);
+    assert_eq!(ended.error()["code"], "call_changed", "{ended:?}");
+}
+
 #[test]
 fn a_prefix_needs_a_command_and_fits_the_one_shown() {
     let host = Host::up();
