@@ -118,7 +118,7 @@ impl Attributes {
 
     /// The attributes an expression mentions; all of them where it uses `context` as a whole.
     ///
-    /// INVARIANT (projection_is_invisible): leaving out what this does not return never changes what the expression
+    /// INVARIANT (cedar_itself_agrees): leaving out what this does not return never changes what the expression
     /// evaluates to.
     pub(crate) fn mentioned(expr: &Expr) -> Self {
         expr.reduce(&mentioned_here, &Self::union, Self::NONE)

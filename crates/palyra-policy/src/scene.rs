@@ -7,7 +7,7 @@
 //!
 //! Where those rules look at nothing but the scene and three flags, what they allow is known after the first time.
 //!
-//! INVARIANT (slice_is_invisible): evaluating the rules of a scene gives the decision and the deciding rules that evaluating all
+//! INVARIANT (cedar_itself_agrees): evaluating the rules of a scene gives the decision and the deciding rules that evaluating all
 //! rules gives. A rule is left out only if its head cannot match, which Cedar would find out as well.
 
 use crate::action::PolicyAction;

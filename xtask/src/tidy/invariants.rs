@@ -22,7 +22,7 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
                 let message = format!(
                     "the invariant `{name}` has neither a test with `{as_function}` in its name nor a place in SPECIFICATION.md"
                 );
-                found.push(Violation::new(&file.path, Some(line_of(&file.text, at)), message).warning());
+                found.push(Violation::new(&file.path, Some(line_of(&file.text, at)), message));
             }
         }
     }

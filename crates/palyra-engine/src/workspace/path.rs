@@ -16,7 +16,7 @@ pub struct ResolvedPath {
 }
 
 impl ResolvedPath {
-    /// INVARIANT (plain-components): every component is a plain name; `resolve.rs` is the only caller.
+    /// INVARIANT (resolved_path_is_plain): every component is a plain name; `resolve.rs` is the only caller.
     pub(super) fn from_components(components: &[String], existed: bool) -> Self {
         let relative = if components.is_empty() { ".".to_owned() } else { components.join("/") };
         Self { relative, existed }

@@ -175,7 +175,7 @@ proptest! {
         }
     }
 
-    /// INVARIANTS slice_is_invisible and projection_is_invisible, and that what we build fits the schema: plain Cedar, with every
+    /// Leaving out rules of other scenes and attributes that no rule mentions shows nowhere, and what we build fits the schema: plain Cedar, with every
     /// rule and every attribute, validated, says the same for the same reasons.
     #[test]
     fn cedar_itself_agrees(request in request(), context in context()) {

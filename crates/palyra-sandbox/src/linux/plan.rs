@@ -4,8 +4,7 @@
 //! that does: a lock that another thread holds would be waited for by a process that the lock's owner knows nothing of. So
 //! all strings, arrays and descriptors are made here, by ordinary code, and [`super::child`] only passes them to the kernel.
 //!
-//! INVARIANT (plan outlives supervisor): a [`Plan`] is dropped only after its supervisor was reaped; [`super::sys::Supervisor`]
-//! borrows it to make that so.
+//! A plan outlives its supervisor, which the compiler sees to: [`super::sys::Supervisor`] borrows the [`Plan`] until it is reaped.
 
 use crate::error::SandboxError;
 use libc::{c_char, c_int, rlim_t, sock_filter};

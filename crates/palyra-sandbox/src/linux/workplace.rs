@@ -5,7 +5,7 @@
 //! directory that was used is removed, and if that takes more than a moment its ruleset is not used again. What lies on the shelf
 //! for a second is removed too, so that an idle daemon, or one that ends, leaves nothing behind.
 //!
-//! INVARIANT (one run, one workplace): two runs never use the same ruleset at the same time, and a directory never moves
+//! INVARIANT (one_run_one_workplace): two runs never use the same ruleset at the same time, and a directory never moves
 //! from one ruleset to another: a rule, once given, stays in its ruleset. That of a directory that is gone means nothing:
 //! a rule names the directory itself, not its path.
 
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn an_untouched_directory_serves_again_and_a_used_one_goes() {
+    fn one_run_one_workplace_and_only_an_untouched_one_serves_again() {
         let dir = TempDir::new().unwrap();
         let first = Workplace::find(grants(dir.path()), None, None).unwrap();
         let path = first.directory().to_owned();
