@@ -5,13 +5,14 @@ use crate::clear::QuestionEnd;
 use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
 use crate::reconsider::policy_changed;
+use crate::reload::RulesStay;
 use crate::seen::no_such_approval;
 use palyra_journal::{ApprovalFilter, JournalError, Listing, Page, Resolve};
 use palyra_policy::{PolicyAction, PolicyRequestContext, PolicyResource};
 use palyra_protocol::approval::MAX_WINDOW_MS;
 use palyra_protocol::{
     ApprovalDecision, ApprovalId, ApprovalRecord, ApprovalResolution, ApprovalScope, ApprovalState, GrantId,
-    GrantMatcher, GrantRecord, JournalEvent, MatchKey, PrincipalKind, Problem, ShownCall, Timestamp,
+    GrantMatcher, GrantRecord, JournalEvent, MatchKey, Principal, PrincipalKind, Problem, ShownCall, Timestamp,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -141,7 +142,7 @@ impl Engine {
             return Err(JournalError::AlreadyResolved { state: ended.state }.into());
         }
         // The answer, and the grant that it leaves, are of the rules that the question is bound to: they stay until it is recorded.
-        let _rules_stay = self.running_policy().stay().await;
+        let rules_stay = self.running_policy().stay().await;
         // Asked under other rules, and not decided again yet: it is now.
         let asked = self.reconsider_one(asked).await?;
         if asked.state != ApprovalState::Pending {
@@ -151,14 +152,53 @@ impl Engine {
             ApprovalDecision::Allow => self.yes(peer, &asked, answer, now)?,
             ApprovalDecision::Deny => no(peer, &asked, answer, now)?,
         };
-        let record = Arc::new(self.journal().resolve_approval(resolve).await?);
-        if record.state == ApprovalState::Pending {
-            // One of several: whoever watches learns of it, and the call goes on waiting.
-            drop(self.approval_news().send(Arc::clone(&record)));
-        } else {
-            self.announce_approval(&record);
+        Ok(self.settle_question(resolve, Some(rules_stay)).await?)
+    }
+
+    /// Records an answer, or an end without one, and tells everybody who waits or watches. Once begun it is carried through:
+    /// whoever asked for it may go away, and an answer that is on record still reaches its call.
+    pub(crate) async fn settle_question(
+        &self,
+        resolve: Resolve,
+        rules_stay: Option<RulesStay>,
+    ) -> Result<Arc<ApprovalRecord>, JournalError> {
+        let engine = self.clone();
+        let settling = tokio::spawn(async move {
+            let _until_recorded = rules_stay;
+            let record = Arc::new(engine.journal().resolve_approval(resolve).await?);
+            // One answer of several is news, and the call goes on waiting.
+            if record.state != ApprovalState::Pending {
+                engine.wake_waiter(&record);
+            }
+            drop(engine.approval_news().send(Arc::clone(&record)));
+            Ok(record)
+        });
+        settling.await.unwrap_or(Err(JournalError::Closed))
+    }
+
+    /// How a question ends that nobody answered.
+    pub(crate) fn unanswered(
+        &self,
+        asked: &ApprovalRecord,
+        state: ApprovalState,
+        by: Principal,
+        problem: Problem,
+    ) -> Resolve {
+        Resolve {
+            approval_id: asked.approval_id.clone(),
+            state,
+            resolution: ApprovalResolution {
+                by,
+                token: None,
+                at: self.clock().now(),
+                scope: ApprovalScope::Once,
+                matcher: GrantMatcher::ExactCall,
+                reason: None,
+                grant: None,
+            },
+            grant: None,
+            problem: Some(problem),
         }
-        Ok(record)
     }
 
     /// Ends every question that was proposed with a token that opens nothing any more. What was withdrawn leaves nothing

@@ -9,11 +9,10 @@ use crate::permit::Permit;
 use crate::reconsider::policy_changed;
 use crate::resolve::ResolvedCall;
 use crate::unrecorded::Owed;
-use palyra_journal::{JournalError, OpenCall, Opened, Opening, Recorded, Resolve};
+use palyra_journal::{JournalError, OpenCall, Opened, Opening, Recorded};
 use palyra_protocol::{
-    ApprovalId, ApprovalRecord, ApprovalResolution, ApprovalScope, ApprovalState, Authority, CallId, CallRecord,
-    CallState, DecisionKind, Digest, GrantId, GrantMatcher, MatchKey, Principal, Problem, ToolCall, ToolDecision,
-    ToolOutcome,
+    ApprovalId, ApprovalRecord, ApprovalState, Authority, CallId, CallRecord, CallState, DecisionKind, Digest, GrantId,
+    MatchKey, Principal, Problem, ToolCall, ToolDecision, ToolOutcome,
 };
 use std::sync::Arc;
 use tokio::sync::oneshot;
@@ -258,24 +257,7 @@ impl Engine {
                 (ApprovalState::Cancelled, Principal::daemon(), problem.clone())
             }
         };
-        let resolve = Resolve {
-            approval_id: approval.approval_id.clone(),
-            state,
-            resolution: ApprovalResolution {
-                by,
-                token: None,
-                at: self.clock().now(),
-                scope: ApprovalScope::Once,
-                matcher: GrantMatcher::ExactCall,
-                reason: None,
-                grant: None,
-            },
-            grant: None,
-            problem: Some(problem),
-        };
-        let record = Arc::new(self.journal().resolve_approval(resolve).await?);
-        self.announce_approval(&record);
-        Ok(record)
+        self.settle_question(self.unanswered(approval, state, by, problem), None).await
     }
 
     /// Counts a question that is about to wait, unless too many do.

@@ -294,14 +294,13 @@ impl Engine {
         self.inner.waiters.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
     }
 
-    /// Tells the call that waits, and everybody who watches, how an approval ended.
-    pub(crate) fn announce_approval(&self, record: &Arc<ApprovalRecord>) {
+    /// Tells the call that waits how its approval ended.
+    pub(crate) fn wake_waiter(&self, record: &Arc<ApprovalRecord>) {
         let waiter = self.inner.waiters.lock().unwrap_or_else(PoisonError::into_inner).remove(&record.approval_id);
         if let Some(waiter) = waiter {
             // A waiter that has gone finds the answer in the journal.
             drop(waiter.send(Arc::clone(record)));
         }
-        drop(self.approval_news().send(Arc::clone(record)));
     }
 }
 

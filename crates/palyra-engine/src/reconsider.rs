@@ -7,10 +7,8 @@
 use crate::decide::Asked;
 use crate::engine::Engine;
 use crate::error::EngineError;
-use palyra_journal::{JournalError, Rebind, Resolve};
-use palyra_protocol::{
-    ApprovalRecord, ApprovalResolution, ApprovalScope, ApprovalState, DecisionKind, GrantMatcher, Principal, Problem,
-};
+use palyra_journal::{JournalError, Rebind};
+use palyra_protocol::{ApprovalRecord, ApprovalState, DecisionKind, Principal, Problem};
 use std::sync::Arc;
 
 impl Engine {
@@ -53,40 +51,18 @@ impl Engine {
                 && verdict.people().max(1) == asked.people
                 && verdict.summary() == asked.why
         });
-        let ended = if same {
+        let stands = if same {
             let rebind = Rebind { approval_id: asked.approval_id.clone(), policy_hash: policy.policy_hash() };
             self.journal().rebind_approval(rebind).await
         } else {
-            self.journal().resolve_approval(self.outdated(&asked)).await
+            let outdated = self.unanswered(&asked, ApprovalState::Cancelled, Principal::daemon(), policy_changed());
+            self.settle_question(outdated, None).await.map(Arc::unwrap_or_clone)
         };
-        match ended {
-            Ok(record) if record.state == ApprovalState::Pending => Ok(record),
-            Ok(record) => {
-                let record = Arc::new(record);
-                self.announce_approval(&record);
-                Ok(Arc::unwrap_or_clone(record))
-            }
+        match stands {
+            Ok(record) => Ok(record),
             // Somebody answered meanwhile.
             Err(JournalError::AlreadyResolved { .. }) => Ok(self.journal().approval(&asked.approval_id).await?),
             Err(error) => Err(error.into()),
-        }
-    }
-
-    fn outdated(&self, asked: &ApprovalRecord) -> Resolve {
-        Resolve {
-            approval_id: asked.approval_id.clone(),
-            state: ApprovalState::Cancelled,
-            resolution: ApprovalResolution {
-                by: Principal::daemon(),
-                token: None,
-                at: self.clock().now(),
-                scope: ApprovalScope::Once,
-                matcher: GrantMatcher::ExactCall,
-                reason: None,
-                grant: None,
-            },
-            grant: None,
-            problem: Some(policy_changed()),
         }
     }
 }

@@ -18,6 +18,9 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 /// The most flaws that the journal and the status keep of a refused set.
 const MOST_FLAWS: usize = 20;
 
+/// While it is held, no other rules take over.
+pub(crate) type RulesStay = tokio::sync::OwnedRwLockReadGuard<()>;
+
 /// What decides, and where it came from.
 #[derive(Debug)]
 pub(crate) struct RunningPolicy {
@@ -27,7 +30,7 @@ pub(crate) struct RunningPolicy {
     /// One reading at a time.
     reloading: Arc<tokio::sync::Mutex<()>>,
     /// Held by whoever opens a call until that is recorded, and by whoever replaces the rules until they are in force.
-    turn: tokio::sync::RwLock<()>,
+    turn: Arc<tokio::sync::RwLock<()>>,
 }
 
 #[derive(Debug)]
@@ -104,7 +107,7 @@ impl RunningPolicy {
             loader,
             state: Mutex::new(State { files, cases, notes, loaded_at: now, refused: None }),
             reloading: Arc::default(),
-            turn: tokio::sync::RwLock::default(),
+            turn: Arc::default(),
         }
     }
 
@@ -113,8 +116,8 @@ impl RunningPolicy {
     }
 
     /// Keeps the rules in force.
-    pub(crate) async fn stay(&self) -> tokio::sync::RwLockReadGuard<'_, ()> {
-        self.turn.read().await
+    pub(crate) async fn stay(&self) -> RulesStay {
+        Arc::clone(&self.turn).read_owned().await
     }
 
     /// Waits until nobody relies on the rules in force, and keeps it so: from before their successors are recorded until they decide.
@@ -242,13 +245,18 @@ impl Engine {
         Ok(loader)
     }
 
+    /// Once begun it is carried through: whoever asked for it may go away, and rules that are on record then decide.
     async fn reload(&self, by: Principal) -> Result<Reloaded, EngineError> {
+        let engine = self.clone();
+        let reloading = tokio::spawn(async move { engine.read_and_replace(by).await });
+        reloading.await.map_err(|_| cut_off())?
+    }
+
+    async fn read_and_replace(&self, by: Principal) -> Result<Reloaded, EngineError> {
         let running = self.running_policy();
         let _one_at_a_time = running.reloading.lock().await;
         let loader = self.policy_loader()?;
-        let loaded = tokio::task::spawn_blocking(move || loader.load()).await.map_err(|_| {
-            EngineError::new(ErrorKind::Internal, Problem::plain("internal", "reading the rules was cut off"))
-        })?;
+        let loaded = tokio::task::spawn_blocking(move || loader.load()).await.map_err(|_| cut_off())?;
         let now = self.clock().now();
         let from = self.policy_hash();
         let set = match loaded {
@@ -333,10 +341,7 @@ impl Engine {
             let files = PolicyFiles::new(files).map_err(|error| RefusedSet { files: None, error })?;
             loader.check(&files)
         });
-        let checked = checked.await.map_err(|_| {
-            EngineError::new(ErrorKind::Internal, Problem::plain("internal", "reading the rules was cut off"))
-        })?;
-        checked.map_err(|refused| {
+        checked.await.map_err(|_| cut_off())?.map_err(|refused| {
             EngineError::invalid(
                 "policy_refused",
                 format!("the candidate may not run: {refused}"),
@@ -344,4 +349,8 @@ impl Engine {
             )
         })
     }
+}
+
+fn cut_off() -> EngineError {
+    EngineError::new(ErrorKind::Internal, Problem::plain("internal", "reading the rules was cut off"))
 }

@@ -289,3 +289,37 @@ fn pairs() -> Vec<(String, String)> {
     assert!(pairs.len() > 30, "the schema reads otherwise");
     pairs
 }
+
+/// Begins something that the journal is to know of, and goes away in the very moment in which it does.
+async fn gone_when_recorded<T>(engine: &Engine, asked_for: impl Future<Output = T>) {
+    let mut head = engine.journal().head();
+    head.mark_unchanged();
+    tokio::select! {
+        biased;
+        recorded = head.changed() => recorded.unwrap(),
+        _ = asked_for => panic!("it was over before it was recorded"),
+    }
+}
+
+/// Whoever answers may go away before they are told that it counts: the call goes on all the same.
+#[tokio::test]
+async fn an_answer_reaches_its_call_though_its_giver_is_gone() {
+    let place = Place::new();
+    let engine = place.engine_with("work", ASKS).await;
+    let (call, approval) = asked(&engine, &acting_as(&engine, "agent:demo"), echo()).await;
+    gone_when_recorded(&engine, allow(&engine, &approval, ApprovalScope::Once)).await;
+    let end = tokio::time::timeout(std::time::Duration::from_secs(20), call.end).await.unwrap();
+    assert_eq!(end.unwrap().unwrap().state, CallState::Succeeded);
+}
+
+/// Rules that the journal knows of are those that decide, also if whoever had them read is gone.
+#[tokio::test]
+async fn rules_on_record_decide_though_whoever_had_them_read_is_gone() {
+    let place = Place::new();
+    let engine = place.engine_with("work", ASKS).await;
+    std::fs::write(place.dir.path().join("rules/test.cedar"), "").unwrap();
+    gone_when_recorded(&engine, engine.reload_policy(&owner())).await;
+    // Nobody is asked any more: the call is decided by the new rules, which it waits for.
+    let end = engine.propose(&owner(), echo()).end.await.unwrap().unwrap();
+    assert_eq!(end.state, CallState::Succeeded);
+}
