@@ -22,7 +22,15 @@ pub fn open_journal(state: &StateDir) -> Result<JournalStore, DaemonError> {
     if key_file(state.path()).exists() && is_missing(state) {
         return Err(lost(state).into());
     }
-    Ok(JournalStore::open(&state.journal(), Arc::new(SystemClock))?)
+    let journal = JournalStore::open(&state.journal(), Arc::new(SystemClock))?;
+    if !journal.mended().is_empty() {
+        let triggers = journal.mended().join(", ");
+        tracing::warn!(
+            triggers,
+            "somebody had been at the journal's triggers; they are as they were. Verify it: `palyra journal verify`"
+        );
+    }
+    Ok(journal)
 }
 
 /// The key that signs for this journal.

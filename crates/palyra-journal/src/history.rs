@@ -40,6 +40,12 @@ pub enum HistoryFault {
         /// What is wrong.
         reason: String,
     },
+    /// The events and tables agree, and yet somebody was at the database itself.
+    #[error("the triggers that keep events as they are are not those that the journal was made with: {names}")]
+    Unguarded {
+        /// Those that are missing, changed or strange.
+        names: String,
+    },
 }
 
 impl HistoryFault {
@@ -48,7 +54,7 @@ impl HistoryFault {
     pub fn seq(&self) -> Option<u64> {
         match self {
             Self::Step { seq, .. } => Some(*seq),
-            Self::Table { .. } => None,
+            Self::Table { .. } | Self::Unguarded { .. } => None,
         }
     }
 

@@ -3,16 +3,19 @@
 use crate::error::JournalError;
 use palyra_protocol::{ChainVerifier, Digest, JournalId};
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
+
+const SCHEMA: &str = include_str!("schema.sql");
 
 /// The format of the tables and of the chain.
 const FORMAT: u32 = 2;
 /// How many of the newest events are checked at every start.
 const TAIL: u64 = 64;
 
-/// Opens the database for its one writer.
-pub(crate) fn open_writer(path: &Path) -> Result<Connection, JournalError> {
+/// Opens the database for its one writer; tells which of its triggers had to be mended.
+pub(crate) fn open_writer(path: &Path) -> Result<(Connection, Vec<String>), JournalError> {
     make_private(path)?;
     let connection = Connection::open(path)?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
@@ -25,7 +28,8 @@ pub(crate) fn open_writer(path: &Path) -> Result<Connection, JournalError> {
     connection.busy_timeout(Duration::from_secs(5))?;
     connection.set_prepared_statement_cache_capacity(64);
     initialise(&connection)?;
-    Ok(connection)
+    let mended = mend_guards(&connection)?;
+    Ok((connection, mended))
 }
 
 /// Makes the file for its owner alone before SQLite does; what SQLite puts beside it takes the same mode.
@@ -58,7 +62,7 @@ fn initialise(connection: &Connection) -> Result<(), JournalError> {
         // One transaction: a crash in the middle leaves an empty file, not half a schema.
         let script = format!(
             "BEGIN IMMEDIATE;\n{}\nINSERT INTO meta VALUES ('format', '{FORMAT}'), ('origin', '{}'), ('open_from', '');\nCOMMIT;",
-            include_str!("schema.sql"),
+            SCHEMA,
             JournalId::mint(),
         );
         connection.execute_batch(&script)?;
@@ -79,6 +83,43 @@ fn initialise(connection: &Connection) -> Result<(), JournalError> {
     )?;
     add_column(connection, "grants", "created_seq", "INTEGER")?;
     add_column(connection, "grants", "void", "TEXT")
+}
+
+/// The triggers that are not as the journal was made with: missing, changed, or nobody's. By name, with what makes each right.
+pub(crate) fn wrong_guards(connection: &Connection) -> Result<BTreeMap<String, Option<String>>, JournalError> {
+    let model = Connection::open_in_memory()?;
+    model.execute_batch(SCHEMA)?;
+    let mut right = triggers(&model)?;
+    let mut wrong = BTreeMap::new();
+    for (name, text) in triggers(connection)? {
+        match right.remove(&name) {
+            Some(meant) if meant == text => {}
+            meant => drop(wrong.insert(name, meant)),
+        }
+    }
+    wrong.extend(right.into_iter().map(|(name, meant)| (name, Some(meant))));
+    Ok(wrong)
+}
+
+fn triggers(connection: &Connection) -> Result<BTreeMap<String, String>, JournalError> {
+    let mut statement = connection.prepare("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")?;
+    let found = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    Ok(found.collect::<Result<_, _>>()?)
+}
+
+/// Makes the triggers again what they were, in one transaction; returns which were not.
+fn mend_guards(connection: &Connection) -> Result<Vec<String>, JournalError> {
+    let wrong = wrong_guards(connection)?;
+    if wrong.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut script = "BEGIN IMMEDIATE;\n".to_owned();
+    for (name, meant) in &wrong {
+        script += &format!("DROP TRIGGER IF EXISTS \"{}\";\n", name.replace('"', "\"\""));
+        script.extend(meant.iter().map(|meant| format!("{meant};\n")));
+    }
+    connection.execute_batch(&(script + "COMMIT;"))?;
+    Ok(wrong.into_keys().collect())
 }
 
 /// Adds a column that journals of an earlier version lack; their rows have nothing in it.

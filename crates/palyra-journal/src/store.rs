@@ -17,6 +17,7 @@ const MAX_IDLE_READERS: usize = 8;
 pub struct JournalStore {
     path: PathBuf,
     origin: JournalId,
+    mended: Vec<String>,
     clock: Arc<dyn Clock>,
     writer: Writer,
     readers: Arc<Mutex<Vec<Connection>>>,
@@ -28,11 +29,17 @@ impl JournalStore {
     /// # Errors
     /// The file cannot be opened, is of another format, or its newest events do not fit together.
     pub fn open(path: &Path, clock: Arc<dyn Clock>) -> Result<Self, JournalError> {
-        let connection = schema::open_writer(path)?;
+        let (connection, mended) = schema::open_writer(path)?;
         let origin = schema::origin(&connection)?;
         let head = schema::check_tail(&connection)?;
         let writer = Writer::start(connection, head, Arc::clone(&clock))?;
-        Ok(Self { path: path.to_owned(), origin, clock, writer, readers: Arc::default() })
+        Ok(Self { path: path.to_owned(), origin, mended, clock, writer, readers: Arc::default() })
+    }
+
+    /// The triggers that somebody had removed or changed, and that are as they were again.
+    #[must_use]
+    pub fn mended(&self) -> &[String] {
+        &self.mended
     }
 
     /// The journal's identity.

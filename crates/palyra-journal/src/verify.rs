@@ -74,6 +74,11 @@ pub fn verify(path: &Path, against: Option<&Against>, progress: &mut dyn FnMut(u
     if unfounded.is_none() {
         unfounded = fault_of(tables_agree(&connection, &mut history, &mut sums))?;
     }
+    let wrong = schema::wrong_guards(&connection)?;
+    if unfounded.is_none() && !wrong.is_empty() {
+        let names = wrong.into_keys().collect::<Vec<_>>().join(", ");
+        unfounded = Some(HistoryFault::Unguarded { names });
+    }
     let head = Head { size: verifier.size(), hash: verifier.head() };
     let contradicts = against.and_then(|Against { checkpoint, .. }| match at_checkpoint {
         None => Some(CheckpointFault::Truncated { found: head.size, expected: checkpoint.size }),

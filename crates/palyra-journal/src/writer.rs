@@ -381,7 +381,7 @@ mod tests {
     async fn a_failed_commit_leaves_the_chain_as_it_was() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("journal.db");
-        let connection = schema::open_writer(&path).unwrap();
+        let (connection, _) = schema::open_writer(&path).unwrap();
         let writer = Writer::start(connection, Head { size: 0, hash: Digest::ZERO }, Arc::new(SystemClock)).unwrap();
         let append = |size: usize| {
             let body = "x".repeat(size);
@@ -408,7 +408,7 @@ mod tests {
     #[tokio::test]
     async fn a_writer_that_breaks_is_noticed() {
         let dir = tempfile::tempdir().unwrap();
-        let connection = schema::open_writer(&dir.path().join("journal.db")).unwrap();
+        let (connection, _) = schema::open_writer(&dir.path().join("journal.db")).unwrap();
         let writer = Writer::start(connection, Head { size: 0, hash: Digest::ZERO }, Arc::new(SystemClock)).unwrap();
         let broken = writer.write(|_| -> Result<(), JournalError> { std::panic::panic_any("a bug") }).await;
         assert!(matches!(broken, Err(JournalError::Closed)), "{broken:?}");

@@ -527,7 +527,11 @@ async fn checkpoints_show_truncation_rewriting_and_other_journals() {
     let other = Fixture::new();
     assert!(matches!(against(other.store.checkpoint(&key), &key), Verdict::Contradicts(_)));
 
-    fixture.tampered().execute_batch("DELETE FROM events WHERE seq > 3").unwrap();
+    let tampered = fixture.tampered();
+    tampered.execute_batch("DELETE FROM events WHERE seq > 3").unwrap();
+    let Verdict::Unfounded(fault) = verdict(&fixture.path()) else { panic!("unnoticed triggers") };
+    assert!(fault.to_string().contains("events_are_never_deleted, events_are_never_updated"), "{fault}");
+    drop(JournalStore::open(&fixture.path(), fixture.clock.clone()).unwrap());
     assert!(
         matches!(verdict(&fixture.path()), Verdict::Intact(head) if head.size == 3),
         "the chain alone does not show it"
@@ -544,6 +548,30 @@ async fn checkpoints_show_truncation_rewriting_and_other_journals() {
     assert!(matches!(verdict(&fixture.path()), Verdict::Intact(head) if head.size == 7));
     let Verdict::Contradicts(fault) = against(checkpoint, &key) else { panic!("rewriting unnoticed") };
     assert!(fault.to_string().contains("rewritten"), "{fault}");
+}
+
+/// Triggers that somebody removed, changed or brought along are noticed, and a start makes them what they were.
+#[tokio::test]
+async fn the_triggers_are_those_that_the_journal_was_made_with() {
+    for (damage, name) in [
+        ("DROP TRIGGER events_are_never_replaced", "events_are_never_replaced"),
+        (
+            "DROP TRIGGER events_are_never_updated;
+             CREATE TRIGGER events_are_never_updated BEFORE UPDATE ON events BEGIN SELECT 1; END",
+            "events_are_never_updated",
+        ),
+        ("CREATE TRIGGER \"it's \"\"mine\" AFTER INSERT ON events BEGIN DELETE FROM grants; END", "it's \"mine"),
+    ] {
+        let fixture = Fixture::new();
+        note(&fixture.store).await;
+        Connection::open(fixture.path()).unwrap().execute_batch(damage).unwrap();
+        let Verdict::Unfounded(fault) = verdict(&fixture.path()) else { panic!("unnoticed: {damage}") };
+        assert!(fault.to_string().ends_with(&format!(": {name}")), "{fault}");
+        let fixture = fixture.reopen();
+        assert_eq!(fixture.store.mended(), [name]);
+        assert!(matches!(verdict(&fixture.path()), Verdict::Intact(_)));
+        assert!(fixture.reopen().store.mended().is_empty());
+    }
 }
 
 #[tokio::test]

@@ -22,6 +22,7 @@ db = sqlite3.connect(sys.argv[1], isolation_level=None)
 db.execute('PRAGMA busy_timeout = 60000')
 def field(h, data):
     h.update(len(data).to_bytes(8, 'big')); h.update(data)
+[(trigger,)] = db.execute(\"SELECT sql FROM sqlite_master WHERE name = 'events_are_never_updated'\").fetchall()
 db.execute('DROP TRIGGER events_are_never_updated')
 for statement in sys.argv[2:]:
     db.execute(statement)
@@ -33,12 +34,18 @@ for seq, at, kind, call, body in db.execute('SELECT seq, at, kind, call_id, body
     for text in (kind, call, body): field(h, text.encode())
     db.execute('UPDATE events SET prev = ?, hash = ? WHERE seq = ?', (prev, h.digest(), seq))
     prev = h.digest()
+db.execute(trigger)
 ";
 
 /// Lifts the protection against changes.
 pub const UNPROTECT: &str = "DROP TRIGGER events_are_never_updated";
 /// Lifts the protection against deletion.
 pub const UNPROTECT_DELETE: &str = "DROP TRIGGER events_are_never_deleted";
+/// Puts the protection against deletion back, so that nobody sees that it was gone.
+pub const PROTECT_DELETE: &str = "CREATE TRIGGER events_are_never_deleted BEFORE DELETE ON events
+BEGIN
+    SELECT RAISE(FAIL, 'the journal is append-only');
+END";
 
 impl Host {
     /// Runs SQL on the journal's file and returns the rows.

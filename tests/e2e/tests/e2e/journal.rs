@@ -1,6 +1,6 @@
 //! The journal proves itself: what is changed, cut off or rewritten is found and named.
 
-use palyra_e2e::tamper::{UNPROTECT, UNPROTECT_DELETE};
+use palyra_e2e::tamper::{PROTECT_DELETE, UNPROTECT, UNPROTECT_DELETE};
 use palyra_e2e::{Host, Ran, text};
 use serde_json::{Value, json};
 use std::fs;
@@ -109,6 +109,11 @@ fn a_cut_off_end_contradicts_an_earlier_checkpoint() {
         "DELETE FROM calls WHERE opened_seq > 17",
         "DELETE FROM runs WHERE NOT EXISTS (SELECT 1 FROM calls WHERE calls.run = runs.run)",
     ]);
+    assert!(
+        offline(&host, &[]).exits(8).stdout.contains("events_are_never_deleted"),
+        "the missing trigger tells of it"
+    );
+    host.tamper(&[PROTECT_DELETE]);
     assert!(offline(&host, &[]).exits(0).stdout.contains("intact: 17 events"), "a chain cannot show its missing end");
     let found = offline(&host, &["--against", kept.to_str().unwrap()]).exits(8);
     assert!(found.stdout.contains("17") && found.stdout.contains("21"), "{found:?}");
