@@ -50,8 +50,8 @@ impl Engine {
     /// How the engine is doing.
     ///
     /// # Errors
-    /// The peer may not know, or the journal cannot be read.
-    pub async fn status(&self, peer: &VerifiedPeer) -> Result<EngineStatus, EngineError> {
+    /// The peer may not know.
+    pub fn status(&self, peer: &VerifiedPeer) -> Result<EngineStatus, EngineError> {
         self.authorize(peer, PolicyAction::DaemonStatus, PolicyResource::Daemon, None)?;
         let journal_head = *self.journal().head().borrow();
         Ok(EngineStatus {
@@ -61,7 +61,7 @@ impl Engine {
             journal_origin: self.journal().origin().clone(),
             journal_head,
             tools: self.catalog().iter().count(),
-            pending_approvals: self.journal().pending_approvals().await?,
+            pending_approvals: self.journal().pending_approvals(),
             open_calls: self.live().all().len(),
             workspace_root: self.workspace().root().to_owned(),
         })
@@ -76,7 +76,7 @@ impl Engine {
             let problem = Problem::new("shutting_down", "the daemon is shutting down", "try again after its restart");
             return Err(EngineError::new(ErrorKind::Unavailable, problem));
         }
-        self.journal().pending_approvals().await?;
+        self.journal().last_key_event().await?;
         Ok(())
     }
 

@@ -3,15 +3,18 @@
 use crate::call_rows::{advance, end, unreadable};
 use crate::error::JournalError;
 use crate::grants;
+use crate::history::HistoryFault;
 use crate::page::{Listing, Page};
+use crate::questions::Questions;
 use crate::store::JournalStore;
 use crate::writer::{PreparedEvent, Transaction};
 use palyra_protocol::access::ShownToken;
 use palyra_protocol::{
-    ApprovalId, ApprovalRecord, ApprovalResolution, ApprovalState, CallState, Digest, GivenApproval, GrantRecord,
-    JournalEvent, MatchKey, Principal, Problem,
+    ApprovalId, ApprovalRecord, ApprovalResolution, ApprovalState, CallId, CallState, Digest, GivenApproval,
+    GrantRecord, JournalEvent, MatchKey, Principal, Problem,
 };
 use rusqlite::{Connection, OptionalExtension};
+use std::sync::Arc;
 
 /// Which approvals to list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,36 +72,33 @@ impl JournalStore {
     /// # Errors
     /// There is none, or it cannot be read.
     pub async fn approval(&self, id: &ApprovalId) -> Result<ApprovalRecord, JournalError> {
+        if let Some(asked) = self.questions().find(id) {
+            return Ok(Arc::unwrap_or_clone(asked));
+        }
         let id = id.clone();
-        self.read(move |c| find(c, &id)).await
+        self.read(move |c| ended(c, &id)).await
     }
 
     /// The approval of a call.
     ///
     /// # Errors
     /// There is none, or it cannot be read.
-    pub async fn approval_of_call(&self, call: &palyra_protocol::CallId) -> Result<ApprovalRecord, JournalError> {
-        let id = call.to_string();
-        self.read(move |c| {
-            let record: Option<String> = c
-                .prepare_cached("SELECT record FROM approvals WHERE call_id = ?1")?
-                .query_row([&id], |r| r.get(0))
-                .optional()?;
-            Ok(serde_json::from_str(&record.ok_or(JournalError::NotFound { what: "approval of call", id })?)?)
-        })
-        .await
+    pub async fn approval_of_call(&self, call: &CallId) -> Result<ApprovalRecord, JournalError> {
+        if let Some(asked) = self.questions().of_call(call) {
+            return Ok(Arc::unwrap_or_clone(asked));
+        }
+        let id = call.clone();
+        let text = self.read(move |c| text_of(c, "call_id", id.as_str())).await?;
+        let record = text.map(|text| serde_json::from_str::<ApprovalRecord>(&text)).transpose()?;
+        // One that waits by its row alone was asked a moment ago, or by nobody.
+        let record = record.filter(|record| record.state != ApprovalState::Pending);
+        record.ok_or_else(|| JournalError::NotFound { what: "approval of call", id: call.to_string() })
     }
 
     /// How many questions wait.
-    ///
-    /// # Errors
-    /// They cannot be counted.
-    pub async fn pending_approvals(&self) -> Result<u64, JournalError> {
-        self.read(|c| {
-            let mut count = c.prepare_cached("SELECT count(*) FROM approvals WHERE state = 'pending'")?;
-            Ok(count.query_row([], |r| r.get(0))?)
-        })
-        .await
+    #[must_use]
+    pub fn pending_approvals(&self) -> u64 {
+        self.questions().count() as u64
     }
 
     /// A page of approvals after the one named, oldest question first.
@@ -111,35 +111,75 @@ impl JournalStore {
         after: Option<&ApprovalId>,
         page: Page,
     ) -> Result<Listing<ApprovalRecord>, JournalError> {
-        let after = after.map(ToString::to_string);
-        self.read(move |c| {
-            let after = match (after, filter) {
-                (Some(after), _) => after,
-                (None, ApprovalFilter::Pending) => String::new(),
-                (None, ApprovalFilter::Newest(count)) => before_newest(c, count)?,
-            };
-            let query = match filter {
-                ApprovalFilter::Pending => {
-                    "SELECT record FROM approvals INDEXED BY approvals_waiting
-                     WHERE state = 'pending' AND approval_id > ?1 ORDER BY approval_id"
-                }
-                ApprovalFilter::Newest(_) => "SELECT record FROM approvals WHERE approval_id > ?1 ORDER BY approval_id",
-            };
-            let mut statement = c.prepare_cached(query)?;
-            let mut rows = statement.query([after])?;
-            let mut approvals = Vec::new();
-            let mut room = page.start();
-            while let Some(row) = rows.next()? {
-                let text = row.get_ref(0)?.as_str().map_err(rusqlite::Error::from)?;
-                if !room.takes(text.len()) {
-                    return Ok(Listing { records: approvals, more: true });
-                }
-                approvals.push(serde_json::from_str(text)?);
+        match filter {
+            ApprovalFilter::Pending => pending(&self.questions().after(after), page),
+            ApprovalFilter::Newest(count) => {
+                let after = after.map(ToString::to_string);
+                let questions = self.questions().clone();
+                self.read(move |c| newest(c, count, after, page, &questions)).await
             }
-            Ok(Listing { records: approvals, more: false })
-        })
-        .await
+        }
     }
+}
+
+fn pending(waiting: &[Arc<ApprovalRecord>], page: Page) -> Result<Listing<ApprovalRecord>, JournalError> {
+    let mut records = Vec::new();
+    let mut room = page.start();
+    for asked in waiting {
+        if !room.takes(serde_json::to_vec(asked)?.len()) {
+            return Ok(Listing { records, more: true });
+        }
+        records.push(ApprovalRecord::clone(asked));
+    }
+    Ok(Listing { records, more: false })
+}
+
+fn newest(
+    connection: &Connection,
+    count: u32,
+    after: Option<String>,
+    page: Page,
+    questions: &Questions,
+) -> Result<Listing<ApprovalRecord>, JournalError> {
+    let after = match after {
+        Some(after) => after,
+        None => before_newest(connection, count)?,
+    };
+    let query = "SELECT record, approval_id FROM approvals WHERE approval_id > ?1 ORDER BY approval_id";
+    let mut statement = connection.prepare_cached(query)?;
+    let mut rows = statement.query([after])?;
+    let mut records = Vec::new();
+    let mut room = page.start();
+    while let Some(row) = rows.next()? {
+        let text = row.get_ref(0)?.as_str().map_err(rusqlite::Error::from)?;
+        if !room.takes(text.len()) {
+            return Ok(Listing { records, more: true });
+        }
+        let id: String = row.get(1)?;
+        let id = id.parse().map_err(|_| unreadable(&id))?;
+        records.push(match questions.find(&id) {
+            Some(asked) => Arc::unwrap_or_clone(asked),
+            None => serde_json::from_str(text)?,
+        });
+    }
+    Ok(Listing { records, more: false })
+}
+
+/// The text of a row that is not known to wait.
+fn text_of(connection: &Connection, column: &str, value: &str) -> Result<Option<String>, JournalError> {
+    let query = format!("SELECT record FROM approvals WHERE {column} = ?1");
+    Ok(connection.prepare_cached(&query)?.query_row([value], |r| r.get(0)).optional()?)
+}
+
+/// A question that has ended, as its row has it. One that waits by its row alone waits for nobody.
+fn ended(connection: &Connection, id: &ApprovalId) -> Result<ApprovalRecord, JournalError> {
+    let text = text_of(connection, "approval_id", id.as_str())?;
+    let text = text.ok_or_else(|| JournalError::NotFound { what: "approval", id: id.to_string() })?;
+    let record: ApprovalRecord = serde_json::from_str(&text)?;
+    if record.state == ApprovalState::Pending {
+        return Err(HistoryFault::table("approvals", format!("`{id}` waits there, and by its events it does not")));
+    }
+    Ok(record)
 }
 
 /// The approval after which the newest so many follow.
@@ -164,21 +204,17 @@ pub(crate) fn insert(tx: &Transaction<'_>, approval: &ApprovalRecord, record: &s
     Ok(())
 }
 
-fn find(connection: &Connection, id: &ApprovalId) -> Result<ApprovalRecord, JournalError> {
-    let record: Option<String> = connection
-        .prepare_cached("SELECT record FROM approvals WHERE approval_id = ?1")?
-        .query_row([id.as_str()], |r| r.get(0))
-        .optional()?;
-    let record = record.ok_or_else(|| JournalError::NotFound { what: "approval", id: id.to_string() })?;
-    Ok(serde_json::from_str(&record)?)
+/// A question that waits, or where it is instead.
+fn find(tx: &Transaction<'_>, id: &ApprovalId) -> Result<ApprovalRecord, JournalError> {
+    // INVARIANT (resolved_once): compare-and-swap on what waits, in the one writer's transaction.
+    if let Some(asked) = tx.questions.find(id) {
+        return Ok(Arc::unwrap_or_clone(asked));
+    }
+    Err(JournalError::AlreadyResolved { state: ended(tx.connection, id)?.state })
 }
 
 fn apply(tx: &mut Transaction<'_>, resolve: &Resolve) -> Result<ApprovalRecord, JournalError> {
-    let mut record = find(tx.connection, &resolve.approval_id)?;
-    // INVARIANT (resolved_once): compare-and-swap on the pending state, in the one writer's transaction.
-    if record.state != ApprovalState::Pending {
-        return Err(JournalError::AlreadyResolved { state: record.state });
-    }
+    let mut record = find(tx, &resolve.approval_id)?;
     if resolve.state == ApprovalState::Allowed && !is_last(&record, &resolve.resolution)? {
         return give(tx, record, resolve.resolution.clone());
     }
@@ -191,6 +227,7 @@ fn apply(tx: &mut Transaction<'_>, resolve: &Resolve) -> Result<ApprovalRecord, 
     if swapped != 1 {
         return Err(unreadable("an approval's state"));
     }
+    tx.questions.ended(&record.approval_id);
     tx.append(&PreparedEvent::new(&JournalEvent::ApprovalResolved {
         approval_id: record.approval_id.clone(),
         call_id: record.call_id.clone(),
@@ -205,10 +242,7 @@ fn apply(tx: &mut Transaction<'_>, resolve: &Resolve) -> Result<ApprovalRecord, 
 }
 
 fn apply_rebind(tx: &mut Transaction<'_>, rebind: &Rebind) -> Result<ApprovalRecord, JournalError> {
-    let mut record = find(tx.connection, &rebind.approval_id)?;
-    if record.state != ApprovalState::Pending {
-        return Err(JournalError::AlreadyResolved { state: record.state });
-    }
+    let mut record = find(tx, &rebind.approval_id)?;
     let from = std::mem::replace(&mut record.policy_hash, rebind.policy_hash);
     store_pending(tx, &record)?;
     tx.append(&PreparedEvent::new(&JournalEvent::ApprovalRebound {
@@ -221,12 +255,16 @@ fn apply_rebind(tx: &mut Transaction<'_>, rebind: &Rebind) -> Result<ApprovalRec
 }
 
 /// Writes a question that goes on waiting.
-fn store_pending(tx: &Transaction<'_>, record: &ApprovalRecord) -> Result<(), JournalError> {
+fn store_pending(tx: &mut Transaction<'_>, record: &ApprovalRecord) -> Result<(), JournalError> {
     let updated = tx
         .connection
         .prepare_cached("UPDATE approvals SET record = ?2 WHERE approval_id = ?1 AND state = 'pending'")?
         .execute((record.approval_id.as_str(), serde_json::to_string(record)?))?;
-    if updated == 1 { Ok(()) } else { Err(unreadable("an approval's state")) }
+    if updated != 1 {
+        return Err(unreadable("an approval's state"));
+    }
+    tx.questions.waits(Arc::new(record.clone()));
+    Ok(())
 }
 
 /// Whether this yes is the last that was needed.

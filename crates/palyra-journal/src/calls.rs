@@ -409,6 +409,7 @@ fn apply_opening(
         Plan::Ask(record, approval) => {
             open_as(tx, call, CallState::AwaitingApproval, events, &events.follow_up)?;
             crate::approvals::insert(tx, approval, record)?;
+            tx.questions.waits(Arc::clone(approval));
             Ok(Effect::Asked)
         }
         Plan::Deny => Ok(Effect::Denied),

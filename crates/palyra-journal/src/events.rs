@@ -1,6 +1,7 @@
 //! Reading events back.
 
 use crate::error::JournalError;
+use crate::history::HistoryFault;
 use crate::page::Page;
 use crate::store::JournalStore;
 use crate::writer::digest;
@@ -79,7 +80,15 @@ impl JournalStore {
     /// It cannot be read.
     pub async fn last_key_event(&self) -> Result<Option<JournalEvent>, JournalError> {
         let kinds = "kind = 'daemon.started' OR kind = 'daemon.key_accepted' OR kind = 'journal.begun_anew'";
-        self.read(move |c| newest(c, kinds)).await
+        self.read(move |c| match newest(c, kinds)? {
+            // Before a journal's first start there is none. An index that was emptied says the same, so the table is asked.
+            None if any(c, kinds)? => {
+                let reason = "`events_key` finds no event, and there are some".to_owned();
+                Err(JournalError::Unfounded(HistoryFault::Index { reason }))
+            }
+            found => Ok(found),
+        })
+        .await
     }
 }
 
@@ -88,6 +97,12 @@ fn newest(connection: &Connection, kinds: &str) -> Result<Option<JournalEvent>, 
     let mut statement = connection.prepare_cached(&format!("{COLUMNS} WHERE {kinds} ORDER BY seq DESC LIMIT 1"))?;
     let mut rows = statement.query([])?;
     rows.next()?.map(|row| unchanged(row).map(|(event, _)| event)).transpose()
+}
+
+/// Whether there is any event of some kinds, whatever an index says.
+fn any(connection: &Connection, kinds: &str) -> Result<bool, JournalError> {
+    let query = format!("SELECT EXISTS (SELECT 1 FROM events NOT INDEXED WHERE {kinds})");
+    Ok(connection.query_row(&query, [], |r| r.get(0))?)
 }
 
 fn event(row: &Row<'_>) -> Result<ChainedEvent, rusqlite::Error> {

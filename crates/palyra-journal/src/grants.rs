@@ -213,7 +213,26 @@ pub(crate) fn use_one(
     founded(tx.connection, grant).map(|()| true)
 }
 
-/// A grant covers a call only if it stands in the table as a person's answer created it.
+/// Whether an event after its creation ended a grant, whatever the table says.
+fn has_ended(connection: &Connection, grant: &GrantId, created: u64) -> Result<bool, JournalError> {
+    let mut statement = connection.prepare_cached(
+        "SELECT seq FROM events WHERE (kind = 'grant.revoked' OR kind = 'grant.voided') AND seq > ?1 ORDER BY seq",
+    )?;
+    let mut rows = statement.query([created])?;
+    while let Some(row) = rows.next()? {
+        let ended = match crate::events::event_at(connection, row.get(0)?)?.0 {
+            JournalEvent::GrantRevoked { grant_id, .. } => grant_id == *grant,
+            JournalEvent::GrantsVoided { grants, .. } => grants.contains(grant),
+            _ => false,
+        };
+        if ended {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// A grant covers a call only if it stands in the table as a person's answer created it, and nothing has ended it since.
 fn founded(connection: &Connection, grant: &GrantId) -> Result<(), JournalError> {
     let unfounded = || HistoryFault::table("grants", format!("`{grant}` is not there as it was given"));
     let mut statement = connection.prepare_cached(
@@ -228,5 +247,6 @@ fn founded(connection: &Connection, grant: &GrantId) -> Result<(), JournalError>
         return Err(unfounded());
     };
     let same = given.grant_id == *grant && given.match_key.is_some() && is_row_of(row, &given)?;
-    if same && serde_json::from_str::<GrantRecord>(&text)? == *given { Ok(()) } else { Err(unfounded()) }
+    let same = same && serde_json::from_str::<GrantRecord>(&text)? == *given;
+    if same && !has_ended(connection, grant, created)? { Ok(()) } else { Err(unfounded()) }
 }

@@ -20,6 +20,7 @@ use palyra_protocol::{
 use serde::Deserialize;
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher as _, RandomState};
 
 /// How a journal's tables or events contradict what can have happened.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -46,6 +47,12 @@ pub enum HistoryFault {
         /// Those that are missing, changed or strange.
         names: String,
     },
+    /// An index leads elsewhere than its table, or is damaged.
+    #[error("an index of the journal does not agree with its table: {reason}")]
+    Index {
+        /// What was found.
+        reason: String,
+    },
 }
 
 impl HistoryFault {
@@ -54,7 +61,7 @@ impl HistoryFault {
     pub fn seq(&self) -> Option<u64> {
         match self {
             Self::Step { seq, .. } => Some(*seq),
-            Self::Table { .. } | Self::Unguarded { .. } => None,
+            Self::Table { .. } | Self::Unguarded { .. } | Self::Index { .. } => None,
         }
     }
 
@@ -120,6 +127,30 @@ pub(crate) struct Grant {
     pub(crate) ended_at: Option<Timestamp>,
 }
 
+/// Keys, by a hash under a secret of this run: a history of many fits, and nobody can prepare two that look alike.
+#[derive(Debug, Default)]
+struct Keys {
+    secret: (RandomState, RandomState),
+    seen: HashSet<(u64, u64)>,
+}
+
+impl Keys {
+    /// Whether it is the first of its kind.
+    fn is_new(&mut self, principal: &str, key: &str) -> bool {
+        let pair = (principal, key);
+        self.seen.insert((self.secret.0.hash_one(pair), self.secret.1.hash_one(pair)))
+    }
+
+    fn check(&mut self, link: &Link<'_>, facts: &CallFacts) -> Result<(), JournalError> {
+        match &facts.key {
+            Some(key) if !self.is_new(&facts.principal, key) => {
+                Err(impossible(link, "another call had this idempotency key before"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 /// The state machine.
 #[derive(Debug, Default)]
 pub(crate) struct History {
@@ -127,6 +158,8 @@ pub(crate) struct History {
     pub(crate) grants: HashMap<String, Grant>,
     /// The answer that the event before this one gave: a grant is born of it, or not at all.
     answered: Option<Box<ApprovalRecord>>,
+    /// The idempotency keys that calls had, each with whose it was: none has two.
+    keys: Keys,
     /// Only these calls are followed.
     only: Option<HashSet<String>>,
 }
@@ -144,7 +177,7 @@ impl History {
         }
         let answered = self.answered.take();
         match link.kind {
-            "tool.rejected" => rejected(link, ledger),
+            "tool.rejected" => self.rejected(link, ledger),
             "tool.proposed" => self.proposed(link),
             "tool.decided" => self.decided(link),
             "approval.requested" => self.requested(link, ledger),
@@ -174,12 +207,34 @@ impl History {
         Ok(())
     }
 
+    fn rejected(&mut self, link: &Link<'_>, ledger: &mut dyn Ledger) -> Result<(), JournalError> {
+        let Rejected { tool, input_sha256, origin, state, idempotency_key } = read(link)?;
+        if !matches!(state, CallState::Rejected | CallState::Denied) {
+            return Err(impossible(link, "a proposal that is no call is rejected or denied"));
+        }
+        let facts = CallFacts {
+            call_id: link.call_id.to_owned(),
+            principal: origin.principal.into_owned(),
+            session: origin.session.into_owned(),
+            run: origin.run.into_owned(),
+            tool: tool.into_owned(),
+            digest: input_sha256,
+            key: idempotency_key.map(Cow::into_owned),
+            state,
+            opened: link.seq,
+            ended: Some(link.seq),
+        };
+        self.keys.check(link, &facts)?;
+        ledger.call(&facts)
+    }
+
     fn proposed(&mut self, link: &Link<'_>) -> Result<(), JournalError> {
         let Proposed { call } = read(link)?;
         let facts = CallFacts { state: CallState::Proposed, ..call.facts(link.seq) };
         if facts.call_id != link.call_id {
             return Err(impossible(link, "it is about another call than it says"));
         }
+        self.keys.check(link, &facts)?;
         let open = Open { facts, approval: None, stage: Stage::Proposed };
         match self.open.insert(link.call_id.to_owned(), open) {
             None => Ok(()),
@@ -385,25 +440,6 @@ impl Grant {
 
 fn more_needed(record: &ApprovalRecord) -> u32 {
     record.people.saturating_sub(u32::try_from(record.given.len()).unwrap_or(u32::MAX))
-}
-
-fn rejected(link: &Link<'_>, ledger: &mut dyn Ledger) -> Result<(), JournalError> {
-    let Rejected { tool, input_sha256, origin, state, idempotency_key } = read(link)?;
-    if !matches!(state, CallState::Rejected | CallState::Denied) {
-        return Err(impossible(link, "a proposal that is no call is rejected or denied"));
-    }
-    ledger.call(&CallFacts {
-        call_id: link.call_id.to_owned(),
-        principal: origin.principal.into_owned(),
-        session: origin.session.into_owned(),
-        run: origin.run.into_owned(),
-        tool: tool.into_owned(),
-        digest: input_sha256,
-        key: idempotency_key.map(Cow::into_owned),
-        state,
-        opened: link.seq,
-        ended: Some(link.seq),
-    })
 }
 
 fn impossible(link: &Link<'_>, reason: &str) -> JournalError {

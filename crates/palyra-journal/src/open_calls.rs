@@ -49,6 +49,11 @@ impl OpenCalls {
         Ok(Self { open, mark, ..Self::default() })
     }
 
+    /// Those that are open as of the last commit.
+    pub(crate) fn ids(&self) -> Vec<CallId> {
+        self.open.iter().cloned().collect()
+    }
+
     /// A call opens in this transaction.
     pub(crate) fn opened(&mut self, connection: &Connection, call_id: &CallId) -> Result<(), JournalError> {
         if call_id.as_str() < self.changes.mark.as_ref().unwrap_or(&self.mark).as_str() {

@@ -1,6 +1,7 @@
 //! Opening the database: pragmas, tables, identity.
 
 use crate::error::JournalError;
+use crate::indexes::{EVENT_INDEXES, condition};
 use palyra_protocol::{ChainVerifier, Digest, JournalId};
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
 use std::collections::BTreeMap;
@@ -11,6 +12,8 @@ const SCHEMA: &str = include_str!("schema.sql");
 
 /// The format of the tables and of the chain.
 const FORMAT: u32 = 2;
+/// How large the write-ahead log stays.
+const LOG_BYTES: i64 = 64 << 20;
 /// How many of the newest events are checked at every start.
 const TAIL: u64 = 64;
 
@@ -23,6 +26,8 @@ pub(crate) fn open_writer(path: &Path) -> Result<(Connection, Vec<String>), Jour
     connection.pragma_update(None, "synchronous", "FULL")?;
     // The writer does it itself, after it has answered.
     connection.pragma_update(None, "wal_autocheckpoint", 0)?;
+    // A log that grew while somebody read for long shrinks again.
+    connection.pragma_update(None, "journal_size_limit", LOG_BYTES)?;
     connection.pragma_update(None, "trusted_schema", "OFF")?;
     connection.pragma_update(None, "cell_size_check", "ON")?;
     connection.busy_timeout(Duration::from_secs(5))?;
@@ -71,16 +76,12 @@ fn initialise(connection: &Connection) -> Result<(), JournalError> {
     if found != FORMAT.to_string() {
         return Err(JournalError::Format { found, expected: FORMAT });
     }
-    // A start looks for the newest of these among all events; the indexes hold nothing else. Every insert asks their
-    // conditions: an `IN` of three would build a table each time. What waits for an answer is
-    // found and listed by its own, however long the history of answers is.
-    connection.execute_batch(
-        "CREATE INDEX IF NOT EXISTS events_access_changed ON events (seq) WHERE kind = 'access.changed';
-         CREATE INDEX IF NOT EXISTS events_key ON events (seq)
-             WHERE kind = 'daemon.started' OR kind = 'daemon.key_accepted' OR kind = 'journal.begun_anew';
-         CREATE INDEX IF NOT EXISTS approvals_waiting ON approvals (approval_id) WHERE state = 'pending';
-         DROP INDEX IF EXISTS approvals_pending;",
-    )?;
+    // What is looked for among all events; these indexes hold nothing else.
+    for (index, kinds) in EVENT_INDEXES {
+        let create = format!("CREATE INDEX IF NOT EXISTS {index} ON events (seq) WHERE {}", condition(kinds));
+        connection.execute_batch(&create)?;
+    }
+    connection.execute_batch("DROP INDEX IF EXISTS approvals_waiting; DROP INDEX IF EXISTS approvals_pending;")?;
     add_column(connection, "grants", "created_seq", "INTEGER")?;
     add_column(connection, "grants", "void", "TEXT")
 }

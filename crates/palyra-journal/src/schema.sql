@@ -67,8 +67,6 @@ CREATE TABLE approvals (
     record      TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 
-CREATE INDEX approvals_waiting ON approvals (approval_id) WHERE state = 'pending';
-
 CREATE TABLE grants (
     grant_id    TEXT PRIMARY KEY,
     principal   TEXT NOT NULL,

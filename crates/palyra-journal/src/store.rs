@@ -1,6 +1,7 @@
 //! The store itself: opening, closing, reading.
 
 use crate::error::JournalError;
+use crate::questions::Questions;
 use crate::schema::{self, Head};
 use crate::writer::{PreparedEvent, Transaction, Writer};
 use palyra_protocol::{Checkpoint, Clock, DaemonKey, JournalEvent, JournalId};
@@ -88,6 +89,11 @@ impl JournalStore {
     pub async fn settle(&self) -> Result<(), JournalError> {
         self.readers.lock().unwrap_or_else(PoisonError::into_inner).clear();
         self.writer.settle().await
+    }
+
+    /// The questions that wait.
+    pub(crate) fn questions(&self) -> &Questions {
+        self.writer.questions()
     }
 
     pub(crate) async fn write<R: Send + 'static>(

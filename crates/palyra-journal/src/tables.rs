@@ -164,18 +164,11 @@ impl Ledger for Search<'_> {
 ///
 /// INVARIANT (founded_in_events): nothing that a table says alone is ever run.
 pub(crate) fn check_open(connection: &Connection, ids: &[CallId]) -> Result<(), JournalError> {
-    let mut first = u64::MAX;
-    for id in ids {
-        let opened = "SELECT opened_seq FROM calls WHERE call_id = ?1";
-        first = first.min(connection.prepare_cached(opened)?.query_row([id.as_str()], |r| r.get(0))?);
-    }
-    if ids.is_empty() {
-        return Ok(());
-    }
+    let Some(first) = first_opened(connection, ids)? else { return Ok(()) };
     let mut history = History::of(ids.iter().map(ToString::to_string).collect::<HashSet<_>>());
     let mut ended = Ended;
     let mut verifier = palyra_protocol::ChainVerifier::default();
-    crate::verify::follow(connection, first.max(1), &mut verifier, &mut |_, link| history.step(link, &mut ended))?;
+    crate::verify::follow(connection, first, &mut verifier, &mut |_, link| history.step(link, &mut ended))?;
     for id in ids {
         let open = history.open.get(id.as_str());
         let open = open.ok_or_else(|| HistoryFault::table("calls", format!("no event opens `{id}`")))?;
@@ -185,6 +178,17 @@ pub(crate) fn check_open(connection: &Connection, ids: &[CallId]) -> Result<(), 
         }
     }
     Ok(())
+}
+
+/// Where the first of some calls begins.
+pub(crate) fn first_opened(connection: &Connection, ids: &[CallId]) -> Result<Option<u64>, JournalError> {
+    let mut statement = connection.prepare_cached("SELECT opened_seq FROM calls WHERE call_id = ?1")?;
+    let mut first: Option<u64> = None;
+    for id in ids {
+        let opened: u64 = statement.query_row([id.as_str()], |r| r.get(0))?;
+        first = Some(first.map_or(opened, |first| first.min(opened)).max(1));
+    }
+    Ok(first)
 }
 
 /// A call that its row says is open, and its events say has ended, is caught here.

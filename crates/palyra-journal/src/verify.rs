@@ -2,6 +2,7 @@
 
 use crate::error::JournalError;
 use crate::history::{History, HistoryFault};
+use crate::indexes::Indexed;
 use crate::schema::{self, Head};
 use crate::tables::{Search, Sums};
 use palyra_protocol::chain::Link;
@@ -53,6 +54,7 @@ pub fn verify(path: &Path, against: Option<&Against>, progress: &mut dyn FnMut(u
     let mut verifier = ChainVerifier::default();
     let mut history = History::default();
     let mut sums = Sums::new(&connection);
+    let mut indexed = Indexed::default();
     let mut unfounded = None;
     let followed = follow(&connection, 1, &mut verifier, &mut |v, link| {
         if Some(v.size()) == seen {
@@ -61,6 +63,7 @@ pub fn verify(path: &Path, against: Option<&Against>, progress: &mut dyn FnMut(u
         if v.size().is_multiple_of(PROGRESS) {
             progress(v.size());
         }
+        indexed.count(link);
         // The chain is followed to its end all the same: that it is broken is worse.
         if unfounded.is_none() {
             unfounded = fault_of(history.step(link, &mut sums))?;
@@ -73,6 +76,9 @@ pub fn verify(path: &Path, against: Option<&Against>, progress: &mut dyn FnMut(u
     }
     if unfounded.is_none() {
         unfounded = fault_of(tables_agree(&connection, &mut history, &mut sums))?;
+    }
+    if unfounded.is_none() {
+        unfounded = fault_of(indexed.agree(&connection))?;
     }
     let wrong = schema::wrong_guards(&connection)?;
     if unfounded.is_none() && !wrong.is_empty() {

@@ -8,6 +8,7 @@
 use crate::error::JournalError;
 use crate::hot::{Execute, Hot, HotStatements};
 use crate::open_calls::OpenCalls;
+use crate::questions::{QuestionBook, Questions};
 use crate::schema::{self, Head};
 use palyra_protocol::chain::Link;
 use palyra_protocol::{CallId, Clock, Digest, JournalEvent, Timestamp};
@@ -49,6 +50,7 @@ pub(crate) struct Transaction<'a> {
     pub(crate) connection: &'a Connection,
     pub(crate) now: Timestamp,
     pub(crate) open_calls: &'a mut OpenCalls,
+    pub(crate) questions: &'a mut QuestionBook,
     pub(crate) hot: &'a mut (dyn Execute + 'a),
     head: &'a mut Head,
 }
@@ -122,11 +124,14 @@ pub(crate) struct Writer {
     thread: Option<JoinHandle<()>>,
     head: watch::Receiver<Head>,
     alive: watch::Receiver<()>,
+    questions: Questions,
 }
 
 impl Writer {
     pub(crate) fn start(connection: Connection, head: Head, clock: Arc<dyn Clock>) -> Result<Self, JournalError> {
         let open_calls = OpenCalls::read(&connection)?;
+        let book = QuestionBook::read(&connection, &open_calls.ids())?;
+        let questions = book.for_readers();
         let (jobs, queue) = channel();
         let (announce, watch) = watch::channel(head);
         let (living, alive) = watch::channel(());
@@ -140,19 +145,26 @@ impl Writer {
                 let Ok(hot) = hot else { return };
                 drop(ready);
                 let (connection, committed) = (&connection, Some(head));
-                Loop { connection, hot, head, committed, open_calls, since_checkpoint: 0, clock, announce }.run(&queue);
+                let (since_checkpoint, questions) = (0, book);
+                Loop { connection, hot, head, committed, open_calls, questions, since_checkpoint, clock, announce }
+                    .run(&queue);
             })
             .map_err(|e| JournalError::Event { reason: format!("the writer thread did not start: {e}") })?;
         // An error comes, or the other end is let go because all is well.
         if let Ok(error) = prepared.recv() {
             return Err(error.into());
         }
-        Ok(Self { jobs: Some(jobs), thread: Some(thread), head: watch, alive })
+        Ok(Self { jobs: Some(jobs), thread: Some(thread), head: watch, alive, questions })
     }
 
     /// The end of the chain as last committed; can be awaited for changes.
     pub(crate) fn head(&self) -> watch::Receiver<Head> {
         self.head.clone()
+    }
+
+    /// The questions that wait, as of the last commit.
+    pub(crate) fn questions(&self) -> &Questions {
+        &self.questions
     }
 
     /// Returns when the writer has ended.
@@ -202,6 +214,7 @@ struct Loop<'c> {
     /// The end of the chain on the disk; none after a failure, until it has been read again.
     committed: Option<Head>,
     open_calls: OpenCalls,
+    questions: QuestionBook,
     since_checkpoint: usize,
     clock: Arc<dyn Clock>,
     announce: watch::Sender<Head>,
@@ -243,6 +256,7 @@ impl Loop<'_> {
                 Ok(()) => {
                     self.committed = Some(self.head);
                     self.open_calls.committed();
+                    self.questions.committed();
                     self.announce.send_replace(self.head);
                 }
                 Err(_) => self.recover(),
@@ -275,6 +289,7 @@ impl Loop<'_> {
                 self.connection.prepare_cached("ROLLBACK")?.execute([])?;
                 self.head = before;
                 self.open_calls.undone();
+                self.questions.undone();
                 return self.commit_the_rest(group);
             }
         }
@@ -291,10 +306,11 @@ impl Loop<'_> {
         let now = self.clock.now();
         for job in group {
             self.connection.prepare_cached("SAVEPOINT job")?.execute([])?;
-            let before = (self.head, self.open_calls.savepoint());
+            let before = (self.head, self.open_calls.savepoint(), self.questions.savepoint());
             if self.run_one(job.as_mut(), now)?.is_err() {
                 self.head = before.0;
                 self.open_calls.back_to(before.1);
+                self.questions.back_to(before.2);
                 self.connection.prepare_cached("ROLLBACK TO job")?.execute([])?;
             }
             self.connection.prepare_cached("RELEASE job")?.execute([])?;
@@ -314,8 +330,8 @@ impl Loop<'_> {
     }
 
     fn run_one(&mut self, job: &mut dyn Job, now: Timestamp) -> Result<Result<(), Abort>, JournalError> {
-        let Self { connection, hot, head, open_calls, .. } = self;
-        let kept = job.run(&mut Transaction { connection, now, open_calls, hot, head });
+        let Self { connection, hot, head, open_calls, questions, .. } = self;
+        let kept = job.run(&mut Transaction { connection, now, open_calls, questions, hot, head });
         if self.connection.is_autocommit() {
             // SQLite has rolled the whole group back by itself: out of space, or an I/O error.
             return Err(JournalError::DiskFull);
@@ -330,6 +346,7 @@ impl Loop<'_> {
             drop(self.connection.execute_batch("ROLLBACK"));
         }
         self.open_calls.undone();
+        self.questions.undone();
         self.committed = None;
     }
 
@@ -340,6 +357,7 @@ impl Loop<'_> {
             return Ok(());
         }
         self.open_calls = OpenCalls::read(self.connection)?;
+        self.questions.reread(self.connection, &self.open_calls.ids())?;
         self.head = schema::head(self.connection)?;
         self.committed = Some(self.head);
         self.announce.send_replace(self.head);

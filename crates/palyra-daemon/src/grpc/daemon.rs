@@ -10,7 +10,7 @@ use tonic::{Request, Response, Status};
 impl Daemon for Door {
     async fn status(&self, request: Request<StatusRequest>) -> Reply<StatusReply> {
         let peer = self.peer(&request)?;
-        let status = self.engine.status(&peer).await.map_err(refused)?;
+        let status = self.engine.status(&peer).map_err(refused)?;
         let sandbox = if request.get_ref().probe_sandbox { probe().await? } else { String::new() };
         let runner = &self.engine.config().process_runner;
         Ok(Response::new(StatusReply {

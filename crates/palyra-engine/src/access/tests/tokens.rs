@@ -134,7 +134,7 @@ async fn scopes_role_and_policy_are_intersected() {
     let new = scoped("user:ana", "operator", &["tool.list", "daemon.status", "tool.execute:palyra.echo"]);
     let peer = come(&engine, &issue(&engine, new).await.1).unwrap();
     assert!(engine.tools(&peer).is_ok());
-    assert_eq!(code(engine.status(&peer).await), "forbidden", "policy says no");
+    assert_eq!(code(engine.status(&peer)), "forbidden", "policy says no");
     assert_eq!(code(engine.tokens(&peer)), "role_insufficient");
     assert_eq!(code(engine.whoami(&peer)), "scope_missing");
     let propose = |tool: &str, input: &str| {
@@ -170,7 +170,7 @@ async fn whoami_and_explain_tell_the_same_truth_as_the_call() {
     assert!(!told(&engine).await.contains("access.attempts"), "asking what one may do is no attempt to do it");
     assert_eq!(right("tool.list", "daemon") == "allow", engine.tools(&peer).is_ok());
     assert_eq!(right("token.list", "daemon") == "allow", engine.tokens(&peer).is_ok());
-    assert_eq!(right("daemon.status", "daemon") == "allow", engine.status(&peer).await.is_ok());
+    assert_eq!(right("daemon.status", "daemon") == "allow", engine.status(&peer).is_ok());
     // Every action has its line, but the one that nobody does.
     for action in PolicyAction::ALL.iter().filter(|a| **a != PolicyAction::ApprovalWaive) {
         assert!(me.rights.iter().any(|r| r.action == action.as_str()), "{action}");

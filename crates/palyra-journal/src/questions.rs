@@ -1,0 +1,156 @@
+//! The questions that wait, as the writer knows them.
+//!
+//! What a person is shown, and what an answer is held against, must be what was asked. A row of `approvals` is not good enough for
+//! that: whoever can write to the file could show one thing and have another one run. So what waits is kept in memory, made of the
+//! events at a start and changed by the writer alone; the table is written for later readers and never asked about it.
+//!
+//! INVARIANT (shown_as_asked): a question that waits is read from here and nowhere else.
+
+use crate::error::JournalError;
+use crate::history::{CallFacts, History, Ledger};
+use crate::tables::first_opened;
+use palyra_protocol::chain::Link;
+use palyra_protocol::{ApprovalId, ApprovalRecord, ApprovalState, CallId, ChainVerifier};
+use rusqlite::Connection;
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+
+type Waiting = BTreeMap<ApprovalId, Arc<ApprovalRecord>>;
+
+/// The questions that wait as of the last commit, for readers.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Questions(Arc<RwLock<Waiting>>);
+
+impl Questions {
+    fn waiting(&self) -> RwLockReadGuard<'_, Waiting> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One that waits.
+    pub(crate) fn find(&self, id: &ApprovalId) -> Option<Arc<ApprovalRecord>> {
+        self.waiting().get(id).cloned()
+    }
+
+    /// The one that a call waits for.
+    pub(crate) fn of_call(&self, call: &CallId) -> Option<Arc<ApprovalRecord>> {
+        self.waiting().values().find(|asked| asked.call_id == *call).cloned()
+    }
+
+    /// How many wait.
+    pub(crate) fn count(&self) -> usize {
+        self.waiting().len()
+    }
+
+    /// Those after the one named, oldest first.
+    pub(crate) fn after(&self, id: Option<&ApprovalId>) -> Vec<Arc<ApprovalRecord>> {
+        let waiting = self.waiting();
+        let later = waiting.iter().filter(|(own, _)| id.is_none_or(|id| *own > id));
+        later.map(|(_, asked)| Arc::clone(asked)).collect()
+    }
+}
+
+/// The writer's side: what the group under way changes.
+#[derive(Debug, Default)]
+pub(crate) struct QuestionBook {
+    committed: Questions,
+    /// In order: a question as it stands from here on, or that it waits no more.
+    changes: Vec<(ApprovalId, Option<Arc<ApprovalRecord>>)>,
+}
+
+impl QuestionBook {
+    /// Learns from the events which questions of these open calls wait.
+    pub(crate) fn read(connection: &Connection, open: &[CallId]) -> Result<Self, JournalError> {
+        let book = Self::default();
+        book.reread(connection, open)?;
+        Ok(book)
+    }
+
+    /// The same again, for readers who hold on to it.
+    pub(crate) fn reread(&self, connection: &Connection, open: &[CallId]) -> Result<(), JournalError> {
+        let waiting = waiting(connection, open)?;
+        *self.committed.0.write().unwrap_or_else(PoisonError::into_inner) = waiting;
+        Ok(())
+    }
+
+    pub(crate) fn for_readers(&self) -> Questions {
+        self.committed.clone()
+    }
+
+    /// A question as it stands in this transaction, if it waits.
+    pub(crate) fn find(&self, id: &ApprovalId) -> Option<Arc<ApprovalRecord>> {
+        match self.changes.iter().rev().find(|(changed, _)| changed == id) {
+            Some((_, now)) => now.clone(),
+            None => self.committed.find(id),
+        }
+    }
+
+    /// A question waits from here on, or waits as something else.
+    pub(crate) fn waits(&mut self, asked: Arc<ApprovalRecord>) {
+        self.changes.push((asked.approval_id.clone(), Some(asked)));
+    }
+
+    /// A question has ended.
+    pub(crate) fn ended(&mut self, id: &ApprovalId) {
+        self.changes.push((id.clone(), None));
+    }
+
+    /// The group is committed.
+    pub(crate) fn committed(&mut self) {
+        if self.changes.is_empty() {
+            return;
+        }
+        let mut waiting = self.committed.0.write().unwrap_or_else(PoisonError::into_inner);
+        for (id, now) in self.changes.drain(..) {
+            match now {
+                Some(asked) => drop(waiting.insert(id, asked)),
+                None => drop(waiting.remove(&id)),
+            }
+        }
+    }
+
+    /// The group is undone.
+    pub(crate) fn undone(&mut self) {
+        self.changes.clear();
+    }
+
+    /// Where one job of the group begins.
+    pub(crate) fn savepoint(&self) -> usize {
+        self.changes.len()
+    }
+
+    /// That job is undone.
+    pub(crate) fn back_to(&mut self, savepoint: usize) {
+        self.changes.truncate(savepoint);
+    }
+}
+
+/// What the events of open calls say that waits.
+fn waiting(connection: &Connection, open: &[CallId]) -> Result<Waiting, JournalError> {
+    let Some(first) = first_opened(connection, open)? else { return Ok(Waiting::default()) };
+    let mut history = History::of(open.iter().map(ToString::to_string).collect());
+    let mut verifier = ChainVerifier::default();
+    // What contradicts itself is found when the calls are taken up, and named there.
+    let mut step = |_: &ChainVerifier, link: &Link<'_>| match history.step(link, &mut Deaf) {
+        Err(JournalError::Unfounded(_)) | Ok(()) => Ok(()),
+        Err(error) => Err(error),
+    };
+    crate::verify::follow(connection, first, &mut verifier, &mut step)?;
+    let asked = history.open.into_values().filter_map(|open| open.approval);
+    let waiting = asked.filter(|asked| asked.state == ApprovalState::Pending);
+    Ok(waiting.map(|asked| (asked.approval_id.clone(), Arc::new(asked))).collect())
+}
+
+/// Nobody is told what has ended.
+struct Deaf;
+
+impl Ledger for Deaf {
+    fn call(&mut self, _facts: &CallFacts) -> Result<(), JournalError> {
+        Ok(())
+    }
+
+    fn counted(&mut self, _principal: &str, _run: &str) {}
+
+    fn approval(&mut self, _record: &ApprovalRecord) -> Result<(), JournalError> {
+        Ok(())
+    }
+}
