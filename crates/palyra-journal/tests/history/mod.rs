@@ -340,7 +340,7 @@ async fn shown_as_asked() {
     assert_eq!(fixture.store.approval(&asked.approval_id).await.unwrap(), asked);
     assert_eq!(fixture.store.approval_of_call(&call.call_id).await.unwrap(), asked);
     for filter in [ApprovalFilter::Pending, ApprovalFilter::Newest(9)] {
-        assert_eq!(fixture.store.approvals(filter, None, page).await.unwrap().records, [asked.clone()]);
+        assert_eq!(fixture.store.approvals(filter, None, page).await.unwrap().records, std::slice::from_ref(&asked));
     }
     let fixture = fixture.reopen();
     assert_eq!(fixture.store.approval(&asked.approval_id).await.unwrap(), asked, "nor after a restart");
