@@ -124,6 +124,26 @@ fn a_cut_off_end_contradicts_an_earlier_checkpoint() {
     found.fails(8, "journal_broken");
 }
 
+/// Whoever edits a table while the daemon runs changes neither what a person is shown nor what holds.
+#[test]
+fn a_table_edited_while_the_daemon_runs_deceives_nobody() {
+    let host = Host::up();
+    let write = json!({ "path": "x", "content": "HARMFUL" });
+    let session = ["--session", "s"];
+    let (call, question) = host.ask("palyra.fs.write", &write, &session);
+    host.tamper(&["UPDATE approvals SET record = replace(record, 'HARMFUL', 'harmless')"]);
+    let shown = host.palyra(&["approvals", "show", &question]).good();
+    assert_eq!(shown["input"]["content"], "HARMFUL", "{shown}");
+    let listed = host.palyra(&["approvals", "list"]).good();
+    assert_eq!(listed[0]["input"]["content"], "HARMFUL", "{listed}");
+    let decided = host.decide(&question, "allow", &["--scope", "session"]).good();
+    host.palyra(&["calls", "follow", &call]).exits(0).done();
+    host.palyra(&["grants", "revoke", text(&decided, "/resolution/grant")]).exits(0).done();
+    host.tamper(&["UPDATE grants SET revoked_at = NULL"]);
+    let again = host.call("palyra.fs.write", &json!({ "path": "x", "content": "HARMFUL" }), &session);
+    assert_eq!(again.error()["code"], "journal_damaged", "{again:?}");
+}
+
 /// An answer that somebody writes into the tables is no answer: the daemon does not start on it, and nothing runs.
 #[test]
 fn an_answer_in_the_tables_alone_runs_nothing() {
