@@ -288,3 +288,14 @@ fn other_line_ends_are_named_as_the_reason() {
     room.patch(&diff("dos", "\r")).unwrap();
     assert_eq!(room.text("dos"), "a\r\nc\r\n");
 }
+
+#[test]
+fn a_missing_newline_is_named_as_the_reason() {
+    let room = Room::with(&[("open", "a\nb"), ("closed", "a\nb\n")]);
+    let diff = |name: &str, end: &str| format!("--- a/{name}\n+++ b/{name}\n@@ -1,2 +1,2 @@\n a\n-b\n{end}+c\n");
+    let error = room.patch(&diff("open", "")).unwrap_err().to_string();
+    assert!(error.contains("line 2 of the file has no newline at its end") && !error.contains("CR"), "{error}");
+    assert!(error.contains("`\\ No newline at end of file`"), "{error}");
+    let error = room.patch(&diff("closed", "\\ No newline at end of file\n")).unwrap_err().to_string();
+    assert!(error.contains("line 2 of the file has a newline at its end") && !error.contains("CR"), "{error}");
+}
