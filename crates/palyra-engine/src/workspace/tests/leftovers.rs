@@ -69,7 +69,7 @@ fn nothing_else_is_removed() {
         room.put(other, "theirs\n");
     }
     fs::create_dir(room.root.join(format!("d/{prefix}directory"))).unwrap();
-    room.link(&room.outside.join("secret"), &format!("d/{prefix}link"));
+    room.link(room.outside.join("secret"), &format!("d/{prefix}link"));
     // A directory that is a link by now leads nowhere.
     fs::write(room.outside.join(format!("{prefix}0-0")), SECRET).unwrap();
     room.link(&room.outside, "out");
