@@ -18,6 +18,7 @@ pub struct Failure {
 }
 
 pub const FAILED: u8 = 1;
+pub const USAGE: u8 = 2;
 pub const DENIED: u8 = 3;
 pub const EXPIRED: u8 = 4;
 pub const CANCELLED: u8 = 5;
@@ -37,6 +38,11 @@ pub struct ErrorDocument<'a> {
 impl Failure {
     pub fn new(exit: u8, code: &str, message: impl Into<String>, hint: Option<&str>) -> Self {
         Self { exit, code: code.to_owned(), message: message.into(), hint: hint.map(str::to_owned) }
+    }
+
+    /// The command line makes no sense.
+    pub fn usage(message: impl Into<String>, hint: &str) -> Self {
+        Self::new(USAGE, "usage", message, Some(hint))
     }
 
     /// A file or stream failed.

@@ -9,6 +9,7 @@ mod delegate;
 mod exit;
 mod output;
 mod text;
+mod usage;
 
 use args::connect::Mcp;
 use args::{Cli, Command};
@@ -18,7 +19,10 @@ use exit::Failure;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return usage::answer(&error),
+    };
     let format = cli.output;
     output::answer_in(format);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

@@ -3,6 +3,8 @@
 //! [`RawConfig`] is what serde reads: every key known, every unknown one refused with the nearest that exists.
 //! [`Config`] is what the daemon runs on; it has one constructor, which checks everything once.
 
+mod text;
+
 use crate::http::Port;
 use palyra_engine::builtin::names;
 use palyra_engine::{CallLimits, Rehearsal, ToolCallConfig, WasmRuntime};
@@ -11,9 +13,11 @@ use palyra_protocol::ToolName;
 use palyra_sandbox::egress::{EgressRule, EgressRules};
 use palyra_sandbox::{EgressEnforcementMode, SandboxProcessRunnerPolicy, SandboxTier, WorkspaceAccess};
 use serde::Deserialize;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use text::{MAX_FILE_BYTES, did_you_mean, text_of, with_nearest};
 
 /// The longest time that anything may be made to wait: thirty days.
 const MAX_TIME_MS: u64 = 30 * 24 * 60 * 60 * 1000;
@@ -30,6 +34,22 @@ pub enum ConfigError {
         path: PathBuf,
         /// Why.
         source: std::io::Error,
+    },
+    /// Nothing that a configuration could be in.
+    #[error("`{}` is {what}; name a file of at most {} KiB", path.display(), MAX_FILE_BYTES >> 10)]
+    NotAFile {
+        /// What was named.
+        path: PathBuf,
+        /// What it is instead.
+        what: &'static str,
+    },
+    /// Tools could reach the daemon's keys.
+    #[error("the workspace `{}` and the daemon's state in `{}` overlap, so tools could reach its keys; choose a project directory: `--workspace DIR`", workspace.display(), state.display())]
+    Overlap {
+        /// Where tools would work.
+        workspace: PathBuf,
+        /// Where the state is.
+        state: PathBuf,
     },
     /// The file is not understood.
     #[error("`{}`, line {line}: {message}", path.display())]
@@ -110,6 +130,13 @@ impl Default for RawToolCall {
     }
 }
 
+impl RawToolCall {
+    fn membership(&self) -> Result<Membership, ConfigError> {
+        Membership::from_lists(&self.allowed_principals, &self.allowed_channels, &["user:local".to_owned()])
+            .map_err(|e| value("tool_call.allowed_principals", e.to_string()))
+    }
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct RawProcessRunner {
@@ -185,12 +212,12 @@ impl Config {
     /// Where the rules come from.
     #[must_use]
     pub fn policy_loader(&self) -> PolicyLoader {
-        PolicyLoader {
-            directory: self.policy_dir.clone(),
-            membership: self.membership.clone(),
-            tools: Some(Arc::new(Rehearsal::default())),
-        }
+        policy_loader(self.policy_dir.clone(), self.membership.clone())
     }
+}
+
+fn policy_loader(directory: Option<PathBuf>, membership: Membership) -> PolicyLoader {
+    PolicyLoader { directory, membership, tools: Some(Arc::new(Rehearsal::default())) }
 }
 
 impl RawConfig {
@@ -199,11 +226,27 @@ impl RawConfig {
     /// # Errors
     /// It cannot be read or understood.
     pub fn read(path: &Path, required: bool) -> Result<Self, ConfigError> {
-        match std::fs::read_to_string(path) {
+        match text_of(path) {
             Ok(text) => Self::parse(path, &text),
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound && !required => Ok(Self::default()),
-            Err(source) => Err(ConfigError::Unreadable { path: path.to_owned(), source }),
+            Err(ConfigError::Unreadable { source, .. }) if source.kind() == ErrorKind::NotFound && !required => {
+                Ok(Self::default())
+            }
+            Err(error) => Err(error),
         }
+    }
+
+    /// What rules depend on, and nothing else: their directory, and who belongs to which group.
+    ///
+    /// # Errors
+    /// A name is malformed, or there is no such directory.
+    pub fn rules(&self) -> Result<PolicyLoader, ConfigError> {
+        Ok(policy_loader(self.policy_dir.as_deref().map(canonical).transpose()?, self.tool_call.membership()?))
+    }
+
+    /// Where tools would work, whether or not they could.
+    pub fn workspace(&self, given: Option<&Path>) -> PathBuf {
+        let named = given.or(self.workspace_root.as_deref()).unwrap_or(Path::new("."));
+        named.canonicalize().unwrap_or_else(|_| named.to_owned())
     }
 
     fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
@@ -246,9 +289,7 @@ impl RawConfig {
             ));
         }
         let raw = self.tool_call;
-        let membership =
-            Membership::from_lists(&raw.allowed_principals, &raw.allowed_channels, &["user:local".to_owned()])
-                .map_err(|e| value("tool_call.allowed_principals", e.to_string()))?;
+        let membership = raw.membership()?;
         let allowed_tools = raw.allowed_tools.iter().map(|name| tool(name));
         for (key, limit) in [
             ("tool_call.max_calls_under_way", raw.max_calls_under_way),
@@ -376,8 +417,7 @@ fn tool(name: &str) -> Result<ToolName, ConfigError> {
     if names::ALL.contains(&name) {
         return Ok(parsed);
     }
-    let nearest = names::ALL.into_iter().min_by_key(|known| strsim::damerau_levenshtein(name, known));
-    Err(value(KEY, format!("there is no tool `{name}`; did you mean `{}`?", nearest.unwrap_or_default())))
+    Err(value(KEY, format!("there is no tool `{name}`{}", did_you_mean(name, names::ALL.into_iter()))))
 }
 
 /// INVARIANT (state_is_not_workspace): a tool can never reach the daemon's keys or journal, because the two directories
@@ -395,22 +435,14 @@ fn workspace_root(given: Option<PathBuf>, state_dir: &Path) -> Result<PathBuf, C
         return Err(value(KEY, format!("`{}` is not a directory", root.display())));
     }
     if state_dir.starts_with(&root) || root.starts_with(state_dir) {
-        return Err(value(
-            KEY,
-            format!(
-                "`{}` and the daemon's state in `{}` overlap, so tools could reach its keys; choose a project directory \
-                 (`--workspace DIR`)",
-                root.display(),
-                state_dir.display()
-            ),
-        ));
+        return Err(ConfigError::Overlap { workspace: root, state: state_dir.to_owned() });
     }
     Ok(root)
 }
 
 /// INVARIANT (rules_are_not_workspace): what an agent may write is never read as a rule.
 fn policy_dir(given: &Path, workspace: &Path) -> Result<PathBuf, ConfigError> {
-    let dir = given.canonicalize().map_err(|source| ConfigError::Unreadable { path: given.to_owned(), source })?;
+    let dir = canonical(given)?;
     if dir.starts_with(workspace) || workspace.starts_with(&dir) {
         let message = format!(
             "`{}` and the workspace `{}` overlap, so agents could write their own rules; keep the rules elsewhere",
@@ -422,20 +454,8 @@ fn policy_dir(given: &Path, workspace: &Path) -> Result<PathBuf, ConfigError> {
     Ok(dir)
 }
 
-/// Adds the nearest known name to serde's list of what it expected.
-fn with_nearest(message: &str) -> String {
-    let message = message.trim();
-    if !message.starts_with("unknown field") && !message.starts_with("unknown variant") {
-        return message.to_owned();
-    }
-    let mut quoted = message.split('`').skip(1).step_by(2);
-    let Some(unknown) = quoted.next() else { return message.to_owned() };
-    let nearest = quoted
-        .map(|known| (strsim::damerau_levenshtein(unknown, known), known))
-        .min()
-        .map(|(_, known)| format!("; did you mean `{known}`?"));
-    let what = if message.starts_with("unknown field") { "key" } else { "value" };
-    format!("there is no {what} `{unknown}`{}", nearest.as_deref().unwrap_or(""))
+fn canonical(path: &Path) -> Result<PathBuf, ConfigError> {
+    path.canonicalize().map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })
 }
 
 #[cfg(test)]
@@ -462,6 +482,8 @@ mod tests {
         assert!(refused("worksapce_root = \"x\"").contains("did you mean `workspace_root`?"));
         assert!(refused("[process_runner]\ntier = \"d\"").contains("there is no value `d`; did you mean `b`?"));
         assert!(refused("tool_call = 3").contains("line 1"));
+        let far = refused("zzz = 1");
+        assert!(!far.contains("did you mean") && far.contains("`workspace_root`"), "{far}");
     }
 
     #[test]

@@ -105,6 +105,10 @@ fn main() -> ExitCode {
             tracing_subscriber::EnvFilter::try_from_env("PALYRA_LOG").unwrap_or_else(|_| "info,rmcp=error".into()),
         )
         .init();
+    let format = match &args.command {
+        Some(Command::Policy(command)) => command.format(),
+        _ => policy::Format::Text,
+    };
     let tries_a_command = matches!(args.command, Some(Command::Sandbox(_)));
     let result = match serve::Setup::new(args.state_dir, args.config, args.workspace, args.http_port) {
         Ok(setup) => match args.command {
@@ -123,7 +127,7 @@ fn main() -> ExitCode {
     match result {
         Ok(code) => code,
         Err(error) => {
-            report(&error);
+            report(&error, format);
             match error {
                 // Not to be taken for the code of a command that never ran.
                 _ if tries_a_command => ExitCode::from(REFUSED),
@@ -135,7 +139,12 @@ fn main() -> ExitCode {
 }
 
 #[expect(clippy::print_stderr, reason = "the last word of a program that does not start")]
-fn report(error: &serve::DaemonError) {
+fn report(error: &serve::DaemonError, format: policy::Format) {
+    if format == policy::Format::Json {
+        let error = serde_json::json!({ "code": error.code(), "message": error.to_string(), "hint": error.hint() });
+        eprintln!("{}", serde_json::json!({ "error": error }));
+        return;
+    }
     let mut said = error.to_string();
     eprintln!("error: {said}");
     let mut cause = std::error::Error::source(error);

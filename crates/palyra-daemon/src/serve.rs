@@ -86,6 +86,38 @@ pub enum DaemonError {
     Serve(#[source] tonic::transport::Error),
 }
 
+impl DaemonError {
+    /// The stable machine code.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::NoHome => "no_home",
+            Self::Config(ConfigError::Overlap { .. }) => "workspace_overlaps_state",
+            Self::Config(_) => "configuration",
+            Self::State(_) => "state",
+            Self::Policy(_) => "policy_refused",
+            Self::Stream(_) | Self::Io { .. } => "io",
+            Self::Journal(_) | Self::Recovery(_) => "journal",
+            Self::Access(_) => "access",
+            Self::Workspace(_) => "workspace",
+            Self::Engine(_) => "engine",
+            Self::Checkpoint { .. } => "checkpoint",
+            Self::Http(_) | Self::Serve(_) => "door",
+            Self::Remember(_) => "last_start_unknown",
+        }
+    }
+
+    /// What to do next, where the message does not say it.
+    #[must_use]
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Config(ConfigError::Overlap { .. }) => Some("name a project directory: `--workspace DIR`"),
+            Self::Config(_) => Some("`palyrad check` says more"),
+            _ => None,
+        }
+    }
+}
+
 pub(crate) fn io(what: &'static str) -> impl FnOnce(std::io::Error) -> DaemonError {
     move |source| DaemonError::Io { what, source }
 }
@@ -162,9 +194,18 @@ impl Setup {
     }
 
     /// How the rules are read when nothing is served: with the access registry as its file stands.
-    pub(crate) fn policy_loader(&self, config: &Config) -> Result<PolicyLoader, DaemonError> {
-        let registered = palyra_engine::peek_registry(&self.state_dir, &config.workspace_root)?;
-        let mut loader = config.policy_loader();
+    fn policy_loader(&self, config: &Config) -> Result<PolicyLoader, DaemonError> {
+        self.with_registered(config.policy_loader(), &config.workspace_root)
+    }
+
+    /// The same for whoever reads rules and nothing else: whether tools could work here is not their matter.
+    pub(crate) fn rules(&self) -> Result<PolicyLoader, DaemonError> {
+        let raw = RawConfig::read(&self.config_path, self.config_required)?;
+        self.with_registered(raw.rules()?, &raw.workspace(self.workspace.as_deref()))
+    }
+
+    fn with_registered(&self, mut loader: PolicyLoader, workspace: &Path) -> Result<PolicyLoader, DaemonError> {
+        let registered = palyra_engine::peek_registry(&self.state_dir, workspace)?;
         loader.membership = loader.membership.with_registered(registered);
         Ok(loader)
     }

@@ -153,7 +153,7 @@ fn fs_read() -> Defined {
                 "path": { "type": "string" }, "content": { "type": "string" },
                 "encoding": { "enum": ["utf-8", "base64"] },
                 "total_bytes": { "type": "integer" }, "truncated": { "type": "boolean" },
-                "sha256": { "type": ["string", "null"], "description": "of the whole file, when it was read whole" },
+                "sha256": { "type": ["string", "null"], "description": "of the whole file, also when only a part of it was read; null above 64 MiB" },
             }),
             &["path", "content", "encoding", "total_bytes", "truncated"],
         ),

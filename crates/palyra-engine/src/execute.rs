@@ -93,7 +93,7 @@ impl Engine {
                 (ExecutorKind::Builtin, Executed::builtin(sleep(duration, limit, cancel).await))
             }
             Work::Files(work) => {
-                let done = self.file_threads().run(self.workspace(), work, limit, cancel).await;
+                let done = self.file_threads().run(self.workspace(), (call.id(), work), limit, cancel).await;
                 (ExecutorKind::Builtin, self.confined_to_workspace(Executed::builtin(done)))
             }
             Work::Run(run) => {

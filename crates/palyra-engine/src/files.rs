@@ -12,7 +12,7 @@ use crate::engine::Engine;
 use crate::execute::{cancelled, printable, timed_out};
 use crate::resolve::{Refusal, ResolvedCall, file_problem};
 use crate::work::FileWork;
-use crate::workspace::{FileContent, FileError, Workspace};
+use crate::workspace::{Errand, FileContent, FileError, Workspace};
 use palyra_protocol::{CallId, FacetRule, Problem, ToolProposal};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -44,7 +44,7 @@ impl FileThreads {
     pub(crate) async fn run(
         &self,
         workspace: &Arc<Workspace>,
-        work: FileWork,
+        (call, work): (&CallId, FileWork),
         limit: Duration,
         cancel: &CancellationToken,
     ) -> Result<Value, Problem> {
@@ -55,11 +55,11 @@ impl FileThreads {
             () = sleep_until(deadline) => return Err(timed_out(limit)),
             () = cancel.cancelled() => return Err(cancelled()),
         };
-        let (workspace, stop) = (Arc::clone(workspace), cancel.child_token());
+        let (workspace, call, stop) = (Arc::clone(workspace), call.clone(), cancel.child_token());
         let on_thread = stop.clone();
         let mut task = tokio::task::spawn_blocking(move || {
             let _thread = thread;
-            on_files(&workspace, work, &|| on_thread.is_cancelled())
+            on_files(&workspace, &call, work, &|| on_thread.is_cancelled())
         });
         let mut late = false;
         let joined = tokio::select! {
@@ -125,7 +125,8 @@ fn panicked(panic: &tokio::task::JoinError) -> Problem {
     Problem::plain("internal", "the tool failed; the daemon's log says how")
 }
 
-fn on_files(workspace: &Workspace, work: FileWork, stop: &dyn Fn() -> bool) -> Result<Value, FileError> {
+fn on_files(workspace: &Workspace, call: &CallId, work: FileWork, stop: &dyn Fn() -> bool) -> Result<Value, FileError> {
+    let errand = Errand { call, stop };
     if stop() {
         return Err(FileError::Cancelled);
     }
@@ -135,12 +136,14 @@ fn on_files(workspace: &Workspace, work: FileWork, stop: &dyn Fn() -> bool) -> R
         }
         FileWork::List { path, options } => workspace.list(&path, options, stop).map(|listing| json!(listing)),
         FileWork::Search(query) => workspace.search(&query, stop).map(|found| json!(found)),
-        FileWork::Write { path, content, options } => workspace.write(&path, &content, &options, stop).map(|written| {
-            let mut output = json!(written);
-            output["path"] = json!(path.as_str());
-            output
-        }),
-        FileWork::Patch(plan) => workspace.apply_patch(plan, stop).map(|outcome| json!(outcome)),
+        FileWork::Write { path, content, options } => {
+            workspace.write(&path, &content, &options, errand).map(|written| {
+                let mut output = json!(written);
+                output["path"] = json!(path.as_str());
+                output
+            })
+        }
+        FileWork::Patch(plan) => workspace.apply_patch(plan, errand).map(|outcome| json!(outcome)),
     }
 }
 
@@ -192,12 +195,14 @@ mod tests {
         let place = place();
         let threads = FileThreads::default();
         let limit = Duration::from_millis(50);
-        let ended = threads.run(&place.workspace, endless(&place), limit, &CancellationToken::new()).await;
+        let ended =
+            threads.run(&place.workspace, (&CallId::mint(), endless(&place)), limit, &CancellationToken::new()).await;
         assert_eq!(ended.unwrap_err().code, "execution_timeout");
         assert_eq!(threads.searches.available_permits(), SEARCHES, "the answer came after the work had ended");
         let cancel = CancellationToken::new();
         cancel.cancel();
-        let ended = threads.run(&place.workspace, endless(&place), Duration::from_secs(60), &cancel).await;
+        let ended =
+            threads.run(&place.workspace, (&CallId::mint(), endless(&place)), Duration::from_secs(60), &cancel).await;
         assert_eq!(ended.unwrap_err().code, "cancelled");
     }
 
@@ -207,11 +212,11 @@ mod tests {
         let threads = FileThreads::default();
         let taken = Arc::clone(&threads.searches).acquire_many_owned(u32::try_from(SEARCHES).unwrap()).await.unwrap();
         let (limit, cancel) = (Duration::from_millis(20), CancellationToken::new());
-        let ended = threads.run(&place.workspace, endless(&place), limit, &cancel).await;
+        let ended = threads.run(&place.workspace, (&CallId::mint(), endless(&place)), limit, &cancel).await;
         assert_eq!(ended.unwrap_err().code, "execution_timeout");
         let path = place.workspace.resolve(".").unwrap();
         let list = FileWork::List { path, options: crate::workspace::ListOptions::default() };
-        assert!(threads.run(&place.workspace, list, Duration::from_secs(60), &cancel).await.is_ok());
+        assert!(threads.run(&place.workspace, (&CallId::mint(), list), Duration::from_secs(60), &cancel).await.is_ok());
         drop(taken);
     }
 
@@ -228,7 +233,7 @@ mod tests {
                 options: WriteOptions::default(),
             };
             let limit = Duration::from_micros(u64::from(n) * 20);
-            let told = threads.run(&place.workspace, work, limit, &CancellationToken::new()).await;
+            let told = threads.run(&place.workspace, (&CallId::mint(), work), limit, &CancellationToken::new()).await;
             let there = place.dir.path().join(&name).exists();
             assert_eq!(told.is_ok(), there, "{n}: {told:?}");
             if there { written += 1 } else { ended += 1 }

@@ -1,15 +1,19 @@
 //! Recovery: what a start does about the calls that the last end left open.
 //!
-//! An intent without an outcome becomes `indeterminate` and never runs again. A question that is still open is waited for
+//! An intent without an outcome becomes `indeterminate` and never runs again; the temporary files that it left are
+//! removed. A question that is still open is waited for
 //! again. A call that was approved but not started is started, if it is still the call that was shown.
 
+use crate::builtin::names;
 use crate::clear::{Cleared, QuestionEnd};
 use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
 use crate::resolve::ResolvedCall;
 use crate::tool_flow::Ending;
+use crate::workspace::Leftovers;
 use palyra_journal::CallView;
 use palyra_protocol::{ApprovalRecord, ApprovalState, CallRecord, CallState, Problem, ToolProposal};
+use std::path::Path;
 use std::sync::Arc;
 
 /// What a start found.
@@ -52,12 +56,35 @@ impl Engine {
     }
 
     async fn mark_indeterminate(&self, call: &CallView) -> Result<(), EngineError> {
+        let kept = self.remove_leftovers(call);
+        let mut hint = "look at what it was about to change, then propose it anew if it is still wanted".to_owned();
+        if !kept.is_empty() {
+            hint.push_str(&format!("; what was there before may be in `{}`", kept.join("`, `")));
+        }
         let problem = Problem::new(
             "indeterminate",
             "the daemon stopped between the intent and the outcome; nobody knows how far the call got, and it is not run again",
-            "look at what it was about to change (`.palyra-tmp-…` files beside it are what a write left), then propose it anew if it is still wanted",
+            hint,
         );
         Ok(self.journal().end_call(&call.call_id, CallState::Executing, CallState::Indeterminate, problem).await?)
+    }
+
+    /// Removes the temporary files of a call that was cut off; gives those that may hold an original and stay. Before the
+    /// call's end is recorded: a start that is cut off here does it again.
+    fn remove_leftovers(&self, call: &CallView) -> Vec<String> {
+        let Some(record) = &call.record else { return Vec::new() };
+        let by_file_tool = [names::FS_WRITE, names::FS_APPLY_PATCH].contains(&record.tool.as_str());
+        if !by_file_tool || Path::new(&record.workspace_root) != self.workspace().root() {
+            return Vec::new();
+        }
+        match self.workspace().remove_leftovers(&call.call_id, &record.facets.paths_written) {
+            Ok(Leftovers { kept, .. }) => kept,
+            // Untidy, and no reason not to start.
+            Err(error) => {
+                tracing::warn!(call = %call.call_id, error = &error as &dyn std::error::Error, "temporary files were left");
+                Vec::new()
+            }
+        }
     }
 
     async fn resume(&self, view: CallView) -> Result<(), EngineError> {

@@ -2,7 +2,8 @@
 //!
 //! `output_sha256` is the plain SHA-256 of the output's canonical JSON, the very bytes the caller can derive from what it
 //! received. `execution_sha256` covers every other statement and that hash. The signature covers `execution_sha256`. So
-//! with the output, the attestation and the daemon's public key, a stranger can check the whole of it.
+//! with the output, the attestation and the daemon's public key, a stranger can check the whole of it. What was received is
+//! checked as the document that it is: a struct would drop what it does not know, and with it what somebody added.
 
 use crate::call::{Authority, CallState};
 use crate::clock::Timestamp;
@@ -16,6 +17,8 @@ use serde_json::Value;
 
 /// Room for the text of an ordinary statement.
 const STATEMENT_BYTES: usize = 1024;
+/// What stands beside the statement in an attestation.
+const NOT_STATED: [&str; 3] = ["execution_sha256", "public_key", "signature"];
 
 /// What is stated about an execution.
 ///
@@ -71,6 +74,12 @@ pub struct ToolAttestation {
 /// Why an attestation does not hold.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AttestationError {
+    /// It is not an attestation at all.
+    #[error("this is not an attestation: {reason}")]
+    Malformed {
+        /// What does not fit.
+        reason: String,
+    },
     /// The output is not the one that was attested.
     #[error("the output is not the one that was attested: its SHA-256 is {found}, the attestation says {attested}")]
     OtherOutput {
@@ -125,7 +134,7 @@ impl ExecutionStatement {
         } else {
             canonical_text(self)?
         };
-        Ok(DigestBuilder::new("palyra.execution.v1").field(text.as_bytes()).finish())
+        Ok(execution_digest(&text))
     }
 
     /// Signs the statement.
@@ -139,22 +148,55 @@ impl ExecutionStatement {
     }
 }
 
+/// The digest of a statement's canonical text.
+fn execution_digest(statement: &str) -> Digest {
+    DigestBuilder::new("palyra.execution.v1").field(statement.as_bytes()).finish()
+}
+
 /// What the signature covers: the execution's digest, in the domain of attestations.
 fn signed_digest(execution_sha256: &Digest) -> Digest {
     DigestBuilder::new("palyra.attestation-signature.v1").field(execution_sha256.as_bytes()).finish()
 }
 
 impl ToolAttestation {
-    /// Recomputes everything from the output that was received.
+    /// Recomputes everything from what was received: the attestation as it was given, with all that is in it, and the
+    /// output. Gives the attestation that holds.
     ///
     /// # Errors
-    /// The first thing that does not fit.
+    /// The first thing that does not fit. A field that was added is one: the digest covers the whole document.
     pub fn verify(
-        &self,
+        document: &Value,
         output: &Value,
         problem: Option<&Value>,
         expected: Option<&PublicKey>,
-    ) -> Result<(), AttestationError> {
+    ) -> Result<Self, AttestationError> {
+        let attestation = Self::read(document)?;
+        attestation.check_content(output, problem)?;
+        let mut stated = document.clone();
+        if let Some(fields) = stated.as_object_mut() {
+            fields.retain(|name, _| !NOT_STATED.contains(&name.as_str()));
+        }
+        let found = execution_digest(&canonical_value(&stated)?);
+        if found != attestation.execution_sha256 {
+            return Err(AttestationError::OtherStatements { found, attested: attestation.execution_sha256 });
+        }
+        if let Some(expected) = expected.filter(|key| **key != attestation.public_key) {
+            return Err(AttestationError::OtherKey { found: attestation.public_key, expected: *expected });
+        }
+        attestation.public_key.verify(&signed_digest(&attestation.execution_sha256), &attestation.signature)?;
+        Ok(attestation)
+    }
+
+    /// Reads what an attestation claims, without looking whether it holds.
+    ///
+    /// # Errors
+    /// It is none.
+    pub fn read(document: &Value) -> Result<Self, AttestationError> {
+        Self::deserialize(document).map_err(|e| AttestationError::Malformed { reason: e.to_string() })
+    }
+
+    /// Compares the output, and what went wrong, with what was attested.
+    fn check_content(&self, output: &Value, problem: Option<&Value>) -> Result<(), AttestationError> {
         let found = output_sha256(output)?;
         if found != self.statement.output_sha256 {
             return Err(AttestationError::OtherOutput { found, attested: self.statement.output_sha256 });
@@ -167,17 +209,7 @@ impl ToolAttestation {
             (None, Some(_)) => self.statement.state != CallState::Succeeded,
             (None, None) => true,
         };
-        if !fits {
-            return Err(AttestationError::OtherProblem);
-        }
-        let found = self.statement.sha256()?;
-        if found != self.execution_sha256 {
-            return Err(AttestationError::OtherStatements { found, attested: self.execution_sha256 });
-        }
-        if let Some(expected) = expected.filter(|key| **key != self.public_key) {
-            return Err(AttestationError::OtherKey { found: self.public_key, expected: *expected });
-        }
-        Ok(self.public_key.verify(&signed_digest(&self.execution_sha256), &self.signature)?)
+        if fits { Ok(()) } else { Err(AttestationError::OtherProblem) }
     }
 }
 
@@ -207,14 +239,43 @@ mod tests {
         .unwrap()
     }
 
+    /// Verifies an attestation as whoever receives it does.
+    fn verified(
+        attestation: &ToolAttestation,
+        output: &Value,
+        problem: Option<&Value>,
+        key: Option<&PublicKey>,
+    ) -> Result<(), AttestationError> {
+        ToolAttestation::verify(&serde_json::to_value(attestation).unwrap(), output, problem, key).map(drop)
+    }
+
+    #[test]
+    fn an_added_field_is_noticed() {
+        let key = DaemonKey::generate().unwrap();
+        let output = json!(null);
+        let honest = serde_json::to_value(attested(&output, &key)).unwrap();
+        let holds = |document: &Value| ToolAttestation::verify(document, &output, None, Some(&key.public())).is_ok();
+        assert!(holds(&honest));
+        for (name, value) in
+            [("approved_by", json!("user:alice")), ("exit", json!("code 0")), ("exit", json!(null)), ("", json!(null))]
+        {
+            let mut forged = honest.clone();
+            forged[name] = value;
+            assert!(!holds(&forged), "`{name}` was added unnoticed");
+        }
+        let mut forged = honest;
+        forged["sandbox_enforcement"]["network"] = json!("none");
+        assert!(!holds(&forged));
+    }
+
     #[test]
     fn every_changed_field_is_noticed() {
         let key = DaemonKey::generate().unwrap();
         let output = json!({"text": "hello", "n": 1.5});
         let good = attested(&output, &key);
-        assert_eq!(good.verify(&output, None, Some(&key.public())), Ok(()));
-        assert!(good.verify(&json!({"text": "hellO", "n": 1.5}), None, None).is_err());
-        assert!(good.verify(&output, Some(&json!({"code": "x"})), None).is_err(), "a success has no reason");
+        assert_eq!(verified(&good, &output, None, Some(&key.public())), Ok(()));
+        assert!(verified(&good, &json!({"text": "hellO", "n": 1.5}), None, None).is_err());
+        assert!(verified(&good, &output, Some(&json!({"code": "x"})), None).is_err(), "a success has no reason");
 
         let honest = serde_json::to_value(&good).unwrap();
         for field in honest.as_object().unwrap().keys() {
@@ -233,8 +294,8 @@ mod tests {
                 "signature" => json!(key.sign(&Digest::of(b"other"))),
                 _ => json!(Digest::of(b"other")),
             };
-            let forged: ToolAttestation = serde_json::from_value(forged).unwrap();
-            assert!(forged.verify(&output, None, Some(&key.public())).is_err(), "{field} was changed unnoticed");
+            let held = ToolAttestation::verify(&forged, &output, None, Some(&key.public()));
+            assert!(held.is_err(), "{field} was changed unnoticed");
         }
     }
 
@@ -260,16 +321,20 @@ mod tests {
         let mut statement = attested(&output, &key).statement;
         statement.state = CallState::Failed;
         let older = statement.clone().sign(&key).unwrap();
-        assert_eq!(older.verify(&output, Some(&reason), None), Ok(()), "one of the first version says nothing of it");
+        assert_eq!(
+            verified(&older, &output, Some(&reason), None),
+            Ok(()),
+            "one of the first version says nothing of it"
+        );
         statement.problem_sha256 = Some(output_sha256(&reason).unwrap());
         let good = statement.sign(&key).unwrap();
-        assert_eq!(good.verify(&output, Some(&reason), None), Ok(()));
+        assert_eq!(verified(&good, &output, Some(&reason), None), Ok(()));
         for other in [None, Some(json!(null)), Some(json!({"code": "exit", "message": "all is well"}))] {
-            assert_eq!(good.verify(&output, other.as_ref(), None), Err(AttestationError::OtherProblem));
+            assert_eq!(verified(&good, &output, other.as_ref(), None), Err(AttestationError::OtherProblem));
         }
         let mut stripped = good;
         stripped.statement.problem_sha256 = None;
-        assert!(stripped.verify(&output, Some(&reason), None).is_err());
+        assert!(verified(&stripped, &output, Some(&reason), None).is_err());
     }
 
     #[test]
@@ -277,7 +342,7 @@ mod tests {
         let output = json!(null);
         let theirs = attested(&output, &DaemonKey::generate().unwrap());
         let ours = DaemonKey::generate().unwrap().public();
-        assert_eq!(theirs.verify(&output, None, None), Ok(()));
-        assert!(matches!(theirs.verify(&output, None, Some(&ours)), Err(AttestationError::OtherKey { .. })));
+        assert_eq!(verified(&theirs, &output, None, None), Ok(()));
+        assert!(matches!(verified(&theirs, &output, None, Some(&ours)), Err(AttestationError::OtherKey { .. })));
     }
 }

@@ -14,11 +14,16 @@ use std::sync::Arc;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IdError {
     /// A minted id with the wrong prefix or a body that is no ULID.
-    #[error("`{given}` is not a {kind} id; it should look like `{prefix}_01K…`")]
+    #[error("`{given}` is not {} {kind} id; it should look like `{prefix}_01K…`", article(kind))]
     Malformed { kind: &'static str, prefix: &'static str, given: String },
     /// A caller's name that is empty, too long, or has characters we refuse.
-    #[error("a {kind} must be 1 to {max} characters of A-Z a-z 0-9 . _ : / @ -")]
+    #[error("{} {kind} must be 1 to {max} characters of A-Z a-z 0-9 . _ : / @ -", article(kind))]
     Name { kind: &'static str, max: usize },
+}
+
+/// The article that goes before a word.
+fn article(word: &str) -> &'static str {
+    if word.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" }
 }
 
 /// How much of a caller's text an error message repeats.

@@ -4,6 +4,8 @@
 //! is read once, strictly (I-JSON, RFC 7493: valid UTF-8, no duplicate keys, no number that a double cannot hold
 //! exactly), within limits on size and depth, and from then on only its canonical form (RFC 8785) exists.
 
+mod digits;
+
 use serde::Serialize;
 use serde::de::{self, DeserializeSeed, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
@@ -132,11 +134,15 @@ fn walk<B: Build>(
     }
     let text = std::str::from_utf8(bytes).map_err(|e| JsonRejection::NotUtf8 { at: e.valid_up_to() })?;
     let mut reader = serde_json::Deserializer::from_str(text);
-    let values = Cell::new(most);
-    Strict { left: deepest, values: &values, build }
+    let (values, huge) = (Cell::new(most), Cell::new(false));
+    let built = Strict { left: deepest, values: &values, huge: &huge, build }
         .deserialize(&mut reader)
         .and_then(|value| reader.end().map(|()| value))
-        .map_err(|e| rejection(&e))
+        .map_err(|e| rejection(&e))?;
+    if huge.get() && digits::has_long_integer(text) {
+        return Err(JsonRejection::Malformed { reason: INEXACT.to_owned() });
+    }
+    Ok(built)
 }
 
 /// The canonical text of anything serialisable.
@@ -187,6 +193,7 @@ pub(crate) fn is_plain(value: &Value) -> bool {
 
 const TOO_DEEP: &str = "nested too deeply";
 const TOO_MANY: &str = "too many values";
+const INEXACT: &str = "an integer beyond ±(2^53-1) is not exact everywhere; send it as a string";
 
 fn rejection(error: &serde_json::Error) -> JsonRejection {
     let reason = error.to_string();
@@ -280,6 +287,8 @@ struct Strict<'a, B> {
     left: usize,
     /// How many values there may still be.
     values: &'a Cell<usize>,
+    /// There was a number whose digits have to be looked at.
+    huge: &'a Cell<bool>,
     build: B,
 }
 
@@ -290,7 +299,7 @@ impl<B: Build> Strict<'_, B> {
 
     fn integer<E: de::Error>(self, size: u64, number: impl FnOnce() -> Number) -> Result<B::Built, E> {
         if size > MAX_SAFE_INTEGER {
-            return Err(E::custom("an integer beyond ±(2^53-1) is not exact everywhere; send it as a string"));
+            return Err(E::custom(INEXACT));
         }
         Ok(self.build.scalar(|| Value::Number(number())))
     }
@@ -327,9 +336,13 @@ impl<'de, B: Build> Visitor<'de> for Strict<'_, B> {
 
     fn visit_f64<E: de::Error>(self, value: f64) -> Result<B::Built, E> {
         // Written as `1e16` or `9007199254740993.0` it is the same integer: rounded already, and beyond the limit in its
-        // canonical form. From 1e21 on the canonical form is a power of ten, which stays what it is.
+        // canonical form. From 1e21 on the canonical form has an exponent, which stays what it is; without one it was a
+        // row of digits that no double holds, and only the text can tell.
         if value.fract() == 0.0 && value.abs() > MAX_SAFE_INTEGER as f64 && value.abs() < 1e21 {
-            return Err(E::custom("an integer beyond ±(2^53-1) is not exact everywhere; send it as a string"));
+            return Err(E::custom(INEXACT));
+        }
+        if value.abs() >= 1e21 {
+            self.huge.set(true);
         }
         let number = Number::from_f64(value).ok_or_else(|| E::custom("a number out of range"))?;
         Ok(self.build.scalar(|| Value::Number(number)))
@@ -385,10 +398,17 @@ mod tests {
 
     #[test]
     fn an_integer_is_inexact_however_it_is_written() {
-        for text in ["9007199254740993", "9007199254740993.0", "1e16", "-1E+17", "123456789012345678901"] {
+        for text in ["9007199254740993", "9007199254740993.0", "1e16", "-1E+17", "123456789012345678901", "-1.0e18"] {
             assert_eq!(refused(text.as_bytes()), "input_malformed", "{text}");
         }
-        for text in ["9007199254740991.0", "1e15", "1e21", "-1e300", "0.1"] {
+        for text in ["99999999999999999999999", "-100000000000000000000000", "99999999999999999999999.5"] {
+            assert_eq!(refused(format!(r#"{{"a\\\"":[0.5,"1e5\"",{text}]}}"#).as_bytes()), "input_malformed", "{text}");
+        }
+        check(
+            r#"["99999999999999999999999\\","\"99999999999999999999999",1e23]"#,
+            r#"["99999999999999999999999\\","\"99999999999999999999999",1e+23]"#,
+        );
+        for text in ["9007199254740991.0", "1e15", "1e21", "-1e300", "0.1", "0.1234567890123456789012345", "1e23"] {
             let once = CanonicalJson::parse(text.as_bytes()).unwrap();
             assert_eq!(CanonicalJson::parse(once.as_str().as_bytes()).unwrap().as_str(), once.as_str(), "{text}");
         }
@@ -474,6 +494,14 @@ mod tests {
             let once = CanonicalJson::parse(text.as_bytes()).unwrap();
             let twice = CanonicalJson::parse(once.as_str().as_bytes()).unwrap();
             prop_assert_eq!(once.as_str(), twice.as_str());
+        }
+
+        /// However long it is.
+        #[test]
+        fn an_integer_that_no_double_holds_is_refused(sign in "-?", digits in "[1-9][0-9]{16,60}", end in r"(\.[0-9]{1,3})?") {
+            let text = format!("[1e30,{sign}{digits}{end}]");
+            let refused = CanonicalJson::parse(text.as_bytes()).map_err(|e| e.code());
+            prop_assert_eq!(refused.map(drop), Err("input_malformed"));
         }
 
         /// The short way gives the bytes that the long way gives.

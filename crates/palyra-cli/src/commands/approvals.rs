@@ -11,6 +11,9 @@ use palyra_api::v1::{self, Approval, DecideRequest, GetApprovalRequest, ListAppr
 use palyra_protocol::{ApprovalRecord, ApprovalScope, ApprovalState, Card, RiskLevel, speaker};
 
 pub async fn run(context: &Context, command: Approvals) -> Result<(), Failure> {
+    if let Approvals::Decide(answer) = &command {
+        check(answer)?;
+    }
     let connection = context.connect().await?;
     match command {
         Approvals::List { all } => {
@@ -138,11 +141,33 @@ fn state(approval: &ApprovalRecord) -> String {
     }
 }
 
+/// An option that would take no effect was meant to take one.
+fn check(answer: &Decide) -> Result<(), Failure> {
+    if answer.window.is_some() && answer.scope != Scope::Window {
+        return Err(Failure::usage("`--for` says how long a window is", "add `--scope window`, or leave `--for` out"));
+    }
+    if answer.words.is_some() && answer.matcher != Matcher::ArgvPrefix {
+        return Err(Failure::usage(
+            "`--words` says how long an argv prefix is",
+            "add `--match argv-prefix`, or leave `--words` out",
+        ));
+    }
+    Ok(())
+}
+
 async fn decide(context: &Context, connection: &Connection, answer: Decide) -> Result<(), Failure> {
     let argv_prefix = match (answer.matcher, answer.words) {
         (Matcher::ArgvPrefix, Some(words)) => {
             let asked = fetch(connection, answer.approval.as_str()).await?;
             let argv = asked.facets.argv;
+            if argv.is_empty() {
+                return Err(Failure::new(
+                    REFUSED,
+                    "approval_scope",
+                    format!("a call of `{}` runs no command, so there are no words to compare", asked.tool),
+                    Some("choose `--match exact` or `--match tool`"),
+                ));
+            }
             if words == 0 || words > argv.len() {
                 let message = format!("the command that was shown has {} words", argv.len());
                 return Err(Failure::new(

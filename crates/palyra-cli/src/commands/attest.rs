@@ -6,9 +6,8 @@ use crate::exit::{FAILED, Failure, UNVERIFIED};
 use crate::output::{self, BAD, DIM, GOOD, say, styled};
 use palyra_api::v1::StatusRequest;
 use palyra_protocol::json::check_result;
-use palyra_protocol::{CallId, CallState, ExecutionStatement, PublicKey, ToolAttestation};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use palyra_protocol::{ExecutionStatement, PublicKey, ToolAttestation};
+use serde_json::{Map, Value, json};
 use std::io::Read as _;
 use std::path::Path;
 
@@ -17,40 +16,60 @@ const MAX_RESULT_BYTES: usize = 64 << 20;
 /// How deep the parts of a result lie in it.
 const WRAPPING: usize = 16;
 
-/// The part of a call's result that an attestation is about.
-#[derive(Debug, Deserialize)]
-struct Received {
-    #[serde(default)]
-    call_id: Option<CallId>,
-    #[serde(default)]
-    tool: Option<String>,
-    #[serde(default)]
-    state: Option<CallState>,
-    output: Value,
-    #[serde(default)]
-    problem: Option<Value>,
-    attestation: Option<ToolAttestation>,
-}
+/// A call's result as it was received, every field of it.
+#[derive(Debug)]
+struct Received(Map<String, Value>);
 
 impl Received {
+    /// A field, if it is there and says something.
+    fn field(&self, name: &str) -> Option<&Value> {
+        self.0.get(name).filter(|value| !value.is_null())
+    }
+
+    fn output(&self) -> &Value {
+        self.0.get("output").unwrap_or(&Value::Null)
+    }
+
     /// Whether what stands around the attestation says the same as what was signed.
     fn contradiction(&self, statement: &ExecutionStatement) -> Option<String> {
-        let differs = |what: &str, said: Option<String>, signed: String| {
-            said.filter(|said| *said != signed)
-                .map(|said| format!("the result says {what} `{said}`, the attestation `{signed}`"))
-        };
-        differs("call", self.call_id.as_ref().map(ToString::to_string), statement.call_id.to_string())
-            .or_else(|| differs("tool", self.tool.clone(), statement.tool.to_string()))
-            .or_else(|| {
-                differs("state", self.state.map(|s| s.as_str().to_owned()), statement.state.as_str().to_owned())
-            })
+        let decision = self.field("decision").and_then(|decision| decision.get("decision_id"));
+        [
+            ("call", self.field("call_id"), json!(statement.call_id)),
+            ("tool", self.field("tool"), json!(statement.tool)),
+            ("state", self.field("state"), json!(statement.state)),
+            ("decision", decision, json!(statement.decision_id)),
+        ]
+        .into_iter()
+        .find_map(|(what, said, signed)| {
+            let said = said.filter(|said| **said != signed)?;
+            Some(format!("the result says {what} {said}, the attestation {signed}"))
+        })
+    }
+
+    /// What stands beside the attestation and is not covered by it.
+    fn not_attested(&self, statement: &ExecutionStatement) -> Vec<String> {
+        let mut fields = Vec::new();
+        for (name, value) in self.0.iter().filter(|(_, value)| !value.is_null()) {
+            match name.as_str() {
+                "attestation" | "output" | "call_id" | "tool" | "state" => {}
+                "problem" if statement.problem_sha256.is_some() => {}
+                "decision" => {
+                    let inside = value.as_object().into_iter().flatten().map(|(inner, _)| inner.as_str());
+                    fields.extend(
+                        inside.filter(|inner| *inner != "decision_id").map(|inner| format!("decision.{inner}")),
+                    );
+                }
+                _ => fields.push(name.clone()),
+            }
+        }
+        fields
     }
 }
 
 pub async fn run(context: &Context, command: Attest) -> Result<(), Failure> {
     let Attest::Verify { file, key } = command;
     let received = read(&file)?;
-    let Some(attestation) = &received.attestation else {
+    let Some(document) = received.field("attestation") else {
         return Err(Failure::new(
             UNVERIFIED,
             "not_attested",
@@ -58,6 +77,7 @@ pub async fn run(context: &Context, command: Attest) -> Result<(), Failure> {
             Some("only calls that were carried out are attested"),
         ));
     };
+    let attestation = ToolAttestation::read(document).map_err(|fault| malformed(&file, &fault.to_string()))?;
     let (key, source) = match key {
         Some(key) => (key, "the key you gave"),
         None => (daemons_key(context).await?, "the daemon's key"),
@@ -65,16 +85,17 @@ pub async fn run(context: &Context, command: Attest) -> Result<(), Failure> {
     let statement = &attestation.statement;
     let verified = match received.contradiction(statement) {
         Some(contradiction) => Err(contradiction),
-        None => {
-            let verified = attestation.verify(&received.output, received.problem.as_ref(), Some(&key));
-            verified.map_err(|fault| fault.to_string())
-        }
+        None => ToolAttestation::verify(document, received.output(), received.field("problem"), Some(&key))
+            .map(drop)
+            .map_err(|fault| fault.to_string()),
     };
+    let not_attested = received.not_attested(statement);
     if context.json() {
         output::json(&json!({
             "valid": verified.is_ok(), "fault": verified.as_ref().err(),
             "call_id": statement.call_id, "execution_sha256": attestation.execution_sha256,
             "output_sha256": statement.output_sha256, "public_key": attestation.public_key,
+            "not_attested": not_attested,
         }))?;
     }
     if let Err(fault) = verified {
@@ -90,10 +111,11 @@ pub async fn run(context: &Context, command: Attest) -> Result<(), Failure> {
             statement.call_id,
             statement.state.as_str()
         );
-        if received.problem.is_some() && statement.problem_sha256.is_none() {
+        if received.field("problem").is_some() && statement.problem_sha256.is_none() {
             say!("  {} why it {} is not part of this attestation", styled(DIM, "–"), statement.state.as_str());
         }
         print_enforcement(&statement.sandbox_enforcement);
+        print_not_attested(&not_attested);
     }
     Ok(())
 }
@@ -108,6 +130,20 @@ fn print_enforcement(enforcement: &Value) {
     }
 }
 
+/// What the result says besides, on one line.
+fn print_not_attested(fields: &[String]) {
+    let mut names: Vec<&str> = Vec::new();
+    for field in fields {
+        let name = if field.starts_with("decision.") { "decision (but its id)" } else { field };
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    if !names.is_empty() {
+        say!("  {} not attested: {}", styled(DIM, "–"), crate::text::safe(&names.join(", ")));
+    }
+}
+
 fn read(file: &Path) -> Result<Received, Failure> {
     let mut bytes = Vec::new();
     let read = if file == Path::new("-") {
@@ -116,17 +152,22 @@ fn read(file: &Path) -> Result<Received, Failure> {
         std::fs::File::open(file).and_then(|mut f| f.read_to_end(&mut bytes))
     };
     read.map_err(|e| Failure::io(&format!("`{}` cannot be read", file.display()), &e))?;
-    let malformed = |why: String| {
-        Failure::new(
-            FAILED,
-            "malformed_result",
-            format!("`{}` is not a call's result: {why}", file.display()),
-            Some("make one: `palyra -o json call … > FILE`"),
-        )
-    };
     // As strictly as an input: of a key that stands there twice, two readers would see two results.
-    check_result(&bytes, MAX_RESULT_BYTES, WRAPPING).map_err(|e| malformed(e.to_string()))?;
-    serde_json::from_slice(&bytes).map_err(|e| malformed(e.to_string()))
+    check_result(&bytes, MAX_RESULT_BYTES, WRAPPING).map_err(|e| malformed(file, &e.to_string()))?;
+    let result: Map<String, Value> = serde_json::from_slice(&bytes).map_err(|e| malformed(file, &e.to_string()))?;
+    if !result.contains_key("output") {
+        return Err(malformed(file, "it has no `output`"));
+    }
+    Ok(Received(result))
+}
+
+fn malformed(file: &Path, why: &str) -> Failure {
+    Failure::new(
+        FAILED,
+        "malformed_result",
+        format!("`{}` is not a call's result: {why}", file.display()),
+        Some("make one: `palyra -o json call … > FILE`"),
+    )
 }
 
 async fn daemons_key(context: &Context) -> Result<PublicKey, Failure> {

@@ -6,8 +6,15 @@ use crate::exit::{FAILED, Failure};
 use crate::output::{self, BAD, DIM, GOOD, WARN, say, styled};
 use crate::text::safe;
 use palyra_api::v1::{StatusReply, StatusRequest};
+use rustix::fs::{StatVfsMountFlags, statvfs};
 use serde::{Deserialize, Serialize};
 use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+/// As much as the record of one call may take.
+const LEAST_SPACE: u64 = 32 << 20;
+/// So little that somebody should look after it.
+const LITTLE_SPACE: u64 = 512 << 20;
 
 #[derive(Debug, Deserialize)]
 struct Host {
@@ -29,7 +36,7 @@ struct Capability {
 #[serde(rename_all = "snake_case")]
 enum Finding {
     Good,
-    /// Missing, but nothing that is configured needs it.
+    /// Missing, but nothing that is configured needs it; or there still, and soon gone.
     Notice,
     Bad,
 }
@@ -51,16 +58,26 @@ fn check(name: &str, good: bool, detail: impl Into<String>, fix: &str) -> Check 
 pub async fn doctor(context: &Context) -> Result<(), Failure> {
     let mut checks = Vec::new();
     match context.connect().await {
-        Ok(connection) => {
-            let request = StatusRequest { probe_sandbox: true };
-            let status = connection.daemon().status(request).await?.into_inner();
-            checks.push(check("daemon", true, format!("palyrad {} answers", status.version), ""));
-            checks.push(version(&status));
-            examine(&status, &mut checks)?;
-        }
+        Ok(connection) => match connection.daemon().status(StatusRequest { probe_sandbox: true }).await {
+            Ok(status) => {
+                let status = status.into_inner();
+                checks.push(check("daemon", true, format!("palyrad {} answers", status.version), ""));
+                checks.push(version(&status));
+                examine(&status, &mut checks)?;
+            }
+            // What is wrong with it is what one wants to know.
+            Err(status) => match Failure::from(status) {
+                failure if failure.exit == FAILED => {
+                    let fix = "see `palyrad.log` in the state directory; `palyra journal verify` looks at the journal";
+                    checks.push(check("daemon", false, failure.message, fix));
+                }
+                failure => return Err(failure),
+            },
+        },
         Err(failure) => checks.push(check("daemon", false, failure.message, "palyra up")),
     }
     checks.push(privacy(context));
+    checks.extend(space(&context.state_dir));
     if context.json() {
         output::json(&checks)?;
     } else {
@@ -89,7 +106,7 @@ fn version(status: &StatusReply) -> Check {
 }
 
 fn examine(status: &StatusReply, checks: &mut Vec<Check>) -> Result<(), Failure> {
-    let workspace = std::path::Path::new(&status.workspace_root);
+    let workspace = Path::new(&status.workspace_root);
     checks.push(check(
         "workspace",
         workspace.is_dir(),
@@ -133,6 +150,30 @@ fn privacy(context: &Context) -> Check {
     }
 }
 
+/// The room that is left where the state is: without any, nothing can be recorded and so nothing runs.
+fn space(state: &Path) -> Option<Check> {
+    let disk = statvfs(state).ok()?;
+    let left = disk.f_bavail.saturating_mul(disk.f_frsize);
+    let no_more_files = disk.f_files > 0 && disk.f_favail == 0;
+    let read_only = disk.f_flag.contains(StatVfsMountFlags::RDONLY);
+    Some(room(left, no_more_files, read_only))
+}
+
+fn room(left: u64, no_more_files: bool, read_only: bool) -> Check {
+    let fix = "free some space on the disk that holds the state directory";
+    let (finding, detail, fix) = match left {
+        _ if read_only => (Finding::Bad, "its file system is read-only".to_owned(), "mount it writable"),
+        _ if no_more_files => (Finding::Bad, "its file system has room for no more files".to_owned(), fix),
+        left if left < LEAST_SPACE => {
+            (Finding::Bad, format!("{} KiB left, too little to record calls", left >> 10), fix)
+        }
+        left if left < LITTLE_SPACE => (Finding::Notice, format!("{} MiB left", left >> 20), fix),
+        left => (Finding::Good, format!("{} MiB left", left >> 20), ""),
+    };
+    let fix = (!fix.is_empty()).then(|| fix.to_owned());
+    Check { name: "state disk".to_owned(), finding, detail, fix }
+}
+
 fn print(check: &Check) {
     let mark = match check.finding {
         Finding::Good => styled(GOOD, "✔"),
@@ -142,5 +183,27 @@ fn print(check: &Check) {
     say!("{mark} {}{} {}", check.name, " ".repeat(34_usize.saturating_sub(check.name.len())), safe(&check.detail));
     if let Some(fix) = &check.fix {
         say!("    {}", styled(DIM, format!("fix: {}", safe(fix))));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_without_room_is_found() {
+        for (left, finding) in [
+            (0, Finding::Bad),
+            (LEAST_SPACE - 1, Finding::Bad),
+            (LEAST_SPACE, Finding::Notice),
+            (LITTLE_SPACE - 1, Finding::Notice),
+            (LITTLE_SPACE, Finding::Good),
+        ] {
+            let check = room(left, false, false);
+            assert_eq!((check.finding, check.fix.is_some()), (finding, finding != Finding::Good), "{left}");
+        }
+        assert_eq!(room(u64::MAX, true, false).finding, Finding::Bad);
+        assert_eq!(room(u64::MAX, false, true).finding, Finding::Bad);
+        assert!(space(Path::new("/")).is_some());
     }
 }

@@ -25,7 +25,8 @@ pub async fn run(context: &Context, command: Policy) -> Result<(), Failure> {
             let mut words = Vec::new();
             option(&mut words, "--workspace", workspace);
             option(&mut words, "--config", config);
-            words.extend(["policy", "decide", "--jsonl"].map(OsString::from));
+            let format = if context.json() { "json" } else { "text" };
+            words.extend(["policy", "decide", "--jsonl", "--output", format].map(OsString::from));
             option(&mut words, "--candidate", candidate);
             Err(become_daemon(context, words))
         }

@@ -8,12 +8,14 @@ use palyra_api::LastStart;
 use palyra_api::command_line::STATE_HELD;
 use palyra_api::v1::{StatusReply, StatusRequest};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::sockopt::socket_peercred;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde_json::json;
 use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -234,10 +236,17 @@ pub fn daemon_binary() -> Result<PathBuf, Failure> {
 
 pub async fn down(context: &Context) -> Result<(), Failure> {
     let connection = context.connect().await?;
-    let status = connection.daemon().status(StatusRequest { probe_sandbox: false }).await?.into_inner();
+    let asked = connection.daemon().status(StatusRequest { probe_sandbox: false }).await;
     drop(connection);
+    let pid = match asked {
+        Ok(status) => i32::try_from(status.into_inner().pid).ok().and_then(Pid::from_raw),
+        Err(status) => match Failure::from(status) {
+            // A daemon that cannot say how it is doing can be ended all the same.
+            failure if failure.exit == FAILED => listener(context),
+            failure => return Err(failure),
+        },
+    };
     let failed = |e: rustix::io::Errno| Failure::io("the daemon cannot be stopped", &e.into());
-    let pid = i32::try_from(status.pid).ok().and_then(Pid::from_raw);
     let pid = pid.ok_or_else(|| Failure::new(FAILED, "unexpected_answer", "the daemon has no pid", None))?;
     let daemon = pidfd_open(pid, PidfdFlags::empty()).map_err(failed)?;
     pidfd_send_signal(&daemon, Signal::TERM).map_err(failed)?;
@@ -246,13 +255,19 @@ pub async fn down(context: &Context) -> Result<(), Failure> {
         return Err(Failure::new(
             FAILED,
             "daemon_did_not_stop",
-            format!("the daemon (pid {pid}) has not ended after 15 s", pid = status.pid),
+            format!("the daemon (pid {pid}) has not ended after 15 s"),
             Some("look at its log; `kill -9` loses nothing that was acknowledged"),
         ));
     }
     if context.json() {
-        return output::json(&json!({ "stopped": status.pid }));
+        return output::json(&json!({ "stopped": pid.as_raw_nonzero() }));
     }
-    say!("{} palyrad (pid {}) has ended", styled(DIM, "○"), status.pid);
+    say!("{} palyrad (pid {pid}) has ended", styled(DIM, "○"));
     Ok(())
+}
+
+/// The process behind the daemon's door, as the kernel knows it.
+fn listener(context: &Context) -> Option<Pid> {
+    let door = UnixStream::connect(context.socket()).ok()?;
+    socket_peercred(&door).ok().map(|daemon| daemon.pid)
 }

@@ -94,6 +94,13 @@ fn told(record: &ApprovalRecord) -> Result<Approval, Status> {
 }
 
 fn answer(request: DecideRequest) -> Result<Answer, Status> {
+    // What takes no effect was meant to take one.
+    if request.window_ms > 0 && request.scope != i32::from(Scope::Window) {
+        return Err(malformed("a time was given, and the scope is not a window"));
+    }
+    if !request.argv_prefix.is_empty() && request.matcher != i32::from(Matcher::ArgvPrefix) {
+        return Err(malformed("words were given, and the matcher is not an argv prefix"));
+    }
     let scope = match Scope::try_from(request.scope).map_err(|_| malformed("there is no such scope"))? {
         Scope::Once => ApprovalScope::Once,
         Scope::Session => ApprovalScope::Session,
@@ -111,4 +118,25 @@ fn answer(request: DecideRequest) -> Result<Answer, Status> {
         matcher,
         reason: Some(request.reason),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_says_nothing_that_takes_no_effect() {
+        let asked = || DecideRequest {
+            approval_id: palyra_protocol::ApprovalId::mint().to_string(),
+            allow: true,
+            ..DecideRequest::default()
+        };
+        assert!(answer(asked()).is_ok());
+        let window = DecideRequest { window_ms: 1, ..asked() };
+        assert!(answer(window.clone()).is_err());
+        assert!(answer(DecideRequest { scope: Scope::Window.into(), ..window }).is_ok());
+        let prefix = DecideRequest { argv_prefix: vec!["ls".to_owned()], ..asked() };
+        assert!(answer(prefix.clone()).is_err());
+        assert!(answer(DecideRequest { matcher: Matcher::ArgvPrefix.into(), ..prefix }).is_ok());
+    }
 }

@@ -45,6 +45,19 @@ pub struct Decide {
     /// One JSON document a line, in and out: the only form there is
     #[arg(long)]
     pub jsonl: bool,
+    /// How to print what keeps it from deciding
+    #[arg(long, short, value_enum, default_value_t = Format::Text, value_name = "FORMAT")]
+    pub output: Format,
+}
+
+impl Command {
+    /// How to print, also what goes wrong.
+    pub fn format(&self) -> Format {
+        match self {
+            Self::Check(at) | Self::Test(at) => at.output,
+            Self::Decide(decide) => decide.output,
+        }
+    }
 }
 
 /// How to print.
@@ -68,8 +81,7 @@ pub fn run(setup: &Setup, command: Command) -> Result<ExitCode, DaemonError> {
 
 /// The rules of a directory, or else of the configuration, for the members that the configuration names.
 pub(crate) fn loader(setup: &Setup, directory: Option<PathBuf>) -> Result<PolicyLoader, DaemonError> {
-    let config = setup.config(&setup.state_dir)?;
-    let mut loader = setup.policy_loader(&config)?;
+    let mut loader = setup.rules()?;
     if let Some(directory) = directory {
         loader.directory = Some(directory);
     }

@@ -61,7 +61,7 @@ impl Refused {
 
 impl From<DaemonError> for Refused {
     fn from(error: DaemonError) -> Self {
-        Self::new("configuration", error.to_string(), Some("`palyrad check` says more"))
+        Self::new(error.code(), error.to_string(), error.hint())
     }
 }
 

@@ -31,7 +31,7 @@ pub enum FileError {
     NotADirectory { path: String },
     #[error("`{path}` is {kind}, not a regular file; the file tools open nothing else")]
     NotRegular { path: String, kind: &'static str },
-    #[error("`{path}` already exists; ask for an overwrite or choose another name")]
+    #[error("`{path}` already exists; choose another name, or change the file that is there")]
     AlreadyExists { path: String },
     #[error("`{path}` changed in the meantime; read it again and repeat the change")]
     ContentChanged { path: String },

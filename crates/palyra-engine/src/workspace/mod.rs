@@ -20,6 +20,7 @@
 
 mod beneath;
 mod error;
+mod leftovers;
 pub mod limits;
 mod list;
 mod patch;
@@ -37,6 +38,7 @@ mod write;
 mod tests;
 
 pub use error::FileError;
+pub use leftovers::Leftovers;
 pub use list::{Entry, EntryKind, ListOptions, Listing};
 pub use patch::{ChangeKind, FileChange, PatchOutcome, PatchPlan, PatchedPaths};
 pub use path::ResolvedPath;
@@ -46,9 +48,26 @@ pub use search::{Match, SearchQuery, SearchResult};
 pub use write::{WriteOptions, Written};
 
 use error::{at, io_at, shown};
+use palyra_protocol::CallId;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{CWD, Mode, OFlags, fstat, openat, stat};
+use std::fmt;
 use std::path::{Path, PathBuf};
+
+/// On whose behalf files are changed, and how to hear that it is no longer wanted.
+#[derive(Clone, Copy)]
+pub struct Errand<'a> {
+    /// The call: what it stages carries its id, so that what a crash leaves can be told from everything else.
+    pub call: &'a CallId,
+    /// Asked last before anything changes; after that it is too late.
+    pub stop: &'a dyn Fn() -> bool,
+}
+
+impl fmt::Debug for Errand<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Errand").field("call", self.call).finish_non_exhaustive()
+    }
+}
 
 /// The directory beneath which all file tools work.
 #[derive(Debug)]

@@ -14,12 +14,16 @@
 //! undone and nothing was lost. A plain rename over the target was rejected for that reason.
 //!
 //! Originals are removed only when every step is done and synced. So a crash in the middle loses no content, although
-//! it may leave temporary files, and some steps of several done: across a power failure this is not atomic.
+//! it may leave temporary files, and some steps of several done: across a power failure this is not atomic. Temporary
+//! names carry the call's id, and those that may hold an original end in `-old`: by that the next start knows what it
+//! may remove (`leftovers.rs`).
 //! A transaction that is dropped undoes itself. It must never remove a file that holds an original it did not restore.
 
 use super::beneath::require_regular;
 use super::error::{FileError, at, io_at, shown};
+use super::leftovers::{ORIGINAL_SUFFIX, temporary_prefix};
 use super::rename::{exchange, rename_no_replace};
+use palyra_protocol::CallId;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat, Uid, fchmod, fchown, fsync, openat, statat, unlinkat};
 use rustix::io::Errno;
@@ -28,9 +32,6 @@ use std::hash::{BuildHasher, RandomState};
 use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-/// How the names of temporary files begin.
-pub(super) const TEMPORARY_PREFIX: &str = ".palyra-tmp-";
 
 /// Which file it was: the one thing that tells whether somebody touched it meanwhile.
 ///
@@ -123,8 +124,10 @@ struct Step {
 }
 
 /// Changes that are staged and not yet made.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Transaction {
+    /// How the names of its temporary files begin.
+    prefix: String,
     steps: Vec<Step>,
     /// Directories that were made on the way: where, and their names.
     made: Vec<(Arc<OwnedFd>, String)>,
@@ -134,6 +137,12 @@ pub(super) struct Transaction {
 }
 
 impl Transaction {
+    /// One that changes nothing yet, for this call.
+    pub(super) fn new(call: &CallId) -> Self {
+        let (steps, made, open) = (Vec::new(), Vec::new(), Vec::new());
+        Self { prefix: temporary_prefix(call), steps, made, open, finished: false }
+    }
+
     /// Stages a file that does not exist yet.
     pub(super) fn create(&mut self, place: Place, content: &[u8], rights: Rights) -> Result<(), FileError> {
         self.stage(place, Action::Create, Some((content, rights)))
@@ -193,7 +202,10 @@ impl Transaction {
     }
 
     fn stage(&mut self, place: Place, action: Action, new: Option<(&[u8], Rights)>) -> Result<(), FileError> {
-        let temporary = temporary_name();
+        let mut temporary = temporary_name(&self.prefix);
+        if new.is_none() {
+            temporary.push_str(ORIGINAL_SUFFIX);
+        }
         let mut step = Step { place, action, temporary, staged: None, done: false };
         let Some((content, rights)) = new else {
             self.steps.push(step);
@@ -256,6 +268,9 @@ impl Drop for Transaction {
 
 impl Step {
     fn perform(&mut self) -> Result<(), FileError> {
+        if matches!(self.action, Action::Replace(_)) {
+            self.announce_original()?;
+        }
         let (dir, name, temporary) = (self.place.dir.as_fd(), self.place.name.as_str(), self.temporary.as_str());
         let path = self.place.path.as_str();
         match self.action {
@@ -268,6 +283,15 @@ impl Step {
             Action::Create => Ok(()),
             Action::Replace(expect) | Action::Delete(expect) => self.check_original(expect),
         }
+    }
+
+    /// Gives the temporary the name that it has once it holds the original. Done before: whoever finds such a name after a
+    /// crash may be too careful with it, never too careless.
+    fn announce_original(&mut self) -> Result<(), FileError> {
+        let name = format!("{}{ORIGINAL_SUFFIX}", self.temporary);
+        rename_no_replace(self.place.dir.as_fd(), &self.temporary, &name).map_err(changed_at(&self.place.path))?;
+        self.temporary = name;
+        Ok(())
     }
 
     /// Looks at what was in the place, now that it is ours alone.
@@ -364,12 +388,12 @@ fn keep_owner(file: &File, (uid, gid): (u32, u32), path: &str) -> Result<(), Fil
 }
 
 /// A name that nobody else uses and nobody can guess.
-fn temporary_name() -> String {
+fn temporary_name(prefix: &str) -> String {
     static COUNTER: AtomicU64 = AtomicU64::new(0);
     let count = COUNTER.fetch_add(1, Ordering::Relaxed);
     // Every `RandomState` has its own keys, from the system's randomness.
     let random = RandomState::new().hash_one(count);
-    format!("{TEMPORARY_PREFIX}{count:x}-{random:016x}")
+    format!("{prefix}{count:x}-{random:016x}")
 }
 
 /// Whether what is at a place is a directory, a link, …: nothing if there is nothing.

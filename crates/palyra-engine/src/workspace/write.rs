@@ -4,13 +4,13 @@
 //! and an error leaves the old. The file is a new one: hard links to the old file, its extended attributes and its
 //! set-id bits stay behind; its permission bits come along. It must never write to what later runs as code outside.
 
-use super::Workspace;
 use super::beneath::{DirUse, open_regular, open_subdir, require_regular};
 use super::error::{FileError, at, io_at, shown};
 use super::limits::MAX_WRITE_BYTES;
 use super::path::ResolvedPath;
 use super::read::{sha256_hex, sha256_of};
 use super::transaction::{Expect, Identity, Place, Rights, Transaction, look};
+use super::{Errand, Workspace};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, Stat, mkdirat};
 use rustix::io::Errno;
@@ -40,13 +40,13 @@ pub struct Written {
 }
 
 impl Workspace {
-    /// Writes a file, whole or not at all. `stop` is asked last before anything changes; after that it is too late.
+    /// Writes a file, whole or not at all. The errand is asked last before anything changes; after that it is too late.
     pub fn write(
         &self,
         path: &ResolvedPath,
         content: &[u8],
         options: &WriteOptions,
-        stop: &dyn Fn() -> bool,
+        errand: Errand<'_>,
     ) -> Result<Written, FileError> {
         self.refuse_protected(path)?;
         if content.len() > MAX_WRITE_BYTES {
@@ -56,7 +56,7 @@ impl Workspace {
                 unit: "bytes",
             });
         }
-        let mut transaction = Transaction::default();
+        let mut transaction = Transaction::new(errand.call);
         let place = self.place(path, options.create_parents, &mut transaction)?;
         let old = look(&place)?;
         let created = old.is_none();
@@ -75,7 +75,7 @@ impl Workspace {
                 transaction.replace(place, content, Rights::like(&stat), expect)?;
             }
         }
-        transaction.commit(stop).map_err(|error| match error {
+        transaction.commit(errand.stop).map_err(|error| match error {
             // It did not exist a moment ago, and nobody asked that it should not.
             FileError::AlreadyExists { path } if !options.must_not_exist => FileError::ContentChanged { path },
             other => other,

@@ -22,6 +22,7 @@ impl Promises {
         self.journal_holds(&owner).await;
         self.settle(&owner).await;
         self.none_is_left_executing(&owner).await;
+        nothing_half_done_is_left(host);
         let lines = Lines::read(host);
         for attempt in &attempts {
             told_is_recorded(&owner, attempt).await;
@@ -117,6 +118,14 @@ impl Promises {
         let state = end.state.as_str();
         let fine = ["succeeded", "indeterminate"].contains(&state);
         assert!(fine, "{attempt:?} ended {state}: {}", end.outcome_json);
+    }
+}
+
+/// The start has removed what writes that were cut off had prepared.
+fn nothing_half_done_is_left(host: &Host) {
+    for entry in std::fs::read_dir(host.work(".")).unwrap() {
+        let name = entry.unwrap().file_name().to_string_lossy().into_owned();
+        assert!(!name.starts_with(".palyra-tmp-"), "{name}");
     }
 }
 

@@ -15,8 +15,7 @@ fn result(host: &Host) -> (Value, PublicKey) {
 }
 
 fn holds(result: &Value, key: &PublicKey) -> bool {
-    let attestation: Result<ToolAttestation, _> = serde_json::from_value(result["attestation"].clone());
-    attestation.is_ok_and(|attestation| attestation.verify(&result["output"], result.get("problem"), Some(key)).is_ok())
+    ToolAttestation::verify(&result["attestation"], &result["output"], result.get("problem"), Some(key)).is_ok()
 }
 
 /// Every place in a document that holds a plain value.
@@ -84,11 +83,17 @@ fn the_command_verifies_a_file_a_pipe_and_a_given_key() {
     let valid = host.palyra(&verify).good();
     assert_eq!(
         palyra_e2e::fields(&valid),
-        ["call_id", "execution_sha256", "fault", "output_sha256", "public_key", "valid"]
+        ["call_id", "execution_sha256", "fault", "not_attested", "output_sha256", "public_key", "valid"]
     );
+    let not_attested = valid["not_attested"].as_array().unwrap();
+    for field in ["decision.summary", "session", "run", "ended_at"] {
+        assert!(not_attested.contains(&json!(field)), "{field}: {not_attested:?}");
+    }
+    assert!(!not_attested.contains(&json!("decision.decision_id")));
     assert_eq!((&valid["valid"], &valid["call_id"]), (&json!(true), &result["call_id"]));
     let shown = host.palyra_text(&verify).exits(0);
     assert!(shown.stdout.contains("as attested"), "{shown:?}");
+    assert!(shown.stdout.contains("not attested: session, run,"), "{shown:?}");
     host.palyra_fed(&["attest", "verify", "-"], result.to_string().as_bytes()).exits(0).done();
     let mut forged = result.clone();
     forged["output"]["stdout"] = json!("nothing to see");
@@ -118,6 +123,12 @@ fn a_result_that_claims_more_than_its_attestation_is_found() {
         forged[field] = if field == "state" { json!("failed") } else { other[field].clone() };
         let found = host.palyra_fed(&["attest", "verify", "-"], forged.to_string().as_bytes());
         assert_eq!(found.code, 8, "`{field}` was changed and nobody noticed: {found:?}");
+    }
+    for (place, value) in [("attestation", json!("user:alice")), ("decision", other["decision"]["decision_id"].clone())]
+    {
+        let mut forged = result.clone();
+        forged[place][if place == "decision" { "decision_id" } else { "approved_by" }] = value;
+        host.palyra_fed(&["attest", "verify", "-"], forged.to_string().as_bytes()).fails(8, "attestation_invalid");
     }
 }
 

@@ -362,14 +362,19 @@ fn a_command_line_that_is_not_understood_is_exit_2() {
         &["approvals", "decide", "apr_01K0000000000000000000000A", "perhaps"],
         &["approvals", "decide", "apr_01K0000000000000000000000A", "allow", "--scope", "window"],
         &["approvals", "decide", "apr_01K0000000000000000000000A", "allow", "--match", "argv-prefix"],
+        &["approvals", "decide", "apr_01K0000000000000000000000A", "allow", "--for", "30m"],
+        &["approvals", "decide", "apr_01K0000000000000000000000A", "allow", "--scope", "session", "--words", "1"],
         &["approvals", "decide", "apr_01K0000000000000000000000A", "allow", "--scope", "window", "--for", "1y"],
         &["call", "palyra.echo", "--session", "no spaces"],
         &["call", "palyra.echo", "--idempotency-key", ""],
         &["status", "--as", "nobody"],
     ] {
-        let ran = host.palyra(args).exits(2);
-        assert!(ran.stderr.contains("error:"), "{args:?}: {ran:?}");
+        let ran = host.palyra(args);
         assert_eq!(ran.stdout, "", "data on standard output only");
+        let error = ran.fails(2, "usage");
+        assert!(error["hint"].is_string() && !text(&error, "/message").contains('\n'), "{args:?}: {error}");
+        let ran = host.palyra_text(args).exits(2);
+        assert!(ran.stderr.contains("error:"), "{args:?}: {ran:?}");
     }
 }
 

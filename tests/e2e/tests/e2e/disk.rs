@@ -93,6 +93,9 @@ fn without_room_nothing_runs_and_with_room_again_everything_does() {
     assert_eq!(host.palyra(&["approvals", "show", &question]).good()["state"], "pending", "looking still works");
     assert_eq!(fs::read_dir(host.work("")).unwrap().count(), 1, "nothing was carried out");
     assert_eq!(host.palyra(&["journal", "verify"]).good()["intact"], true);
+    let checks = host.palyra(&["doctor"]).exits(1).json();
+    let disk = checks.as_array().unwrap().iter().find(|check| check["name"] == "state disk").unwrap();
+    assert!(disk["finding"] == "bad" && disk["fix"].is_string(), "{checks}");
     small.disk.free();
     let host = small.host();
     host.call("palyra.echo", &json!({ "text": "x" }), &[]).exits(0).done();

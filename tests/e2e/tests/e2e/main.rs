@@ -23,6 +23,7 @@ mod journal;
 mod live;
 mod mcp;
 mod mcp_http;
+mod offline;
 mod policy;
 mod policy_tools;
 mod process;

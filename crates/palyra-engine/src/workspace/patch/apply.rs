@@ -5,13 +5,13 @@
 
 use super::hunk::{Patched, patched};
 use super::{Change, PatchPlan, Target};
-use crate::workspace::Workspace;
 use crate::workspace::error::{FileError, io_at, shown};
 use crate::workspace::limits::{MAX_PATCHED_BYTES, MAX_PATCHED_FILE_BYTES, MAX_RELOCATION_LINES};
 use crate::workspace::path::ResolvedPath;
 use crate::workspace::read::read_all;
 use crate::workspace::transaction::{Expect, Identity, Rights, Transaction, look};
 use crate::workspace::write::require_writable;
+use crate::workspace::{Errand, Workspace};
 use rustix::fs::Stat;
 use serde::Serialize;
 use std::fs::File;
@@ -59,9 +59,10 @@ struct Computed {
 }
 
 impl Workspace {
-    /// Applies a planned patch to all its files, or to none. `stop` is asked file by file, and last before anything
+    /// Applies a planned patch to all its files, or to none. The errand is asked file by file, and last before anything
     /// changes; after that it is too late.
-    pub fn apply_patch(&self, plan: PatchPlan, stop: &dyn Fn() -> bool) -> Result<PatchOutcome, FileError> {
+    pub fn apply_patch(&self, plan: PatchPlan, errand: Errand<'_>) -> Result<PatchOutcome, FileError> {
+        let stop = errand.stop;
         let mut budget = Budget { bytes: MAX_PATCHED_BYTES, lines: MAX_RELOCATION_LINES };
         let mut computed = Vec::with_capacity(plan.changes.len());
         for change in plan.changes {
@@ -71,7 +72,7 @@ impl Workspace {
             }
             computed.push(self.compute(change, &mut budget)?);
         }
-        let mut transaction = Transaction::default();
+        let mut transaction = Transaction::new(errand.call);
         for one in &computed {
             check(stop)?;
             self.stage(one, &mut transaction)?;

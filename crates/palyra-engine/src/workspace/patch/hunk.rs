@@ -170,11 +170,7 @@ impl Miss {
                 if let (Some(old), Some(line)) = (old.get(same), at.get(same))
                     && without_end(old) == without_end(line)
                 {
-                    return format!(
-                        "line {} of the file has another line end than the patch; one of them ends lines with CR LF, and a \
-                         patch must end them as the file does",
-                        hunk.old_start + same
-                    );
+                    return other_end(hunk.old_start + same, old, line);
                 }
                 let expected =
                     old.get(same).map(|line| shown(String::from_utf8_lossy(line).trim_end())).unwrap_or_default();
@@ -184,6 +180,20 @@ impl Miss {
                 )
             }
         }
+    }
+}
+
+/// What is to be said of a line that differs from the patch's in nothing but its end.
+fn other_end(number: usize, old: &[u8], line: &[u8]) -> String {
+    match (old.ends_with(b"\n"), line.ends_with(b"\n")) {
+        (true, false) => format!(
+            "line {number} of the file has no newline at its end; the patch must say so: `\\ No newline at end of file`"
+        ),
+        (false, true) => format!("line {number} of the file has a newline at its end; the patch says that it has none"),
+        _ => format!(
+            "line {number} of the file has another line end than the patch; one of them ends lines with CR LF, and a patch \
+             must end them as the file does"
+        ),
     }
 }
 

@@ -3,6 +3,7 @@
 //! Every test has a workspace and, beside it, an `outside` with a secret in it. Whatever a test does, the secret is never
 //! returned and never changed.
 
+mod leftovers;
 mod patching;
 mod paths;
 mod properties;
@@ -11,9 +12,11 @@ mod reading;
 mod searching;
 mod writing;
 
-use super::{FileError, ReadRange, Workspace, WriteOptions};
+use super::{Errand, FileError, ReadRange, Workspace, WriteOptions};
+use palyra_protocol::CallId;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 pub(super) const SECRET: &str = "the secret outside\n";
 
@@ -67,11 +70,11 @@ impl Room {
 
     pub(super) fn write(&self, path: &str, content: &str) -> Result<super::Written, FileError> {
         let path = self.workspace.resolve(path)?;
-        self.workspace.write(&path, content.as_bytes(), &WriteOptions::default(), &going_on)
+        self.workspace.write(&path, content.as_bytes(), &WriteOptions::default(), errand(&going_on))
     }
 
     pub(super) fn patch(&self, diff: &str) -> Result<super::PatchOutcome, FileError> {
-        self.workspace.apply_patch(self.workspace.plan_patch(diff)?, &going_on)
+        self.workspace.apply_patch(self.workspace.plan_patch(diff)?, errand(&going_on))
     }
 
     /// Every file and directory in the workspace, sorted, files with their content.
@@ -103,13 +106,21 @@ impl Room {
     pub(super) fn assert_clean(&self) {
         self.assert_outside_untouched();
         for (name, _) in self.snapshot() {
-            assert!(!name.contains(super::transaction::TEMPORARY_PREFIX), "left behind: {name}");
+            assert!(!name.contains(super::leftovers::TEMPORARY_PREFIX), "left behind: {name}");
         }
     }
 }
 
 pub(super) fn code<T: std::fmt::Debug>(result: Result<T, FileError>) -> &'static str {
     result.unwrap_err().code()
+}
+
+/// The call that tests work for.
+pub(super) static CALL: LazyLock<CallId> = LazyLock::new(CallId::mint);
+
+/// Work for that call.
+pub(super) fn errand(stop: &dyn Fn() -> bool) -> Errand<'_> {
+    Errand { call: &CALL, stop }
 }
 
 /// Nobody wants to stop.

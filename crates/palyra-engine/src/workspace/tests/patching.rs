@@ -3,7 +3,7 @@
 use super::super::ChangeKind::{Created, Deleted, Modified, Renamed};
 use super::super::FileError;
 use super::super::limits::{MAX_PATCH_BYTES, MAX_PATCHED_FILE_BYTES};
-use super::{Room, code, going_on};
+use super::{Room, code, errand, going_on};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
@@ -79,7 +79,7 @@ new mode 100755
     assert_eq!(texts(&paths.edited), ["edit", "run"]);
     assert_eq!(texts(&paths.deleted), ["dir/gone", "old name"]);
     assert_eq!(paths.all().len(), 7);
-    let outcome = room.workspace.apply_patch(plan, &going_on).unwrap();
+    let outcome = room.workspace.apply_patch(plan, errand(&going_on)).unwrap();
     let files: Vec<_> =
         outcome.files.iter().map(|file| (file.path.as_str(), file.change, file.added, file.removed)).collect();
     assert_eq!(
@@ -135,7 +135,7 @@ fn a_file_created_or_changed_after_the_plan_stops_the_patch() {
     let diff = "--- /dev/null\n+++ b/new\n@@ -0,0 +1 @@\n+z\n--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n+A\n";
     let plan = room.workspace.plan_patch(diff).unwrap();
     room.put("new", "theirs");
-    assert_eq!(code(room.workspace.apply_patch(plan, &going_on)), "already_exists");
+    assert_eq!(code(room.workspace.apply_patch(plan, errand(&going_on))), "already_exists");
     assert_eq!((room.text("new").as_str(), room.text("f").as_str()), ("theirs", ABC));
     room.assert_clean();
 }
@@ -287,4 +287,15 @@ fn other_line_ends_are_named_as_the_reason() {
     }
     room.patch(&diff("dos", "\r")).unwrap();
     assert_eq!(room.text("dos"), "a\r\nc\r\n");
+}
+
+#[test]
+fn a_missing_newline_is_named_as_the_reason() {
+    let room = Room::with(&[("open", "a\nb"), ("closed", "a\nb\n")]);
+    let diff = |name: &str, end: &str| format!("--- a/{name}\n+++ b/{name}\n@@ -1,2 +1,2 @@\n a\n-b\n{end}+c\n");
+    let error = room.patch(&diff("open", "")).unwrap_err().to_string();
+    assert!(error.contains("line 2 of the file has no newline at its end") && !error.contains("CR"), "{error}");
+    assert!(error.contains("`\\ No newline at end of file`"), "{error}");
+    let error = room.patch(&diff("closed", "\\ No newline at end of file\n")).unwrap_err().to_string();
+    assert!(error.contains("line 2 of the file has a newline at its end") && !error.contains("CR"), "{error}");
 }

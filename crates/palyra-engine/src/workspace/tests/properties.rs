@@ -1,7 +1,7 @@
 //! What holds for every input.
 
 use super::super::WriteOptions;
-use super::{Room, going_on};
+use super::{Room, errand, going_on};
 use proptest::prelude::*;
 
 /// Texts of few different lines, so that hunks move, repeat and meet; with and without a last newline.
@@ -97,7 +97,7 @@ proptest! {
             let text = format!("./{path}");
             prop_assert_eq!(&room.workspace.resolve(&text).unwrap(), &path);
             let options = WriteOptions { create_parents: true, ..Default::default() };
-            if let Err(error) = room.workspace.write(&path, b"x", &options, &going_on) {
+            if let Err(error) = room.workspace.write(&path, b"x", &options, errand(&going_on)) {
                 prop_assert!(error.code() != "symlink_race" && error.code() != "io", "{}", error);
             }
         }

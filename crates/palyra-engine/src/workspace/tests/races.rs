@@ -4,7 +4,7 @@ use super::super::beneath::{DirUse, walk_dir};
 use super::super::rename::{exchange, exchange_in_three, link_then_unlink, rename_no_replace};
 use super::super::transaction::{Expect, Identity, Place, Rights, Transaction};
 use super::super::{ReadRange, ResolvedPath, SearchQuery, WriteOptions};
-use super::{Room, SECRET, code, going_on};
+use super::{CALL, Room, SECRET, code, errand, going_on};
 use crate::workspace::PatternSyntax;
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -19,7 +19,7 @@ fn every_operation_says(room: &Room, path: &ResolvedPath, expect: &str) {
     assert_eq!(code(workspace.search(&everything(path), &|| false)), expect);
     for create_parents in [false, true] {
         let options = WriteOptions { create_parents, ..Default::default() };
-        assert_eq!(code(workspace.write(path, b"overwritten", &options, &going_on)), expect);
+        assert_eq!(code(workspace.write(path, b"overwritten", &options, errand(&going_on))), expect);
     }
     room.assert_clean();
 }
@@ -75,7 +75,7 @@ fn shown_is_opened_when_a_patched_file_becomes_a_link() {
     let plan = room.workspace.plan_patch(&diff).unwrap();
     fs::rename(room.root.join("d"), room.root.join("e")).unwrap();
     room.link("../outside", "d");
-    assert_eq!(code(room.workspace.apply_patch(plan, &going_on)), "symlink_race");
+    assert_eq!(code(room.workspace.apply_patch(plan, errand(&going_on))), "symlink_race");
     assert_eq!(room.text("first"), "1\n");
     room.assert_clean();
 }
@@ -147,7 +147,7 @@ fn a_directory_that_keeps_changing_never_leads_outside() {
         let outcome = room.workspace.resolve("d/secret").and_then(|path| {
             assert_eq!(path.as_str(), "d/secret");
             if round % 3 == 0 {
-                room.workspace.write(&path, b"mine\n", &options, &going_on)?;
+                room.workspace.write(&path, b"mine\n", &options, errand(&going_on))?;
             }
             room.workspace.read(&path, ReadRange::default())
         });
@@ -167,7 +167,7 @@ fn a_file_that_keeps_changing_never_leads_outside() {
     while_exchanging(&room, "f", "link", |round| {
         if round % 5 == 0 {
             // May land on either name; never outside.
-            let written = room.workspace.write(&path, b"mine\n", &WriteOptions::default(), &going_on);
+            let written = room.workspace.write(&path, b"mine\n", &WriteOptions::default(), errand(&going_on));
             return written.is_ok();
         }
         room.workspace.read(&path, ReadRange::default()).is_ok_and(|content| {
@@ -186,7 +186,7 @@ fn place(room: &Room, name: &str) -> Place {
 fn steps_already_made_are_undone_when_a_later_one_fails() {
     let room = Room::with(&[("edited", "old\n"), ("deleted", "kept\n")]);
     let before = room.snapshot();
-    let mut transaction = Transaction::default();
+    let mut transaction = Transaction::new(&CALL);
     transaction.replace(place(&room, "edited"), b"new\n", Rights::Plain, Expect::AnyFile).unwrap();
     transaction.delete(place(&room, "deleted"), Expect::AnyFile).unwrap();
     transaction.create(place(&room, "created"), b"x\n", Rights::Plain).unwrap();
@@ -207,7 +207,7 @@ fn what_was_swapped_in_after_the_last_check_is_put_back() {
         (|_: &Room| (), "content_changed"),
     ] {
         let room = Room::with(&[("f", "old\n")]);
-        let mut transaction = Transaction::default();
+        let mut transaction = Transaction::new(&CALL);
         transaction.replace(place(&room, "f"), b"new\n", Rights::Plain, Expect::AnyFile).unwrap();
         fs::remove_file(room.root.join("f")).unwrap();
         prepare(&room);
@@ -227,9 +227,9 @@ fn a_file_that_changed_after_it_was_read_is_put_back() {
         let room = Room::with(&[("f", "old\n")]);
         let (_, stat) = room.workspace.open_file(&room.workspace.resolve("f").unwrap()).unwrap();
         let expect = Expect::Exactly(Identity::of(&stat));
-        let mut edit = Transaction::default();
+        let mut edit = Transaction::new(&CALL);
         edit.replace(place(&room, "f"), b"new\n", Rights::Plain, expect).unwrap();
-        let mut delete = Transaction::default();
+        let mut delete = Transaction::new(&CALL);
         delete.delete(place(&room, "f"), expect).unwrap();
         change(&room);
         let theirs = room.text("f");
@@ -243,7 +243,7 @@ fn a_file_that_changed_after_it_was_read_is_put_back() {
 #[test]
 fn undoing_never_removes_what_others_put_there() {
     let room = Room::with(&[("e", "old\n")]);
-    let mut transaction = Transaction::default();
+    let mut transaction = Transaction::new(&CALL);
     transaction.create(place(&room, "c"), b"ours\n", Rights::Plain).unwrap();
     transaction.replace(place(&room, "e"), b"ours\n", Rights::Plain, Expect::AnyFile).unwrap();
     transaction.perform().unwrap();
@@ -263,7 +263,7 @@ fn undoing_never_removes_what_others_put_there() {
 fn a_transaction_that_is_dropped_leaves_nothing() {
     let room = Room::with(&[("f", "old\n")]);
     let before = room.snapshot();
-    let mut transaction = Transaction::default();
+    let mut transaction = Transaction::new(&CALL);
     transaction.replace(place(&room, "f"), b"new\n", Rights::Plain, Expect::AnyFile).unwrap();
     transaction.create(place(&room, "g"), b"new\n", Rights::Plain).unwrap();
     assert_ne!(room.snapshot(), before);

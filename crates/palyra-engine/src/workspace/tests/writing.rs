@@ -2,13 +2,13 @@
 
 use super::super::limits::MAX_WRITE_BYTES;
 use super::super::{FileError, WriteOptions, Written};
-use super::{Room, code, going_on};
+use super::{Room, code, errand, going_on};
 use rustix::io::Errno;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 
 fn write(room: &Room, path: &str, content: &[u8], options: WriteOptions) -> Result<Written, FileError> {
-    room.workspace.write(&room.workspace.resolve(path)?, content, &options, &going_on)
+    room.workspace.write(&room.workspace.resolve(path)?, content, &options, errand(&going_on))
 }
 
 fn expecting(sha256: &str) -> WriteOptions {
@@ -86,7 +86,7 @@ fn protected_files_are_never_written() {
     room.assert_clean();
     let inside = super::super::Workspace::open(&room.root.join("sub/.git")).unwrap();
     let head = inside.resolve("HEAD").unwrap();
-    assert_eq!(code(inside.write(&head, b"evil", &options, &going_on)), "protected_path");
+    assert_eq!(code(inside.write(&head, b"evil", &options, errand(&going_on))), "protected_path");
     let error = room.write(".git/config", "evil").unwrap_err().to_string();
     assert!(error.contains("`.git/config`") && error.contains("palyra.process.run"), "{error}");
 }
@@ -124,18 +124,18 @@ fn a_change_is_stopped_before_it_begins_or_not_at_all() {
     let new = room.workspace.resolve("new/dir/file").unwrap();
     let diff = "--- a/a\n+++ b/a\n@@ -1 +1 @@\n-old\n+new\n--- a/b\n+++ b/b\n@@ -1 +1 @@\n-old\n+new\n";
     let plan = || room.workspace.plan_patch(diff).unwrap();
-    assert_eq!(code(room.workspace.write(&path, b"new\n", &options, &|| true)), "cancelled");
-    assert_eq!(code(room.workspace.write(&new, b"new\n", &options, &|| true)), "cancelled");
+    assert_eq!(code(room.workspace.write(&path, b"new\n", &options, errand(&|| true))), "cancelled");
+    assert_eq!(code(room.workspace.write(&new, b"new\n", &options, errand(&|| true))), "cancelled");
     for last in 0..5 {
         let asked = std::cell::Cell::new(0);
         let late = || asked.replace(asked.get() + 1) >= last;
-        assert_eq!(code(room.workspace.apply_patch(plan(), &late)), "cancelled", "{last}");
+        assert_eq!(code(room.workspace.apply_patch(plan(), errand(&late))), "cancelled", "{last}");
         assert_eq!(room.snapshot(), before, "{last}");
     }
     // Asked for the last time, it said no; what comes later is too late, and the answer says what was done.
     let asked = std::cell::Cell::new(0);
     let too_late = || asked.replace(asked.get() + 1) >= 5;
-    assert!(room.workspace.apply_patch(plan(), &too_late).is_ok());
+    assert!(room.workspace.apply_patch(plan(), errand(&too_late)).is_ok());
     assert_eq!((room.text("a"), room.text("b")), ("new\n".to_owned(), "new\n".to_owned()));
     room.assert_clean();
 }
