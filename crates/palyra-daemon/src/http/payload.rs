@@ -36,7 +36,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Payload<T> {
                 Problem::new("not_json", "the body must be JSON, and say so", "send `Content-Type: application/json`");
             return Err(Refused::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, problem));
         }
-        let body = match tokio::time::timeout(BODY_TIME, whole(request.into_body(), MAX_BODY)).await {
+        let body = match tokio::time::timeout(BODY_TIME, whole(request.into_body(), MAX_BODY, |_| ())).await {
             Ok(Ok(Some(body))) => body,
             Ok(Ok(None)) => {
                 let message = format!("a body has at most {MAX_BODY} bytes");
@@ -53,8 +53,12 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Payload<T> {
 }
 
 /// The body, if it is no larger than `most`. One that is too large is read on for a while and thrown away, so that its
-/// sender gets to hear the answer.
-pub(crate) async fn whole(mut body: Body, most: usize) -> Result<Option<Bytes>, axum::Error> {
+/// sender gets to hear the answer; `thrown` sees it pass, from its beginning.
+pub(crate) async fn whole(
+    mut body: Body,
+    most: usize,
+    mut thrown: impl FnMut(&[u8]),
+) -> Result<Option<Bytes>, axum::Error> {
     if body.size_hint().lower() > MAX_READ as u64 {
         return Ok(None);
     }
@@ -70,7 +74,11 @@ pub(crate) async fn whole(mut body: Body, most: usize) -> Result<Option<Bytes>, 
         seen += data.len();
         if seen <= most {
             bytes.extend_from_slice(&data);
-        } else if seen > MAX_READ {
+            continue;
+        }
+        thrown(&std::mem::take(&mut bytes));
+        thrown(&data);
+        if seen > MAX_READ {
             break;
         }
     }
