@@ -48,7 +48,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Payload<T> {
                 return Err(Refused::new(StatusCode::REQUEST_TIMEOUT, Problem::plain("body_too_slow", message)));
             }
         };
-        serde_json::from_slice(&body).map(Self).map_err(|error| unreadable(&error))
+        serde_json::from_slice(&body).map(Self).map_err(|error| unreadable(&error, &body))
     }
 }
 
@@ -85,11 +85,14 @@ pub(crate) async fn whole(
     Ok((seen <= most).then(|| bytes.into()))
 }
 
-/// Not JSON at all, or JSON of another shape.
-fn unreadable(error: &serde_json::Error) -> Refused {
-    let (status, code) = match error.classify() {
-        serde_json::error::Category::Data => (StatusCode::UNPROCESSABLE_ENTITY, "body_invalid"),
-        _ => (StatusCode::BAD_REQUEST, "malformed_json"),
+/// Not JSON at all, or JSON of another shape. The reader calls a wrong type where one of several names is expected a mistake
+/// in the JSON, so whether it is one is looked at by itself.
+fn unreadable(error: &serde_json::Error, body: &[u8]) -> Refused {
+    let of_another_shape = error.classify() == serde_json::error::Category::Data
+        || palyra_protocol::json::check_envelope(body, MAX_BODY, 1).is_ok();
+    let (status, code) = match of_another_shape {
+        true => (StatusCode::UNPROCESSABLE_ENTITY, "body_invalid"),
+        false => (StatusCode::BAD_REQUEST, "malformed_json"),
     };
     let hint = "the shapes of all bodies are in `/openapi.json`";
     Refused::new(status, Problem::new(code, format!("the body cannot be read: {error}"), hint))
