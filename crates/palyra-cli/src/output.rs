@@ -138,12 +138,18 @@ pub fn when(at: Timestamp) -> String {
 #[must_use]
 pub fn remaining(until: Timestamp) -> String {
     let now = palyra_protocol::Clock::now(&palyra_protocol::SystemClock);
-    match now.until(until).as_secs() {
+    span(now.until(until).as_secs())
+}
+
+/// A time in the largest unit that there are two of, to the nearest.
+fn span(seconds: u64) -> String {
+    let nearest = |unit: u64| (seconds + unit / 2) / unit;
+    match seconds {
         0 => "now".to_owned(),
         s if s < 120 => format!("{s} s"),
-        s if s < 7200 => format!("{} min", s / 60),
-        s if s < 172_800 => format!("{} h", s / 3600),
-        s => format!("{} days", s / 86_400),
+        s if s < 7200 => format!("{} min", nearest(60)),
+        s if s < 172_800 => format!("{} h", nearest(3600)),
+        _ => format!("{} days", nearest(86_400)),
     }
 }
 
@@ -170,6 +176,16 @@ pub fn table(headers: &[&str], rows: &[Vec<String>]) {
 mod tests {
     use super::*;
     use serde_json::{Value, json};
+
+    #[test]
+    fn a_time_is_told_to_the_nearest() {
+        let day = 86_400;
+        for (seconds, told) in
+            [(0, "now"), (119, "119 s"), (3599, "60 min"), (90 * day - 1, "90 days"), (2 * day, "2 days")]
+        {
+            assert_eq!(span(seconds), told);
+        }
+    }
 
     #[test]
     fn a_document_is_the_same_document_and_nothing_in_it_is_obeyed() {

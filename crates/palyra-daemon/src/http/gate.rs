@@ -7,6 +7,7 @@ use super::Door;
 use super::crowd::Place;
 use super::guests::{Busy, Guest};
 use super::kept::keep;
+use super::listen::MAX_HEAD;
 use super::problem::Refused;
 use super::site;
 use crate::mcp;
@@ -122,6 +123,11 @@ impl Door {
     }
 
     fn admit(&self, request: &mut Request) -> Result<Option<Place>, Refused> {
+        if head_size(request) > MAX_HEAD {
+            let message = format!("a head has at most {MAX_HEAD} bytes");
+            let problem = Problem::plain("head_too_large", message);
+            return Err(Refused::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, problem));
+        }
         site::check(request.uri(), request.headers(), self.port)?;
         let right = match self.need(request)? {
             Need::Open => return Ok(None),
@@ -170,6 +176,16 @@ impl Door {
         // What is no bearer token is refused like a wrong one.
         Ok(VerifiedPeer::by_token(&self.engine, token.unwrap_or(""), "loopback http", channel)?)
     }
+}
+
+/// How long a request's head is, as short as it can be written. The HTTP library looks at its buffer while it waits for
+/// more, so a head that comes at once may be twice as long as it allows.
+fn head_size(request: &Request) -> usize {
+    let uri = request.uri();
+    let path = uri.path_and_query().map_or(0, |path| path.as_str().len());
+    let host = uri.authority().map_or(0, |host| host.as_str().len());
+    let headers = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + ": \r\n".len());
+    request.method().as_str().len() + host + path + "  HTTP/1.1\r\n\r\n".len() + headers.sum::<usize>()
 }
 
 /// The name of this door, to policy and journal.

@@ -30,7 +30,7 @@ const HEAD_TIME: Duration = Duration::from_secs(20);
 /// How long an answer may wait to be read.
 const WRITE_TIME: Duration = Duration::from_secs(30);
 /// How large a request's head may be.
-const MAX_HEAD: usize = 32 << 10;
+pub(super) const MAX_HEAD: usize = 32 << 10;
 /// How many headers a request may have.
 const MAX_HEADERS: usize = 64;
 /// Where callers find the address.

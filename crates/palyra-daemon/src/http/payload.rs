@@ -36,7 +36,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Payload<T> {
                 Problem::new("not_json", "the body must be JSON, and say so", "send `Content-Type: application/json`");
             return Err(Refused::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, problem));
         }
-        let body = match tokio::time::timeout(BODY_TIME, whole(request.into_body(), MAX_BODY)).await {
+        let body = match tokio::time::timeout(BODY_TIME, whole(request.into_body(), MAX_BODY, |_| ())).await {
             Ok(Ok(Some(body))) => body,
             Ok(Ok(None)) => {
                 let message = format!("a body has at most {MAX_BODY} bytes");
@@ -48,13 +48,17 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Payload<T> {
                 return Err(Refused::new(StatusCode::REQUEST_TIMEOUT, Problem::plain("body_too_slow", message)));
             }
         };
-        serde_json::from_slice(&body).map(Self).map_err(|error| unreadable(&error))
+        serde_json::from_slice(&body).map(Self).map_err(|error| unreadable(&error, &body))
     }
 }
 
 /// The body, if it is no larger than `most`. One that is too large is read on for a while and thrown away, so that its
-/// sender gets to hear the answer.
-pub(crate) async fn whole(mut body: Body, most: usize) -> Result<Option<Bytes>, axum::Error> {
+/// sender gets to hear the answer; `thrown` sees it pass, from its beginning.
+pub(crate) async fn whole(
+    mut body: Body,
+    most: usize,
+    mut thrown: impl FnMut(&[u8]),
+) -> Result<Option<Bytes>, axum::Error> {
     if body.size_hint().lower() > MAX_READ as u64 {
         return Ok(None);
     }
@@ -70,18 +74,25 @@ pub(crate) async fn whole(mut body: Body, most: usize) -> Result<Option<Bytes>, 
         seen += data.len();
         if seen <= most {
             bytes.extend_from_slice(&data);
-        } else if seen > MAX_READ {
+            continue;
+        }
+        thrown(&std::mem::take(&mut bytes));
+        thrown(&data);
+        if seen > MAX_READ {
             break;
         }
     }
     Ok((seen <= most).then(|| bytes.into()))
 }
 
-/// Not JSON at all, or JSON of another shape.
-fn unreadable(error: &serde_json::Error) -> Refused {
-    let (status, code) = match error.classify() {
-        serde_json::error::Category::Data => (StatusCode::UNPROCESSABLE_ENTITY, "body_invalid"),
-        _ => (StatusCode::BAD_REQUEST, "malformed_json"),
+/// Not JSON at all, or JSON of another shape. The reader calls a wrong type where one of several names is expected a mistake
+/// in the JSON, so whether it is one is looked at by itself.
+fn unreadable(error: &serde_json::Error, body: &[u8]) -> Refused {
+    let of_another_shape = error.classify() == serde_json::error::Category::Data
+        || palyra_protocol::json::check_envelope(body, MAX_BODY, 1).is_ok();
+    let (status, code) = match of_another_shape {
+        true => (StatusCode::UNPROCESSABLE_ENTITY, "body_invalid"),
+        false => (StatusCode::BAD_REQUEST, "malformed_json"),
     };
     let hint = "the shapes of all bodies are in `/openapi.json`";
     Refused::new(status, Problem::new(code, format!("the body cannot be read: {error}"), hint))

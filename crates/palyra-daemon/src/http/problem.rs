@@ -11,6 +11,9 @@ use serde::Serialize;
 use std::time::Duration;
 use utoipa::{IntoResponses, ToSchema};
 
+/// When to come back where nobody can tell when there will be room.
+const COME_BACK: Duration = Duration::from_secs(5);
+
 /// Why a request is not carried out.
 #[derive(Debug, Clone)]
 pub(crate) struct Refused(Box<Reasons>);
@@ -99,7 +102,8 @@ impl Refused {
         if status == StatusCode::UNAUTHORIZED {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"palyra\""));
         }
-        if let Some(wait) = retry_after {
+        let crowded = (status == StatusCode::TOO_MANY_REQUESTS).then_some(COME_BACK);
+        if let Some(wait) = retry_after.or(crowded) {
             let seconds = wait.as_millis().div_ceil(1000).max(1);
             put(headers, header::RETRY_AFTER, &seconds.to_string());
         }
@@ -227,10 +231,27 @@ pub(super) enum Refusals {
     /// Too many requests; `Retry-After` says when.
     #[response(status = 429, content_type = "application/problem+json")]
     Exhausted(ProblemDocument),
+    /// The head is too large.
+    #[response(status = 431, content_type = "application/problem+json")]
+    Head(ProblemDocument),
     /// A bug.
     #[response(status = 500, content_type = "application/problem+json")]
     Internal(ProblemDocument),
     /// Not now.
     #[response(status = 503, content_type = "application/problem+json")]
     Unavailable(ProblemDocument),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_came_too_often_is_always_told_when_to_come_back() {
+        let told = |refused: Refused| refused.told(&RequestId::mint()).headers().get(header::RETRY_AFTER).cloned();
+        let crowded = || Refused::new(StatusCode::TOO_MANY_REQUESTS, Problem::plain("too_many_calls", "too many"));
+        assert_eq!(told(crowded()).unwrap(), "5");
+        assert_eq!(told(crowded().retry_after(Duration::from_millis(1500))).unwrap(), "2");
+        assert_eq!(told(Refused::malformed("x")), None);
+    }
 }

@@ -41,16 +41,29 @@ pub(super) fn failed(problem: &EngineError, call: Option<&CallId>) -> CallToolRe
     }
     let mut result = did_not_succeed(&problem.problem, None, None);
     let told = result.structured_content.as_mut().and_then(|told| told.get_mut(ERROR)?.as_object_mut());
-    if let (Some(error), Some(call)) = (told, call) {
-        error.insert("call_id".to_owned(), json!(call));
+    if let Some(error) = told {
+        if let Some(call) = call {
+            error.insert("call_id".to_owned(), json!(call));
+        }
+        wait(error, problem);
     }
     result
 }
 
 /// The answer to a request of somebody who may not make it.
 pub(super) fn not_admitted(refusal: EngineError) -> ErrorData {
-    let data = error(&refusal.problem, None);
+    let mut data = error(&refusal.problem, None);
+    if let Some(data) = data.as_object_mut() {
+        wait(data, &refusal);
+    }
     ErrorData::new(NOT_ADMITTED, refusal.problem.message, Some(data))
+}
+
+/// How long to wait before the same is tried again, where that is known.
+fn wait(error: &mut JsonObject, refusal: &EngineError) {
+    if let Some(wait) = refusal.retry_after {
+        error.insert("retry_after_ms".to_owned(), json!(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)));
+    }
 }
 
 fn succeeded(outcome: &ToolOutcome) -> CallToolResult {
@@ -99,4 +112,20 @@ fn meta(update: &CallUpdate) -> MetaObject {
         meta.insert("palyra/replayed".to_owned(), json!(true));
     }
     MetaObject(meta)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn whoever_came_too_often_is_told_when_to_come_back() {
+        let often = || {
+            let problem = Problem::plain("rate_limited", "too often");
+            EngineError::new(ErrorKind::Exhausted, problem).retry_after(Duration::from_millis(1500))
+        };
+        assert_eq!(not_admitted(often()).data.unwrap()["retry_after_ms"], 1500);
+        assert_eq!(failed(&often(), None).structured_content.unwrap()[ERROR]["retry_after_ms"], 1500);
+    }
 }

@@ -4,8 +4,9 @@
 //! socket before the SDK reads them. Whatever goes wrong is told in the way of whoever asked: an answer to a message is a
 //! message, an answer to anything else a problem document.
 
-use super::lines;
+use super::lines::{self, Told};
 use super::sessions::Sessions;
+use super::whose::Whose;
 use super::{Caller, MAX_MESSAGE_BYTES, McpServer, Shared};
 use crate::http::{Refused, keep, whole};
 use axum::body::{Body, Bytes};
@@ -17,10 +18,10 @@ use http_body_util::BodyExt as _;
 use palyra_engine::VerifiedPeer;
 use palyra_protocol::{Problem, TokenId};
 use rmcp::ErrorData;
-use rmcp::model::{RequestId, ServerJsonRpcMessage};
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use serde_json::json;
+use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,7 +64,7 @@ pub(crate) fn route<S: Clone + Send + Sync + 'static>(shared: Shared) -> MethodR
 struct Asked {
     /// It brings a message.
     message: bool,
-    id: Option<RequestId>,
+    id: Option<Box<RawValue>>,
     method: Option<String>,
 }
 
@@ -78,13 +79,14 @@ async fn handle(State(mcp): State<Mcp>, request: Request) -> Response {
 impl Mcp {
     async fn answer(&self, request: Request, asked: &mut Asked) -> Result<Response, Refusal> {
         let token = token_of(&request).ok_or_else(Refusal::past_the_gate)?;
+        // First, so that a refusal can name the request.
+        let request = checked(request, asked).await?;
         let session = request.headers().get(SESSION).map(|id| id.to_str().unwrap_or("").to_owned());
         let in_use = match &session {
             Some(id) => Some(self.sessions.enter(id, &token).ok_or_else(Refusal::no_session)?),
             None => None,
         };
         let ends = request.method() == Method::DELETE;
-        let request = checked(request, asked).await?;
         let begins = asked.method.as_deref() == Some("initialize") && session.is_none();
         let _place = match begins {
             true => Some(self.sessions.begin(&token).await.ok_or_else(Refusal::too_many_sessions)?),
@@ -117,7 +119,7 @@ async fn checked(request: Request, asked: &mut Asked) -> Result<Request, Refusal
         return Ok(request);
     }
     let (parts, body) = request.into_parts();
-    let bytes = read(body).await?;
+    let bytes = read(body, asked).await?;
     let seen = lines::look(&bytes).map_err(|lines::Refusal { error, id }| {
         asked.id = id;
         Refusal { status: StatusCode::BAD_REQUEST, error: *error, retry_after: None }
@@ -128,10 +130,13 @@ async fn checked(request: Request, asked: &mut Asked) -> Result<Request, Refusal
 }
 
 /// The body, if it is small enough. One that is too large is read on for a while, so that its sender gets to hear the answer.
-async fn read(body: Body) -> Result<Bytes, Refusal> {
-    match tokio::time::timeout(BODY_TIME, whole(body, MAX_MESSAGE_BYTES)).await {
+async fn read(body: Body, asked: &mut Asked) -> Result<Bytes, Refusal> {
+    let mut whose = Whose::new();
+    let read = whole(body, MAX_MESSAGE_BYTES, |piece| whose.feed(piece));
+    match tokio::time::timeout(BODY_TIME, read).await {
         Ok(Ok(Some(bytes))) => Ok(bytes),
         Ok(Ok(None) | Err(_)) => {
+            asked.id = whose.told();
             let why = format!("the body broke off, or is larger than {MAX_MESSAGE_BYTES} bytes");
             Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "input_too_large", &why))
         }
@@ -184,7 +189,7 @@ impl Asked {
             };
         }
         let Refusal { status, error, retry_after } = refusal;
-        let body = serde_json::to_string(&ServerJsonRpcMessage::error(error, self.id.clone())).unwrap_or_default();
+        let body = serde_json::to_string(&Told::new(self.id.as_deref(), &error)).unwrap_or_default();
         let mut response = (status, [(header::CONTENT_TYPE, "application/json")], body).into_response();
         if let Some(wait) = retry_after {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(wait.as_secs()));

@@ -1,17 +1,18 @@
 //! One JSON-RPC message a line, as strictly as inputs are read.
 //!
-//! A line that is too long, or is no JSON that every reader understands alike, or is no message, gets a typed answer, and
-//! the next line is read. After too many of them in a row the connection ends: whoever sends such lines is not speaking
+//! A line that is too long, or is no JSON that every reader understands alike, or is no message, gets a typed answer with
+//! the request's id, as far as its bytes tell, and the next line is read. After too many of them in a row the connection ends: whoever sends such lines is not speaking
 //! this protocol.
 
 use super::server::not_understood;
+use super::whose::Whose;
 use super::{MAX_MESSAGE_BYTES, WRAPPING};
 use palyra_protocol::json::{self, JsonRejection};
 use rmcp::model::{ErrorCode, RequestId};
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use rmcp::{ErrorData, RoleServer};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
@@ -31,8 +32,8 @@ type Answer = TxJsonRpcMessage<RoleServer>;
 pub(super) struct Lines<R, W> {
     reader: BufReader<R>,
     line: Vec<u8>,
-    /// The rest of a line that was too long is being skipped.
-    skipping: bool,
+    /// The rest of a line that was too long is being skipped, except for whose it is.
+    skipping: Option<Whose>,
     bad: u32,
     /// A refusal on its way out. In a task of its own, because reading may be given up at any moment, and half a line must not
     /// be left behind.
@@ -43,13 +44,14 @@ pub(super) struct Lines<R, W> {
 /// What reading a line came to.
 enum Read {
     Line,
-    TooLong,
+    /// With the request that it would have been.
+    TooLong(Option<Box<RawValue>>),
     End,
 }
 
 impl<R: AsyncRead + Send + Unpin, W: AsyncWrite + Send + Unpin + 'static> Lines<R, W> {
     pub(super) fn new(reader: BufReader<R>, writer: W) -> Self {
-        Self { reader, line: Vec::new(), skipping: false, bad: 0, refusing: None, writer: Arc::new(Mutex::new(writer)) }
+        Self { reader, line: Vec::new(), skipping: None, bad: 0, refusing: None, writer: Arc::new(Mutex::new(writer)) }
     }
 
     /// Reads up to the next line's end. Cancelling loses nothing: what was taken is in `self`.
@@ -61,21 +63,18 @@ impl<R: AsyncRead + Send + Unpin, W: AsyncWrite + Send + Unpin + 'static> Lines<
             }
             let end = available.iter().position(|byte| *byte == b'\n');
             let taken = end.map_or(available.len(), |at| at + 1);
-            let fits = !self.skipping && self.line.len() + taken <= MAX_MESSAGE_BYTES;
-            if fits {
-                self.line.extend_from_slice(&available[..taken]);
+            if self.skipping.is_none() && self.line.len() + taken > MAX_MESSAGE_BYTES {
+                let mut whose = Whose::new();
+                whose.feed(&std::mem::take(&mut self.line));
+                self.skipping = Some(whose);
+            }
+            match &mut self.skipping {
+                None => self.line.extend_from_slice(&available[..taken]),
+                Some(whose) => whose.feed(&available[..taken]),
             }
             self.reader.consume(taken);
-            if !fits {
-                self.line.clear();
-            }
-            match (end, fits) {
-                (Some(_), true) => return Ok(Read::Line),
-                (Some(_), false) => {
-                    self.skipping = false;
-                    return Ok(Read::TooLong);
-                }
-                (None, fits) => self.skipping = !fits,
+            if end.is_some() {
+                return Ok(self.skipping.take().map_or(Read::Line, |whose| Read::TooLong(whose.told())));
             }
         }
     }
@@ -83,8 +82,7 @@ impl<R: AsyncRead + Send + Unpin, W: AsyncWrite + Send + Unpin + 'static> Lines<
     fn refuse(&mut self, refusal: Refusal) {
         self.bad += 1;
         let writer = Arc::clone(&self.writer);
-        self.refusing =
-            Some(tokio::spawn(async move { write(&writer, &Answer::error(*refusal.error, refusal.id)).await }));
+        self.refusing = Some(tokio::spawn(async move { write(&writer, &refusal.told()).await }));
     }
 
     /// Waits until the last refusal is out.
@@ -105,7 +103,7 @@ impl<R: AsyncRead + Send + Unpin, W: AsyncWrite + Send + Unpin + 'static> Lines<
             self.refused().await?;
             let refusal = match self.read().await? {
                 Read::End => return Ok(None),
-                Read::TooLong => Refusal::too_long(),
+                Read::TooLong(id) => Refusal::too_long(id),
                 Read::Line => {
                     let line = std::mem::take(&mut self.line);
                     if line.iter().all(u8::is_ascii_whitespace) {
@@ -129,24 +127,43 @@ impl<R: AsyncRead + Send + Unpin, W: AsyncWrite + Send + Unpin + 'static> Lines<
 #[derive(Debug)]
 pub(super) struct Refusal {
     pub(super) error: Box<ErrorData>,
-    /// The request, as far as it could be told.
-    pub(super) id: Option<RequestId>,
+    /// The request, as far as it could be told: as its client wrote it, which may be no id that the SDK knows.
+    pub(super) id: Option<Box<RawValue>>,
+}
+
+/// A refusal as it is sent. The member `id` is always there, as JSON-RPC demands: `null` where nobody can tell.
+#[derive(Debug, Serialize)]
+pub(super) struct Told<'a> {
+    jsonrpc: &'static str,
+    id: Option<&'a RawValue>,
+    error: &'a ErrorData,
+}
+
+impl<'a> Told<'a> {
+    pub(super) fn new(id: Option<&'a RawValue>, error: &'a ErrorData) -> Self {
+        Self { jsonrpc: "2.0", id, error }
+    }
 }
 
 impl Refusal {
-    fn too_long() -> Self {
+    fn told(&self) -> Told<'_> {
+        Told::new(self.id.as_deref(), &self.error)
+    }
+
+    fn too_long(id: Option<Box<RawValue>>) -> Self {
         let rejection = JsonRejection::TooLarge { bytes: MAX_MESSAGE_BYTES + 1, limit: MAX_MESSAGE_BYTES };
         let message = format!("a message has at most {MAX_MESSAGE_BYTES} bytes");
         let data = json!({ "code": rejection.code(), "message": message });
-        Self { error: Box::new(ErrorData::new(ErrorCode::INVALID_REQUEST, message, Some(data))), id: None }
+        Self { error: Box::new(ErrorData::new(ErrorCode::INVALID_REQUEST, message, Some(data))), id }
     }
 
-    fn unreadable(rejection: &JsonRejection) -> Self {
+    fn unreadable(rejection: &JsonRejection, bytes: &[u8]) -> Self {
         let data = json!({ "code": rejection.code(), "message": rejection.to_string() });
-        Self { error: Box::new(ErrorData::new(ErrorCode::PARSE_ERROR, rejection.to_string(), Some(data))), id: None }
+        let error = ErrorData::new(ErrorCode::PARSE_ERROR, rejection.to_string(), Some(data));
+        Self { error: Box::new(error), id: Whose::of(bytes) }
     }
 
-    fn no_message(id: Option<RequestId>) -> Self {
+    fn no_message(id: Option<Box<RawValue>>) -> Self {
         let message = "this is no JSON-RPC message that this server knows";
         let data = json!({ "code": "malformed_request", "message": message });
         Self { error: Box::new(ErrorData::new(ErrorCode::INVALID_REQUEST, message, Some(data))), id }
@@ -156,7 +173,8 @@ impl Refusal {
 /// What can be seen of a message without reading it.
 #[derive(Debug)]
 pub(super) struct Seen<'a> {
-    pub(super) id: Option<RequestId>,
+    /// Of a request.
+    pub(super) id: Option<Box<RawValue>>,
     pub(super) method: Option<Cow<'a, str>>,
 }
 
@@ -179,19 +197,30 @@ struct Envelope<'a> {
     id: Option<&'a RawValue>,
     #[serde(borrow)]
     method: Option<&'a RawValue>,
+    #[serde(borrow)]
+    result: Option<&'a RawValue>,
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
+}
+
+impl Envelope<'_> {
+    /// Whether it answers a request of ours, whose id is none of its sender's.
+    fn answers(&self) -> bool {
+        self.method.is_none() && (self.result.is_some() || self.error.is_some())
+    }
 }
 
 /// Looks at a message: whether it is one, and what it asks. Nothing of what it brings is built.
 pub(super) fn look<'a>(bytes: &'a [u8]) -> Result<Seen<'a>, Refusal> {
-    json::check_envelope(bytes, MAX_MESSAGE_BYTES, WRAPPING).map_err(|e| Refusal::unreadable(&e))?;
+    json::check_envelope(bytes, MAX_MESSAGE_BYTES, WRAPPING).map_err(|e| Refusal::unreadable(&e, bytes))?;
     let Ok(envelope) = serde_json::from_slice::<Envelope<'_>>(bytes) else { return Err(Refusal::no_message(None)) };
-    let id: Option<RequestId> = envelope.id.and_then(|id| serde_json::from_str(id.get()).ok());
     let text = |raw: &'a RawValue| -> Option<Cow<'a, str>> { serde_json::from_str(raw.get()).ok() };
-    let nameless = envelope.id.is_some() && id.is_none();
+    let nameless = envelope.id.is_some_and(|id| serde_json::from_str::<RequestId>(id.get()).is_err());
     if envelope.jsonrpc.and_then(text).as_deref() != Some("2.0") || nameless {
-        return Err(Refusal::no_message(id));
+        return Err(Refusal::no_message(Whose::of(bytes)));
     }
-    Ok(Seen { id, method: envelope.method.and_then(text) })
+    let id = envelope.id.filter(|_| !envelope.answers());
+    Ok(Seen { id: id.map(ToOwned::to_owned), method: envelope.method.and_then(text) })
 }
 
 /// Reads a message.
@@ -200,7 +229,7 @@ pub(super) fn message(bytes: &[u8]) -> Result<Message, Refusal> {
     serde_json::from_slice(bytes).map_err(|_| seen.refused())
 }
 
-async fn write<W: AsyncWrite + Unpin>(writer: &Mutex<W>, message: &Answer) -> io::Result<()> {
+async fn write<W: AsyncWrite + Unpin>(writer: &Mutex<W>, message: &impl Serialize) -> io::Result<()> {
     let mut line = serde_json::to_vec(message)?;
     line.push(b'\n');
     let mut writer = writer.lock().await;
@@ -269,6 +298,38 @@ mod tests {
         }
         let (messages, told) = answers(b"\xff\xfe\n").await;
         assert_eq!((messages, &told[0]["error"]["data"]["code"]), (0, &json!("input_not_utf8")));
+    }
+
+    #[tokio::test]
+    async fn a_refusal_names_its_request_or_says_that_it_cannot() {
+        let many = format!(r#"{{"jsonrpc":"2.0","id":5,"method":"tools/call","params":[{}1]}}"#, "1,".repeat(60_000));
+        let long = format!(
+            r#"{{"jsonrpc":"2.0","id":"six","method":"tools/call","params":{{"x":"{}"}}}}"#,
+            "x".repeat(MAX_MESSAGE_BYTES)
+        );
+        for (bad, id) in [
+            (r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"offset":9007199254740993}}"#, "1"),
+            (r#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"path":"\ud800"}}"#, "2"),
+            (r#"{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"a":1,"a":2}}"#, "3"),
+            (r#"{"jsonrpc":"2.0","id":9223372036854775808,"method":"ping"}"#, "9223372036854775808"),
+            (r#"{"jsonrpc":"2.0","id":1.5,"method":"ping"}"#, "1.5"),
+            (r#"{"jsonrpc":"1.0","id":4,"method":"ping"}"#, "4"),
+            (many.as_str(), "5"),
+            (long.as_str(), "\"six\""),
+            (r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"ping"}"#, "null"),
+            // An answer to a question of ours: its id is not the client's.
+            (r#"{"jsonrpc":"2.0","id":7,"result":{"a":1,"a":2}}"#, "null"),
+            (r#"{"jsonrpc":"2.0","id":7,"error":7}"#, "null"),
+            ("nonsense", "null"),
+        ] {
+            let (ours, theirs) = tokio::io::duplex(1 << 20);
+            let line = format!("{bad}\n");
+            let mut lines = Lines::new(BufReader::new(line.as_bytes()), ours);
+            assert!(lines.receive().await.is_none(), "{id}");
+            drop(lines);
+            let told = BufReader::new(theirs).lines().next_line().await.unwrap().unwrap();
+            assert!(told.contains(&format!("\"id\":{id},")), "{id}: {told}");
+        }
     }
 
     #[tokio::test]

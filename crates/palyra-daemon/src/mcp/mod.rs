@@ -13,6 +13,7 @@ mod server;
 mod sessions;
 pub(crate) mod socket;
 mod tools;
+mod whose;
 
 pub(crate) use server::{Caller, McpServer, Shared};
 

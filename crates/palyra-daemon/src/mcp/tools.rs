@@ -72,6 +72,7 @@ fn error_schema() -> Value {
             "hint": { "type": "string", "description": "what to do next" },
             "state": { "type": "string", "description": "how the call ended: denied, expired, failed, …" },
             "call_id": { "type": "string", "description": "the call, in the journal" },
+            "retry_after_ms": { "type": "integer", "description": "how long to wait before trying again" },
             "rules": { "type": "array", "items": { "type": "string" }, "description": "the rules that decided" },
         },
         "required": ["code", "message"],

@@ -149,8 +149,8 @@ fn relations_of_everything_a_request_names_are_known() {
     assert_eq!(rules(&approval, &context), ["by_tool"]);
     context.proposed_by = Some("user:local".parse().unwrap());
     assert_eq!(rules(&approval, &context), ["by_proposer", "by_tool"]);
-    let call = ask("user:mia", PolicyAction::CallRead, "call:c");
-    assert_eq!(rules(&call, &listed()), ["allow_read_only"]);
+    let call = ask("user:local", PolicyAction::CallRead, "call:c");
+    assert_eq!(rules(&call, &listed()), ["overseers_see_calls"]);
     let owned = PolicyRequestContext { owned_by: Some("agent:demo".parse().unwrap()), ..listed() };
     assert_eq!(rules(&call, &owned), ["by_owner_group"]);
     let reading = PolicyRequestContext { capabilities: vec![ToolCapability::SecretsRead], ..listed() };

@@ -61,6 +61,7 @@ fn claude_code_is_connected_and_taken_back_exactly() {
     let denied = settings["permissions"]["deny"].as_array().unwrap();
     assert_eq!(denied.iter().filter(|tool| **tool == "Bash").count(), 1);
     assert!(denied.contains(&json!("Write")) && settings["hooks"]["PreToolUse"].is_array());
+    assert_eq!(settings["disableAllHooks"], false, "whatever the project's own settings say");
     works(&host, &made["mcp"]["mcpServers"]["palyra"]);
 
     // A narrow token: it cannot look around.
@@ -71,6 +72,9 @@ fn claude_code_is_connected_and_taken_back_exactly() {
     assert_eq!(connect(&host, &["claude-code", "--exclusive"])["token_id"], made["token_id"]);
     assert_eq!(tree(&host.path("w")), after);
     let project = host.path("w");
+    let again = ["connect", "claude-code", "--exclusive", "--project", project.to_str().unwrap()];
+    let again = host.palyra_text(&again).exits(0);
+    assert!(!again.stdout.contains("changed ") && again.stdout.contains("kept "), "{again:?}");
     host.palyra(&["connect", "codex", "--name", "claude-code", "--project", project.to_str().unwrap()])
         .fails(10, "connected_otherwise");
 
@@ -179,6 +183,82 @@ fn codex_and_others_are_connected_too() {
     let project = host.path("w");
     host.palyra(&["connect", "claude-code", "--project", project.to_str().unwrap()]).fails(1, "config_malformed");
     assert_eq!(host.palyra(&["access", "agent", "list"]).good(), json!([]), "nothing was begun");
+}
+
+/// Connecting fails like this, and nothing of it is left.
+fn comes_to_nothing(host: &Host, args: &[&str], exit: i32, code: &str) -> String {
+    let project = host.path("w");
+    let ran = host.palyra(&[&["connect"], args, &["--project", project.to_str().unwrap()]].concat());
+    let told = ran.stderr.clone();
+    ran.fails(exit, code);
+    assert_eq!(host.palyra(&["access", "agent", "list"]).good(), json!([]), "{told}");
+    let tokens = host.palyra(&["access", "token", "list"]).good();
+    assert!(tokens.as_array().unwrap().iter().all(|token| token["state"] != "active"), "{tokens}");
+    assert_eq!(tree(&host.state().join("clients")), []);
+    told
+}
+
+#[test]
+fn a_key_that_stands_twice_in_a_configuration_is_refused() {
+    let host = Host::up();
+    host.put(".mcp.json", "{ \"mcpServers\": {}, \"mcpServers\": {} }");
+    let told = comes_to_nothing(&host, &["claude-code"], 1, "config_malformed");
+    assert!(told.contains("`mcpServers`"), "{told}");
+}
+
+#[test]
+fn a_connection_that_fails_half_way_is_taken_back() {
+    let host = Host::up();
+    host.put(".mcp.json", "{\n  \"mine\": 1\n}\n");
+    let before = host.content(".mcp.json");
+    // The first file can be written and the second cannot.
+    fs::create_dir_all(host.work(".claude/settings.local.json.palyra-new")).unwrap();
+    let told = comes_to_nothing(&host, &["claude-code", "--exclusive"], 1, "io");
+    assert!(told.contains("nothing is left"), "{told}");
+    assert_eq!(host.content(".mcp.json"), before);
+    fs::remove_dir(host.work(".claude/settings.local.json.palyra-new")).unwrap();
+
+    // A connection that there was before stays as it was.
+    let made = connect(&host, &["claude-code"]);
+    let (files, kept) = (tree(&host.path("w")), tree(&host.state().join("clients")));
+    fs::remove_file(host.work(".claude/settings.local.json")).unwrap();
+    fs::create_dir(host.work(".claude/settings.local.json.palyra-new")).unwrap();
+    let project = host.path("w");
+    host.palyra(&["connect", "claude-code", "--project", project.to_str().unwrap()]).fails(1, "io");
+    assert_eq!(tree(&host.state().join("clients")), kept);
+    fs::remove_dir(host.work(".claude/settings.local.json.palyra-new")).unwrap();
+    assert_eq!(connect(&host, &["claude-code"])["token_id"], made["token_id"]);
+    assert_eq!(tree(&host.path("w")), files);
+}
+
+#[test]
+fn a_projects_own_codex_configuration_does_not_undo_ours() {
+    let host = Host::up();
+    fs::create_dir(host.work(".codex")).unwrap();
+    for (theirs, keys) in [
+        ("sandbox_mode = \"danger-full-access\"\n", "sandbox_mode"),
+        ("[features]\nshell_tool = true\n", "features.shell_tool"),
+        ("features.unified_exec = true\nweb_search = \"live\"\n", "features.unified_exec, web_search"),
+        ("[mcp_servers.x]\ncommand = \"x\"\n", "mcp_servers"),
+    ] {
+        host.put(".codex/config.toml", theirs);
+        let told = comes_to_nothing(&host, &["codex", "--exclusive"], 10, "exclusive_undone");
+        assert!(told.contains(keys) && told.contains(".codex/config.toml"), "{told}");
+    }
+    host.put(".codex/config.toml", "model = \"x\"\nsandbox_mode = \"read-only\"\n");
+    connect(&host, &["codex", "--exclusive"]);
+}
+
+#[test]
+fn what_is_no_file_is_neither_waited_for_nor_replaced() {
+    let host = Host::up();
+    std::os::unix::fs::symlink("nowhere", host.work(".mcp.json")).unwrap();
+    comes_to_nothing(&host, &["claude-code"], 1, "config_no_file");
+    assert!(fs::symlink_metadata(host.work(".mcp.json")).unwrap().is_symlink());
+    fs::remove_file(host.work(".mcp.json")).unwrap();
+    let fifo = std::process::Command::new("mkfifo").arg(host.work(".mcp.json")).status().unwrap();
+    assert!(fifo.success());
+    comes_to_nothing(&host, &["claude-code"], 1, "config_no_file");
 }
 
 #[test]

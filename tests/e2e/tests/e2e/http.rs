@@ -222,6 +222,28 @@ fn calls_are_withdrawn_by_their_owner_and_hidden_from_others() {
 }
 
 #[test]
+fn operators_see_their_own_calls_and_overseers_all() {
+    let host = Host::up();
+    let agent = host.http_agent("agent:web");
+    let call = text(&agent.invoke("palyra.echo", &json!({ "text": "x" })).is(200).json(), "/call_id").to_owned();
+    let path = format!("/v1/calls/{call}");
+    for (person, role, status) in [("user:olga", "operator", 404), ("user:ada", "admin", 200)] {
+        host.palyra(&["access", "member", "add", person, "--role", role]).exits(0).done();
+        let door = host.http_as(person, &["--role", role]);
+        assert_eq!(door.get(&path).status, status, "{person}");
+        let own = door.invoke("palyra.echo", &json!({ "text": "x" }));
+        // Whether people call tools over this door is another rule's to say; what they proposed is theirs to see.
+        if let Some(own) = own.json()["call_id"].as_str() {
+            door.get(&format!("/v1/calls/{own}")).is(200).json();
+        }
+    }
+    let limited = host.http_as("user:local", &["--role", "operator"]);
+    limited.get(&path).refuses(404, "not_found");
+    limited.get(&format!("{path}/events")).refuses(404, "not_found");
+    host.http_approver().get(&path).is(200).json();
+}
+
+#[test]
 fn an_ending_daemon_answers_whoever_waits() {
     let mut host = Host::up();
     let questions = host.palyra_started(&["approvals", "watch"]);

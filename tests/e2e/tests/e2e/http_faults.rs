@@ -157,6 +157,34 @@ fn a_token_that_asks_too_often_is_told_when_to_come_back() {
 }
 
 #[test]
+fn an_answer_of_another_shape_is_told_from_one_that_is_no_json() {
+    let host = Host::up();
+    let person = host.http_approver();
+    let path = "/v1/approvals/apr_01ARZ3NDEKTSV4RRFFQ69G5FAV/decide";
+    for (body, status, code) in [
+        (r#"{"decision":null}"#, 422, "body_invalid"),
+        (r#"{"decision":["allow"]}"#, 422, "body_invalid"),
+        (r#"{"decision":"allow","scope":5}"#, 422, "body_invalid"),
+        (r#"{"decision":"perhaps"}"#, 422, "body_invalid"),
+        (r#"{"decision":nul}"#, 400, "malformed_json"),
+        (r#"{"decision":"allow""#, 400, "malformed_json"),
+    ] {
+        person.send("POST", path, &[JSON], Some(body.as_bytes())).refuses(status, code);
+    }
+}
+
+#[test]
+fn whoever_has_too_much_under_way_is_told_when_to_come_back() {
+    let host = Host::with("[tool_call]\nmax_questions_per_principal = 1\n");
+    let agent = host.http_agent("agent:web");
+    agent.ask("palyra.process.run", &json!({ "argv": ["ls"] }));
+    let body = json!({ "tool": "palyra.process.run", "input": { "argv": ["true"] } }).to_string();
+    let crowded = agent.send("POST", "/v1/tools/invoke", &[JSON], Some(body.as_bytes()));
+    assert!(crowded.header("retry-after").parse::<u64>().unwrap() >= 1, "{crowded:?}");
+    crowded.refuses(429, "too_many_questions");
+}
+
+#[test]
 fn slow_clients_are_not_waited_for() {
     let host = Host::up();
     let agent = host.http_agent("agent:web");
@@ -194,6 +222,7 @@ fn nonsense_on_the_wire_is_refused_and_nobody_else_notices() {
     for (request, expect) in [
         (format!("GET /healthz HTTP/1.1\r\n{head}{many}\r\n"), "431"),
         (format!("GET /healthz HTTP/1.1\r\n{head}X: {}\r\n\r\n", "y".repeat(100_000)), "431"),
+        (format!("GET /healthz HTTP/1.1\r\n{head}Connection: close\r\nX: {}\r\n\r\n", "y".repeat(40_000)), "431"),
         (format!("GET /{} HTTP/1.1\r\n{head}\r\n", "a".repeat(100_000)), "4"),
         ("nonsense\r\n\r\n".to_owned(), "400"),
         ("GET\r\n\r\n".to_owned(), "400"),

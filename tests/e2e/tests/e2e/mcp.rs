@@ -306,6 +306,7 @@ fn hostile_lines_get_typed_answers_and_the_next_is_served() {
             String::from_utf8_lossy(&line[..line.len().min(60)])
         );
         assert!(answer["error"]["data"]["code"].is_string(), "{answer}");
+        assert_eq!(answer.get("id"), Some(&Value::Null), "{answer}");
     }
     for (params, code) in [
         (json!({ "name": "palyra_nothing", "arguments": {} }), -32602),
@@ -334,6 +335,7 @@ fn hostile_lines_get_typed_answers_and_the_next_is_served() {
         "params": { "name": "palyra_echo", "arguments": many } }));
     let answer = client.until(|message| message.get("error").is_some());
     assert_eq!(answer["error"]["data"]["code"], "input_too_many_values", "{answer}");
+    assert_eq!(answer["id"], 77, "whoever waits for it hears of it");
     for arguments in [json!({}), json!({ "text": 1 }), json!({ "text": "x", "more": 1 })] {
         let answer = client.call("palyra_echo", &arguments);
         assert_eq!(text(&answer, "/structuredContent/error/code"), "schema_violation", "{answer}");

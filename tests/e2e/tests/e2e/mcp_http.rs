@@ -162,6 +162,32 @@ fn hostile_bodies_get_typed_answers() {
     ask(&door, Some(&begun), "tools/list", json!({}));
 }
 
+#[test]
+fn a_refused_message_names_its_request() {
+    let host = Host::up();
+    let door = host.http_agent("agent:one");
+    let call = |id: &str, arguments: &str| {
+        format!(
+            "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"tools/call\",\"params\":{{\"name\":\"palyra_fs_read\",\
+              \"arguments\":{arguments}}}}}"
+        )
+    };
+    for (body, status, id) in [
+        (call("45", "{\"path\":\"x\",\"offset\":9007199254740993}"), 400, json!(45)),
+        (call("46", "{\"path\":\"\\ud800\"}"), 400, json!(46)),
+        (call("\"a\"", "{\"path\":1,\"path\":2}"), 400, json!("a")),
+        (call("18446744073709551615", "{}"), 400, json!(u64::MAX)),
+        (call("47", &format!("\"{}\"", "x".repeat(3 << 20))), 413, json!(47)),
+        ("nonsense".to_owned(), 400, Value::Null),
+    ] {
+        let told = post(&door, &[], &body).is(status).json();
+        assert_eq!(told.get("id"), Some(&id), "{told}");
+        assert!(told["error"]["data"]["code"].is_string(), "{told}");
+    }
+    let lost = post(&door, &[("mcp-session-id", "x")], &call("48", "{}")).is(404).json();
+    assert_eq!(lost["id"], 48, "{lost}");
+}
+
 /// A request whose answer is a stream, read as it comes.
 fn streamed(door: &Http, headers: &[(&str, &str)], body: &str) -> BufReader<std::net::TcpStream> {
     let mut stream = door.connect();

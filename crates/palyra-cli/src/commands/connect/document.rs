@@ -3,8 +3,9 @@
 
 use crate::exit::{FAILED, Failure};
 use jsonc_parser::cst::{CstInputValue, CstObject, CstRootNode};
-use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
+use jsonc_parser::{CollectOptions, ParseOptions, ast, parse_to_ast};
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::path::Path;
 use toml_edit::{DocumentMut, Item, Table, TableLike};
 
@@ -106,6 +107,12 @@ impl Body {
         }
         let text = if text.trim().is_empty() { "{\n}\n" } else { text };
         let root = CstRootNode::parse(text, &ParseOptions::default()).map_err(|e| refused(e.to_string()))?;
+        let tree = parse_to_ast(text, &CollectOptions::default(), &ParseOptions::default());
+        let tree = tree.map_err(|e| refused(e.to_string()))?;
+        // Readers disagree about which of the two counts, so changing either may change nothing.
+        if let Some(key) = tree.value.as_ref().and_then(twice) {
+            return Err(refused(format!("the key `{key}` stands there twice")));
+        }
         match root.object_value() {
             Some(_) => Ok(Self::Json(root)),
             None => Err(refused("it is not an object".to_owned())),
@@ -147,6 +154,24 @@ impl Body {
             Self::Toml(document) => put(document.as_table_mut(), path, to_toml(value)?)?,
         }
         Some(())
+    }
+}
+
+/// A key that an object has twice, and the keys that lead there.
+fn twice(value: &ast::Value<'_>) -> Option<String> {
+    match value {
+        ast::Value::Object(object) => {
+            let mut seen = BTreeSet::new();
+            object.properties.iter().find_map(|property| {
+                let key = property.name.as_str();
+                if !seen.insert(key) {
+                    return Some(key.to_owned());
+                }
+                twice(&property.value).map(|inner| format!("{key}.{inner}"))
+            })
+        }
+        ast::Value::Array(list) => list.elements.iter().find_map(twice),
+        _ => None,
     }
 }
 
@@ -353,5 +378,20 @@ mod tests {
         for (file, text) in [("a.json", "["), ("a.json", "[]"), ("a.json", "{} x"), ("a.toml", "x =")] {
             assert!(Document::parse(Path::new(file), text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_key_that_stands_there_twice_is_named() {
+        for (file, text, key) in [
+            ("a.json", "{ \"hooks\": {}, \"b\": 1, \"hooks\": {} }", "`hooks`"),
+            ("a.json", "{ \"permissions\": { \"deny\": [], /* x */ \"d\\u0065ny\": [] } }", "`permissions.deny`"),
+            ("a.json", "{ \"a\": [{ \"b\": 1, \"b\": 1 }] }", "`a.b`"),
+            ("a.toml", "x = 1\nx = 2\n", "x"),
+        ] {
+            let refused = Document::parse(Path::new(file), text).unwrap_err();
+            assert_eq!(refused.code, "config_malformed");
+            assert!(refused.message.contains(key), "{}", refused.message);
+        }
+        assert!(Document::parse(Path::new("a.json"), "{ \"a\": { \"b\": 1 }, \"b\": { \"a\": 1 } }").is_ok());
     }
 }

@@ -7,6 +7,7 @@
 mod clients;
 mod document;
 mod record;
+mod undone;
 
 use super::{read, up};
 use crate::args::connect::{Client, Connect, Disconnect};
@@ -24,6 +25,7 @@ use palyra_protocol::{Principal, TokenId};
 use record::{FileChange, Record};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
+use undone::Done;
 
 /// What a connected agent's token may do: what it takes to see and call tools, and to look after its own calls.
 const SCOPES: [&str; 4] = ["tool.list", "tool.execute", "call.read", "call.cancel"];
@@ -56,28 +58,55 @@ pub async fn connect(context: &Context, request: Connect) -> Result<(), Failure>
         return print(context, &launch, &planned);
     }
     let connection = reach(context, &project).await?;
+    let mut done = Done::new(&name, &principal, earlier);
+    match begin(context, &connection, &request, &project, &planned, &mut done).await {
+        Ok(record) => told(context, &connection, &request, &record, &launch, &wanted, &planned).await,
+        Err(failure) => Err(done.taken_back(context, &connection, failure).await),
+    }
+}
+
+/// Registers, issues and writes; what it has done is in `done` as soon as it has.
+async fn begin(
+    context: &Context,
+    connection: &Connection,
+    request: &Connect,
+    project: &Path,
+    planned: &[FileChange],
+    done: &mut Done,
+) -> Result<Record, Failure> {
+    let earlier = done.earlier.clone();
+    let known = earlier.as_ref().map_or_else(Vec::new, |earlier| earlier.files.clone());
+    let files = merged(known, planned);
     let record = match earlier {
-        Some(earlier) if holds(context, &name).await => Record { files: merged(earlier.files, &planned), ..earlier },
+        Some(earlier) if holds(context, &done.name).await => Record { files, ..earlier },
         earlier => {
             if let Some(earlier) = &earlier {
                 // A token that is not at hand any more may still open.
-                withdraw(&connection, &earlier.token_id).await?;
+                withdraw(connection, &earlier.token_id).await?;
             }
-            let registered = register(&connection, &principal, request.client).await?
-                || earlier.as_ref().is_some_and(|earlier| earlier.registered);
-            let token_id = issue(context, &connection, &name, &principal, &request).await?;
-            let files = merged(earlier.map_or_else(Vec::new, |earlier| earlier.files), &planned);
-            let client = request.client.name().to_owned();
-            Record { name, client, project, principal, registered, token_id, exclusive: request.exclusive, files }
+            done.registered = register(connection, &done.principal, request.client).await?;
+            let token_id = issue(context, connection, request, done).await?;
+            Record {
+                name: done.name.clone(),
+                client: request.client.name().to_owned(),
+                project: project.to_owned(),
+                principal: done.principal.clone(),
+                registered: done.registered || earlier.is_some_and(|earlier| earlier.registered),
+                token_id,
+                exclusive: request.exclusive,
+                files,
+            }
         }
     };
     // Known before anything is changed, so that it can be taken back whatever happens.
     record.write(&context.state_dir)?;
+    done.recorded = true;
     // What this run plans, and not what an earlier one did: files are their owners', who went on writing.
     for file in planned.iter().filter(|file| file.is_change()) {
         file.apply()?;
+        done.files.push(file.clone());
     }
-    told(context, &connection, &request, &record, &launch, &wanted).await
+    Ok(record)
 }
 
 /// Changes that were made before stay known as they were; further ones are added.
@@ -152,12 +181,11 @@ async fn register(connection: &Connection, principal: &Principal, client: Client
 async fn issue(
     context: &Context,
     connection: &Connection,
-    name: &str,
-    principal: &Principal,
     request: &Connect,
+    done: &mut Done,
 ) -> Result<TokenId, Failure> {
     let create = CreateTokenRequest {
-        principal: principal.to_string(),
+        principal: done.principal.to_string(),
         label: format!("palyra connect {}", request.client.name()),
         role: String::new(),
         scopes: SCOPES.map(str::to_owned).to_vec(),
@@ -166,7 +194,9 @@ async fn issue(
     };
     let issued = connection.access().create_token(create).await?.into_inner();
     let token: TokenView = read(&issued.token_json)?;
-    record::write_private(&record::token_file(&context.state_dir, name), format!("{}\n", issued.secret).as_bytes())?;
+    done.issued = Some(token.token_id.clone());
+    let file = record::token_file(&context.state_dir, &done.name);
+    record::write_private(&file, format!("{}\n", issued.secret).as_bytes())?;
     Ok(token.token_id)
 }
 
@@ -203,6 +233,7 @@ async fn told(
     record: &Record,
     launch: &Launch,
     wanted: &[clients::Wanted],
+    planned: &[FileChange],
 ) -> Result<(), Failure> {
     let token_file = record::token_file(&context.state_dir, &record.name);
     if context.json() {
@@ -214,15 +245,7 @@ async fn told(
     }
     say!("{} {} is connected as {}", styled(GOOD, "✔"), record.client, styled(BOLD, &record.principal));
     say!("  token   {} in {} ({})", record.token_id, token_file.display(), SCOPES.join(", "));
-    for file in &record.files {
-        say!("  changed {} ({})", file.path.display(), file.places());
-        for place in file.replaced() {
-            say!("    {place}  {}", styled(WARN, "replaced what stood there; disconnecting puts it back"));
-        }
-    }
-    for want in wanted {
-        say!("    {}  {}", want.path.join("."), styled(DIM, want.why));
-    }
+    changes(planned, wanted);
     if request.client == Client::Generic {
         say!("\nGive this to your client:");
         pretty(&generic(launch))?;
@@ -238,6 +261,23 @@ async fn told(
         );
     }
     Ok(())
+}
+
+/// What this run changed: one that is repeated finds everything in place.
+fn changes(planned: &[FileChange], wanted: &[clients::Wanted]) {
+    for file in planned {
+        if !file.is_change() {
+            say!("  kept    {} (everything is there already)", file.path.display());
+            continue;
+        }
+        say!("  changed {} ({})", file.path.display(), file.places());
+        for place in file.replaced() {
+            say!("    {place}  {}", styled(WARN, "replaced what stood there; disconnecting puts it back"));
+        }
+        for want in wanted.iter().filter(|want| want.file == file.path) {
+            say!("    {}  {}", want.path.join("."), styled(DIM, want.why));
+        }
+    }
 }
 
 pub async fn disconnect(context: &Context, request: Disconnect) -> Result<(), Failure> {
@@ -271,7 +311,7 @@ pub async fn disconnect(context: &Context, request: Disconnect) -> Result<(), Fa
     if !withdrawn {
         return Err(half_done(context, record)?);
     }
-    record.forget(&context.state_dir)?;
+    record::forget(&context.state_dir, &record.name)?;
     if context.json() {
         let files: Vec<_> = record.files.iter().map(|file| &file.path).collect();
         return output::json(&json!({ "name": record.name, "revoked": record.token_id, "files": files, "left": left }));
@@ -291,7 +331,7 @@ pub async fn disconnect(context: &Context, request: Disconnect) -> Result<(), Fa
 fn half_done(context: &Context, record: Record) -> Result<Failure, Failure> {
     let record = Record { files: Vec::new(), ..record };
     record.write(&context.state_dir)?;
-    record.forget_token(&context.state_dir)?;
+    record::forget_token(&context.state_dir, &record.name)?;
     let Record { name, token_id, .. } = record;
     Ok(Failure::new(
         UNREACHABLE,

@@ -12,7 +12,7 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 /// A connection.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Record {
     pub name: String,
     pub client: String,
@@ -82,17 +82,17 @@ impl Record {
         let text = serde_json::to_vec_pretty(self).map_err(|e| Failure::bug(&e))?;
         write_private(&record_file(state_dir, &self.name), &text)
     }
+}
 
-    /// Forgets the connection, and its token.
-    pub fn forget(&self, state_dir: &Path) -> Result<(), Failure> {
-        self.forget_token(state_dir)?;
-        removed(&record_file(state_dir, &self.name))
-    }
+/// Forgets a connection, and its token.
+pub fn forget(state_dir: &Path, name: &str) -> Result<(), Failure> {
+    forget_token(state_dir, name)?;
+    removed(&record_file(state_dir, name))
+}
 
-    /// Forgets the token, and keeps the connection.
-    pub fn forget_token(&self, state_dir: &Path) -> Result<(), Failure> {
-        removed(&token_file(state_dir, &self.name))
-    }
+/// Forgets a connection's token, and keeps the connection.
+pub fn forget_token(state_dir: &Path, name: &str) -> Result<(), Failure> {
+    removed(&token_file(state_dir, name))
 }
 
 /// Removes a file, if it is there.
@@ -119,9 +119,12 @@ fn replace(path: &Path, bytes: &[u8], mode: u32) -> std::io::Result<()> {
     fresh.push(".palyra-new");
     let fresh = PathBuf::from(fresh);
     let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(mode).open(&fresh)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    std::fs::rename(&fresh, path)
+    let written = file.write_all(bytes).and_then(|()| file.sync_all()).and_then(|()| std::fs::rename(&fresh, path));
+    if written.is_err() {
+        // Half a file is of use to nobody.
+        drop(std::fs::remove_file(&fresh));
+    }
+    written
 }
 
 /// Works out what a file becomes; nothing is written yet.
@@ -142,11 +145,22 @@ pub fn plan(wanted: &[Wanted]) -> Result<Vec<FileChange>, Failure> {
     Ok(files)
 }
 
-fn read(path: &Path) -> Result<Option<String>, Failure> {
-    match std::fs::read_to_string(path) {
-        Ok(text) => Ok(Some(text)),
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(e) => Err(Failure::io(&format!("`{}` cannot be read", path.display()), &e)),
+/// The text of a configuration file; nothing if there is none. Only a file is read: a pipe would be waited for, and a link
+/// that leads nowhere would become a file.
+pub fn read(path: &Path) -> Result<Option<String>, Failure> {
+    let failed = |e: std::io::Error| Failure::io(&format!("`{}` cannot be read", path.display()), &e);
+    let refused = |what: &str| {
+        let message = format!("`{}` is {what}", path.display());
+        Failure::new(FAILED, "config_no_file", message, Some("put a file there, or nothing; nothing was changed"))
+    };
+    match std::fs::metadata(path) {
+        Ok(there) if !there.is_file() => Err(refused("no regular file")),
+        Ok(_) => std::fs::read_to_string(path).map(Some).map_err(failed),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => match std::fs::symlink_metadata(path) {
+            Ok(_) => Err(refused("a link that leads nowhere")),
+            Err(_) => Ok(None),
+        },
+        Err(e) => Err(failed(e)),
     }
 }
 
@@ -222,10 +236,15 @@ impl FileChange {
 
     pub fn apply(&self) -> Result<(), Failure> {
         let failed = |e: std::io::Error| Failure::io(&format!("`{}` cannot be written", self.path.display()), &e);
-        if let Some(parent) = self.path.parent() {
+        let made = self.path.parent().filter(|parent| !parent.exists());
+        if let Some(parent) = made {
             std::fs::create_dir_all(parent).map_err(failed)?;
         }
-        self.write(self.after.as_bytes()).map_err(failed)
+        let written = self.write(self.after.as_bytes());
+        if let (Err(_), Some(parent)) = (&written, made) {
+            drop(std::fs::remove_dir(parent));
+        }
+        written.map_err(failed)
     }
 
     fn write(&self, bytes: &[u8]) -> std::io::Result<()> {
