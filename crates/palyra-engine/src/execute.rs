@@ -163,10 +163,15 @@ pub(crate) fn cancelled() -> Problem {
 }
 
 pub(crate) fn timed_out(limit: Duration) -> Problem {
+    timed_out_by(limit, "raise `execution_timeout_ms` in palyra.toml")
+}
+
+/// The same where another limit than the daemon's own may have been the shortest; with what would have given more time.
+pub(crate) fn timed_out_by(limit: Duration, remedy: &str) -> Problem {
     Problem::new(
         "execution_timeout",
         format!("the execution was ended after {} ms", limit.as_millis()),
-        "do less in one call, or raise `execution_timeout_ms` in palyra.toml",
+        format!("do less in one call, or {remedy}"),
     )
 }
 

@@ -1,6 +1,6 @@
 //! `palyra.process.run`: a native program in Tier B or Tier C.
 
-use crate::execute::{Executed, printable, timed_out};
+use crate::execute::{Executed, printable, timed_out_by};
 use crate::output::LiveOutput;
 use crate::resolve::sandbox_problem;
 use crate::work::RunWork;
@@ -11,6 +11,7 @@ use palyra_sandbox::{
     SandboxProcessRunnerPolicy, run_constrained_process,
 };
 use serde_json::{Value, json};
+use std::cmp::Ordering;
 use std::path::PathBuf;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -31,6 +32,29 @@ impl OutputSink for Watcher {
     }
 }
 
+/// The shortest of the limits on a run's time, and what gives it more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct TimeLimit {
+    limit: Duration,
+    remedy: &'static str,
+}
+
+impl TimeLimit {
+    /// From what the call itself wants, what the daemon gives any call, and what it gives a process.
+    fn of(wanted: Option<Duration>, execution: Duration, wall_clock: Duration) -> Self {
+        let both = "raise `execution_timeout_ms` and `wall_clock_limit_ms` in palyra.toml";
+        let configured = match execution.cmp(&wall_clock) {
+            Ordering::Less => Self { limit: execution, remedy: "raise `execution_timeout_ms` in palyra.toml" },
+            Ordering::Equal => Self { limit: execution, remedy: both },
+            Ordering::Greater => Self { limit: wall_clock, remedy: "raise `wall_clock_limit_ms` in palyra.toml" },
+        };
+        match wanted {
+            Some(limit) if limit < configured.limit => Self { limit, remedy: "ask for more with `timeout_ms`" },
+            _ => configured,
+        }
+    }
+}
+
 /// Runs a program on a thread of its own and tells what really happened. Whoever watches sees its output meanwhile.
 pub(crate) async fn run(
     mut policy: SandboxProcessRunnerPolicy,
@@ -39,10 +63,8 @@ pub(crate) async fn run(
     observer: EgressObserver,
     (stop, output): (&CancellationToken, &LiveOutput),
 ) -> Executed {
-    let limit = work.timeout.map_or(limit, |wanted| wanted.min(limit));
-    let limit_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
-    policy.wall_clock_limit_ms = policy.wall_clock_limit_ms.min(limit_ms);
-    let wall_clock = Duration::from_millis(policy.wall_clock_limit_ms);
+    let time = TimeLimit::of(work.timeout, limit, Duration::from_millis(policy.wall_clock_limit_ms));
+    policy.wall_clock_limit_ms = u64::try_from(time.limit.as_millis()).unwrap_or(u64::MAX);
     let (handle, signal) = match CancelSignal::new() {
         Ok(pair) => pair,
         Err(error) => return refused(&error),
@@ -59,7 +81,7 @@ pub(crate) async fn run(
         }
     };
     match joined {
-        Ok(Ok(outcome)) => told(outcome, wall_clock),
+        Ok(Ok(outcome)) => told(outcome, time),
         Ok(Err(error)) => refused(&error),
         Err(panic) => {
             tracing::error!(%panic, "the sandbox runner panicked");
@@ -84,14 +106,14 @@ fn not_run(problem: Problem) -> Executed {
     }
 }
 
-fn told(outcome: ProcessOutcome, wall_clock: Duration) -> Executed {
+fn told(outcome: ProcessOutcome, time: TimeLimit) -> Executed {
     let enforcement = serde_json::to_value(&outcome.enforcement)
         .unwrap_or_else(|e| json!({ "error": format!("the enforcement cannot be told: {e}") }));
     let (exit_code, signal, exit) = match outcome.exit {
         ProcessExit::Code(code) => (Some(code), None, format!("code {code}")),
         ProcessExit::Signal(signal) => (None, Some(signal), format!("signal {signal}")),
     };
-    let problem = problem(&outcome, wall_clock, &exit);
+    let problem = problem(&outcome, time, &exit);
     let state = match (&problem, outcome.ended_by) {
         (None, _) => CallState::Succeeded,
         (Some(_), Some(LimitHit::Cancelled)) => CallState::Cancelled,
@@ -114,7 +136,7 @@ fn told(outcome: ProcessOutcome, wall_clock: Duration) -> Executed {
     Executed { state, output, problem, exit: Some(exit), enforcement }
 }
 
-fn problem(outcome: &ProcessOutcome, wall_clock: Duration, exit: &str) -> Option<Problem> {
+fn problem(outcome: &ProcessOutcome, time: TimeLimit, exit: &str) -> Option<Problem> {
     let limit = |what: &str, key: &str| {
         Some(Problem::new(
             "limit_reached",
@@ -124,7 +146,7 @@ fn problem(outcome: &ProcessOutcome, wall_clock: Duration, exit: &str) -> Option
     };
     match outcome.ended_by {
         Some(LimitHit::Cancelled) => Some(Problem::plain("cancelled", "the call was cancelled; the process was ended")),
-        Some(LimitHit::WallClock) => Some(timed_out(wall_clock)),
+        Some(LimitHit::WallClock) => Some(timed_out_by(time.limit, time.remedy)),
         Some(LimitHit::CpuTime) => limit("CPU time", "cpu_time_limit_ms"),
         Some(LimitHit::Memory) => limit("memory", "memory_limit_bytes"),
         Some(LimitHit::Output) => limit("output", "max_output_bytes"),
@@ -139,5 +161,29 @@ fn problem(outcome: &ProcessOutcome, wall_clock: Duration, exit: &str) -> Option
             hint: outcome.egress.denials.denials.first().map(|denial| format!("{denial}; {}", denial.hint)),
             ..Problem::plain("nonzero_exit", format!("the process ended with {exit}"))
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_that_ends_a_run_is_the_one_that_is_named() {
+        let ms = Duration::from_millis;
+        for (wanted, execution, wall_clock, limit, named) in [
+            (None, 300_000, 2_000, 2_000, &["wall_clock_limit_ms"][..]),
+            (None, 2_000, 300_000, 2_000, &["execution_timeout_ms"]),
+            (None, 120_000, 120_000, 120_000, &["execution_timeout_ms", "wall_clock_limit_ms"]),
+            (Some(500), 2_000, 3_000, 500, &["`timeout_ms`"]),
+            (Some(9_000), 300_000, 2_000, 2_000, &["wall_clock_limit_ms"]),
+        ] {
+            let time = TimeLimit::of(wanted.map(ms), ms(execution), ms(wall_clock));
+            assert_eq!(time.limit, ms(limit));
+            let known = ["execution_timeout_ms", "wall_clock_limit_ms", "`timeout_ms`"];
+            for name in known {
+                assert_eq!(time.remedy.contains(name), named.contains(&name), "{name} in {}", time.remedy);
+            }
+        }
     }
 }

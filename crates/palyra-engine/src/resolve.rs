@@ -13,7 +13,7 @@ use palyra_protocol::{
     ToolProposal,
 };
 use palyra_sandbox::egress::{Denial, FetchError, FetchUrl, Fetcher};
-use palyra_sandbox::{Fault, ResolvedExecutable, SandboxError, check_hosts, resolve_executable};
+use palyra_sandbox::{Fault, ResolvedExecutable, SandboxError, check_environment, check_hosts, resolve_executable};
 use serde_json::Value;
 use std::collections::HashMap;
 
@@ -168,7 +168,13 @@ impl Resolver<'_> {
             FacetRule::Argv(pointer) => self.argv(pointer, input, targets)?,
             FacetRule::Environment(pointer) => {
                 let variables = input.pointer(pointer).and_then(Value::as_object).into_iter().flatten();
-                let variables = variables.filter_map(|(name, value)| Some((name.as_str(), value.as_str()?)));
+                let variables = variables.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())));
+                let variables = variables.collect();
+                // A call that would be refused when it is run is not put before anybody.
+                if self.programs == Programs::OfHost {
+                    check_environment(&self.config.process_runner, &variables)?;
+                }
+                let variables = variables.iter().map(|(name, value)| (name.as_str(), value.as_str()));
                 targets.facets.environment = Environment::new(variables);
             }
             FacetRule::StandardInput(pointer) => {

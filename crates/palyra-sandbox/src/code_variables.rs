@@ -65,7 +65,10 @@ const NAMES: &[&str] = &[
     "MANOPT",
     "MANROFFSEQ",
     "NETRC",
+    // Which words of a command line are options.
+    "POSIXLY_CORRECT",
     // Compilers and builds.
+    "M4",
     "GCC_EXEC_PREFIX",
     "COMPILER_PATH",
     "COLLECT_GCC",
@@ -295,6 +298,8 @@ mod tests {
             "npm_config_script_shell",
             "PERL5OPT",
             "RUBYOPT",
+            "POSIXLY_CORRECT",
+            "M4",
         ] {
             assert!(changes_code(name), "{name}");
         }

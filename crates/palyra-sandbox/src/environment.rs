@@ -6,7 +6,7 @@
 pub(crate) use crate::code_variables::changes_code;
 use crate::code_variables::same_name;
 use crate::error::SandboxError;
-use crate::policy::SandboxProcessRunnerPolicy;
+use crate::policy::{EgressEnforcementMode, SandboxProcessRunnerPolicy, SandboxTier};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -110,6 +110,36 @@ pub(crate) fn compose(
             set(name, OsStr::new(exceptions));
         }
     }
+    check_requested(policy, requested, proxy.is_some())?;
+    for (name, value) in requested {
+        set(name, OsStr::new(value));
+    }
+    Ok(env)
+}
+
+/// Whether runs under this policy have a proxy: their only way out of a network of their own.
+pub(crate) fn has_proxy(policy: &SandboxProcessRunnerPolicy) -> bool {
+    let strict = policy.tier == SandboxTier::C && policy.egress == EgressEnforcementMode::Strict;
+    strict && !policy.egress_rules.is_empty()
+}
+
+/// Checks the variables that a caller asks for, as running the command would: so that what cannot run is refused before anybody
+/// is asked about it.
+///
+/// # Errors
+/// When a variable is not one, or is not the caller's to set.
+pub fn check_environment(
+    policy: &SandboxProcessRunnerPolicy,
+    requested: &BTreeMap<String, String>,
+) -> Result<(), SandboxError> {
+    check_requested(policy, requested, has_proxy(policy))
+}
+
+fn check_requested(
+    policy: &SandboxProcessRunnerPolicy,
+    requested: &BTreeMap<String, String>,
+    proxied: bool,
+) -> Result<(), SandboxError> {
     for (name, value) in requested {
         if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
             return Err(SandboxError::NulByte { what: format!("environment variable {}", name.escape_default()) });
@@ -119,12 +149,11 @@ pub(crate) fn compose(
         if (changes_code(name) || same_name(name, "PATH")) && !named_by_operator {
             return Err(SandboxError::EnvironmentRefused { name: name.clone() });
         }
-        if proxy.is_some() && PROXY_VARIABLES.contains(&name.as_str()) {
+        if proxied && PROXY_VARIABLES.contains(&name.as_str()) {
             return Err(SandboxError::ProxyVariable { name: name.clone() });
         }
-        set(name, OsStr::new(value));
     }
-    Ok(env)
+    Ok(())
 }
 
 #[cfg(test)]
@@ -161,6 +190,25 @@ mod tests {
             named.env_allowlist.push(name.to_owned());
             assert!(compose(&named, &requested, Path::new("/t"), None).is_ok(), "{name}");
         }
+    }
+
+    #[test]
+    fn what_a_run_would_refuse_is_refused_beforehand() {
+        let mut policy = policy("/w");
+        let set = |name: &str| BTreeMap::from([(name.to_owned(), "x".to_owned())]);
+        let refused = |policy: &SandboxProcessRunnerPolicy, name: &str| {
+            check_environment(policy, &set(name)).err().map(|refused| refused.code())
+        };
+        for name in ["LD_PRELOAD", "PATH", "POSIXLY_CORRECT"] {
+            assert_eq!(refused(&policy, name), Some("sandbox_environment_refused"), "{name}");
+        }
+        assert_eq!(refused(&policy, "GREETING"), None);
+        policy.tier = SandboxTier::C;
+        policy.egress = EgressEnforcementMode::Strict;
+        assert_eq!(refused(&policy, "HTTP_PROXY"), None);
+        policy.egress_rules =
+            std::sync::Arc::new(crate::egress::EgressRules::new(vec!["example.org".parse().unwrap()]));
+        assert_eq!(refused(&policy, "HTTP_PROXY"), Some("sandbox_proxy_variable"));
     }
 
     #[test]

@@ -58,6 +58,7 @@ mod windows;
 pub use arguments::check_arguments;
 pub use cancel::{CancelHandle, CancelSignal};
 pub use detect::{Capability, HostCapabilities, detect};
+pub use environment::check_environment;
 pub use error::{Fault, SandboxError};
 pub use executable::{FileIdentity, ResolvedExecutable, resolve_executable};
 pub use explain::{

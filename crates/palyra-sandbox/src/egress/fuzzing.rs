@@ -3,7 +3,7 @@
 //! The same functions are called by the property tests, so that they are exercised wherever the tests run.
 
 use super::gate::{AnswerHead, Body, Gate, Hello, Shut, Step};
-use super::hello::read_greeting;
+use super::hello::{Greeting, read_greeting};
 use super::host::Host;
 use super::http::{Forward, Framing, Request, Scan, parse_answer, parse_request, scan};
 use super::path::ambiguity;
@@ -16,7 +16,7 @@ use super::socks;
 /// # Panics
 /// When a promise of the parsers is broken.
 pub fn request(bytes: &[u8]) {
-    read_greeting(bytes);
+    greeting(bytes);
     socks::greeting(bytes);
     socks::request(bytes);
     if let Ok(text) = std::str::from_utf8(bytes) {
@@ -34,6 +34,18 @@ pub fn request(bytes: &[u8]) {
         asked(&forward);
         body(forward.body, rest);
     }
+}
+
+/// What looks like TLS is a greeting for one host, or goes nowhere.
+pub(super) fn greeting(bytes: &[u8]) {
+    let read = read_greeting(bytes);
+    if let [20..=24, 3, ..] = bytes {
+        assert_ne!(read, Greeting::NotTls, "what looks like TLS is read as TLS");
+        assert!(bytes[0] == 22 || read == Greeting::Bad, "TLS begins with a handshake");
+    }
+    // A record before a greeting, whatever it holds, does not hide it.
+    let behind = [&[21, 3, 1, 0, 2, 1, 90], bytes].concat();
+    assert_eq!(read_greeting(&behind), Greeting::Bad);
 }
 
 /// Rules and URLs.

@@ -20,11 +20,14 @@ pub(super) enum Greeting {
     Bad,
 }
 
-/// Reads a TLS ClientHello from the beginning of a stream.
+/// Reads a TLS ClientHello from the beginning of a stream. Whatever looks like TLS has to begin with one: the types of its records
+/// are 20 to 24, its versions 3.x.
 pub(super) fn read_greeting(bytes: &[u8]) -> Greeting {
     match bytes {
-        [] | [0x16] => return Greeting::More,
+        [] | [20..=24] => return Greeting::More,
         [0x16, 0x03, ..] => {}
+        // Servers pass over an alert or a change of ciphers and answer the greeting behind it.
+        [20..=24, 0x03, ..] => return Greeting::Bad,
         _ => return Greeting::NotTls,
     }
     match handshake(bytes) {
@@ -179,6 +182,26 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn no_other_record_comes_before_a_greeting() {
+        let hello = greeting(&name_extension("b.test"), 500);
+        for (before, what) in [
+            (&[0x15, 3, 1, 0, 2, 1, 0x5a][..], "a warning"),
+            (&[0x14, 3, 3, 0, 1, 1][..], "a change of ciphers"),
+            (&[0x17, 3, 3, 0, 1, 0][..], "data"),
+            (&[0x18, 3, 1, 0, 3, 1, 0, 0][..], "a heartbeat"),
+            (&[0x15, 3, 9, 0, 0][..], "nothing, in a version that does not exist"),
+        ] {
+            let bytes = [before, &hello].concat();
+            assert_eq!(read_greeting(&bytes[..1]), Greeting::More, "{what}");
+            for length in 2..bytes.len() {
+                assert_eq!(read_greeting(&bytes[..length]), Greeting::Bad, "{what} {length}");
+            }
+        }
+        assert_eq!(read_greeting(&[0x15, 4]), Greeting::NotTls);
+        assert_eq!(read_greeting(&[0x13, 3]), Greeting::NotTls);
+    }
+
+    #[test]
     fn what_is_no_greeting_is_refused_or_let_be() {
         assert_eq!(read_greeting(b"GET / HTTP/1.1\r\n"), Greeting::NotTls);
         assert_eq!(read_greeting(b"SSH-2.0"), Greeting::NotTls);
@@ -194,9 +217,9 @@ pub(super) mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_answered(bytes in proptest::collection::vec(any::<u8>(), 0..200), tls: bool) {
-            let bytes = if tls { [vec![0x16, 3, 1], bytes].concat() } else { bytes };
-            read_greeting(&bytes);
+        fn any_bytes_are_answered(bytes in proptest::collection::vec(any::<u8>(), 0..200), record in 19u8..26) {
+            let bytes = if record < 25 { [vec![record, 3, 1], bytes].concat() } else { bytes };
+            super::super::fuzzing::greeting(&bytes);
         }
 
         #[test]

@@ -3,6 +3,8 @@
 //! Each known wrapper has a small table of its options. Whatever is not in the table ends in a refusal, never in a guess:
 //! a misread option would let the wrapped program hide behind it.
 
+mod find;
+
 use crate::error::SandboxError;
 
 /// A command that a wrapper would start: its place among the wrapper's own words.
@@ -96,7 +98,7 @@ pub(super) fn see_through(name: &str, argv: &[String]) -> Result<Vec<Inner>, San
         .unwrap_or(name);
     match name {
         "env" => env_inner(argv),
-        "find" => find_inner(argv),
+        "find" => find::inner(argv),
         _ => {
             let grammar = grammar(name).ok_or_else(|| refused(name, "its options are not known"))?;
             let at = 1 + after_options(name, &grammar, argv.get(1..).unwrap_or(&[]))?;
@@ -228,33 +230,6 @@ fn replaced_by_xargs(options: &[String]) -> impl Iterator<Item = &str> {
     braces.into_iter().chain(values).filter(|value| !value.is_empty())
 }
 
-/// Every `-exec`, `-execdir`, `-ok`, `-okdir` of a `find`.
-fn find_inner(argv: &[String]) -> Result<Vec<Inner>, SandboxError> {
-    let mut inner = Vec::new();
-    let mut at = 1;
-    while let Some(word) = argv.get(at) {
-        at += 1;
-        let elsewhere = match word.as_str() {
-            "-exec" | "-ok" => false,
-            "-execdir" | "-okdir" => true,
-            _ => continue,
-        };
-        // A plus is an end only behind the braces; anywhere else it is a word like any other.
-        let is_end = |n: &usize| argv[*n] == ";" || (argv[*n] == "+" && argv[n - 1] == "{}");
-        let end = (at..argv.len()).find(is_end).ok_or_else(|| refused("find", format!("`{word}` has no end")))?;
-        let program = argv.get(at).filter(|_| at < end).map_or("", String::as_str);
-        if program.is_empty() || program.contains("{}") {
-            return Err(refused("find", "it would execute the files it finds"));
-        }
-        if elsewhere && program.contains('/') && !program.starts_with('/') {
-            return Err(refused("find", format!("`{program}` is another file in each directory")));
-        }
-        inner.push(Inner { at, end, under: Under::FIND });
-        at = end + 1;
-    }
-    Ok(inner)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -295,6 +270,11 @@ mod tests {
         check("find . -exec sh -c a {} ; -execdir rm {} +", &["sh -c a {}", "rm {}"]);
         check("find . -exec env -u + bash -c x ;", &["env -u + bash -c x"]);
         check("find . -exec expr 1 + 1 {} +", &["expr 1 + 1 {}"]);
+        check("find . -fprintf -exec true -exec bash -c x ;", &["bash -c x"]);
+        check("find -L -O3 -D tree a b ( -newermt -exec -o -name -exec ) -exec sh ;", &["sh"]);
+        check("find . -fls -exec -printf -exec -regextype -exec -exec sh ;", &["sh"]);
+        check("find -D -exec . -exec sh ;", &["sh"]);
+        check("find . -ok cat {} + -exec sh ;", &["cat {} + -exec sh"]);
     }
 
     #[test]
@@ -316,6 +296,15 @@ mod tests {
             "find . -execdir ./tool ;",
             "find . -okdir sub/tool {} +",
             "find . -exec ;",
+            "find . -wat -exec true -exec ls ;",
+            "find . -newerxy -exec ls ;",
+            "find . -name x y",
+            "find . -f x",
+            "find . -ok ls {} +",
+            "find . -fprintf x -exec ls ;",
+            "find . -D -exec ls ;",
+            "find . -O3",
+            "find . -depth 1 -exec ls ;",
         ] {
             let argv = words(line);
             assert!(see_through(&argv[0], &argv).is_err(), "{line}");

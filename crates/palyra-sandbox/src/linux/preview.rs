@@ -90,7 +90,7 @@ fn environment(
         SandboxTier::B => Path::new("/tmp/palyra-run-…"),
         SandboxTier::C => Path::new("/tmp"),
     };
-    let proxy = (policy.tier == SandboxTier::C && has_way_out(policy)).then_some(doorway::PORT);
+    let proxy = environment::has_proxy(policy).then_some(doorway::PORT);
     match environment::compose(policy, &request.env, temporary, proxy) {
         Ok(composed) => {
             let text = |value: std::ffi::OsString| value.to_string_lossy().into_owned();

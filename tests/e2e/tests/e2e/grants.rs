@@ -119,7 +119,7 @@ fn an_argv_prefix_matches_whole_words() {
     let elsewhere = json!({ "argv": ["git", "status"], "cwd": "sub" });
     assert!(!covered(&host, RUN, &elsewhere, &["--session", "s"]), "another directory is another answer");
     for surroundings in [
-        json!({ "argv": ["git", "status"], "env": { "HOME": "sub" } }),
+        json!({ "argv": ["git", "status"], "env": { "GIT_AUTHOR_NAME": "x" } }),
         json!({ "argv": ["git", "status"], "stdin": "x" }),
     ] {
         assert!(!covered(&host, RUN, &surroundings, &["--session", "s"]), "{surroundings}");

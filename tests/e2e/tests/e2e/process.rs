@@ -83,11 +83,19 @@ fn shells_and_interpreters_are_refused_under_any_name() {
         &["nice", "sh", "-c", "touch owned"],
         &["timeout", "5", "sh", "-c", "touch owned"],
         &["awk", "BEGIN{system(\"touch owned\")}"],
+        &["find", ".", "-maxdepth", "0", "-fprintf", "-exec", "true", "-exec", "sh", "-c", "touch owned", ";"],
+        &["sed", "/[/]/e touch owned", "script"],
+        &["sed", "s/[^/]l/;/;e touch owned", "script"],
+        &["sed", "--follow-symlinks", "1e touch owned", "script"],
+        &["env", "POSIXLY_CORRECT=1", "sed", "1e touch owned", "script", "-e", "p"],
+        &["git", "ls-remote", "--up=touch owned; git-upload-pack", "."],
+        &["git", "rebase", "--ex=touch owned", "HEAD~1"],
     ] {
         let ran = host.call("palyra.process.run", &json!({ "argv": argv }), &["--detach"]);
         assert_eq!(ran.code, 3, "{argv:?}: {ran:#?}");
         let code = text(&ran.error(), "/code").to_owned();
-        assert!(code == "sandbox_interpreter_denied" || code == "sandbox_wrapper_refused", "{argv:?}: {code}");
+        let known = ["sandbox_interpreter_denied", "sandbox_wrapper_refused", "sandbox_environment_refused"];
+        assert!(known.contains(&code.as_str()), "{argv:?}: {code}");
         assert_eq!(ran.json()["state"], "denied", "{argv:?}");
     }
     assert!(!host.work("owned").exists());
@@ -103,6 +111,10 @@ fn what_cannot_run_is_told_before_anybody_is_asked() {
     call(json!(["./plain"])).fails(6, "sandbox_not_executable");
     call(json!(["cat", "plain"])).fails(3, "sandbox_executable_not_allowed");
     call(json!(["ls"])).exits(0).done();
+    for name in ["LD_PRELOAD", "PATH", "POSIXLY_CORRECT"] {
+        let input = json!({ "argv": ["ls"], "env": { name: "x" } });
+        host.call("palyra.process.run", &input, &["--detach"]).fails(3, "sandbox_environment_refused");
+    }
 }
 
 #[test]
@@ -132,7 +144,9 @@ async fn a_running_process_is_cancelled_and_timed_out() {
     let shorter = json!({ "argv": ["sleep", "1000"], "timeout_ms": 1 });
     let mut call = owner.propose(Proposal::new("palyra.process.run", &shorter)).await.unwrap();
     owner.allow(call.question().await.approval_id.as_str()).await.unwrap();
-    assert_eq!(api::outcome(&call.end().await.unwrap())["problem"]["code"], "execution_timeout");
+    let outcome = api::outcome(&call.end().await.unwrap());
+    assert_eq!(outcome["problem"]["code"], "execution_timeout");
+    assert!(text(&outcome, "/problem/hint").contains("`timeout_ms`"), "{outcome}");
 }
 
 #[tokio::test]

@@ -152,8 +152,6 @@ const OWN: &[&str] = &[
 /// Long options, of any subcommand, that name a program or a directory of programs.
 const LONG: &[&str] =
     &["upload-pack", "receive-pack", "exec", "exec-path", "extcmd", "open-files-in-pager", "config-env", "template"];
-/// Long options that are harmless and begin one of those, or are one of those to some subcommand only.
-const HARMLESS: &[&str] = &["ex", "t", "tool", "o", "c", "r", "re", "u", "up"];
 
 /// What of a git command line starts another program.
 pub(super) fn starts(words: &[String]) -> Option<String> {
@@ -224,8 +222,8 @@ fn long(subcommand: &str, word: &str, following: &str) -> Option<String> {
     if subcommand == "clone" && name.len() > 1 && "config".starts_with(name) {
         return setting(value);
     }
-    let means = |option: &&&str| option.starts_with(name) && !name.is_empty() && !HARMLESS.contains(&name);
-    let option = LONG.iter().find(means)?;
+    // Git takes any beginning that only one of a subcommand's options has, be it a single letter.
+    let option = LONG.iter().find(|option| option.starts_with(name) && !name.is_empty())?;
     Some(format!("its option `--{option}` names a program to start"))
 }
 
@@ -247,28 +245,82 @@ fn short(subcommand: &str, word: &str, following: &str) -> Option<String> {
     dangerous.contains(letter).then(|| format!("its option `-{letter}` names a program to start"))
 }
 
-/// `git config`: reading is harmless; what is written must be, and nothing is renamed into something else.
+/// Options of `git config` that stand alone, and those that take the next word.
+const CONFIG_FLAGS: &[&str] = &[
+    "--global",
+    "--system",
+    "--local",
+    "--worktree",
+    "--bool",
+    "--int",
+    "--bool-or-int",
+    "--bool-or-str",
+    "--path",
+    "--expiry-date",
+    "--no-type",
+    "-z",
+    "--null",
+    "--name-only",
+    "--show-names",
+    "--show-origin",
+    "--show-scope",
+    "--includes",
+    "--no-includes",
+    "--fixed-value",
+    "--all",
+    "--regexp",
+    "--append",
+    "--add",
+    "--replace-all",
+];
+const CONFIG_VALUED: &[&str] =
+    &["-f", "--file", "--blob", "--type", "-t", "--default", "--comment", "--value", "--url"];
+/// What only reads or removes, by an option or as a subcommand.
+const CONFIG_HARMLESS: &[&str] = &[
+    "--get",
+    "--get-all",
+    "--get-regexp",
+    "--get-urlmatch",
+    "--get-color",
+    "--get-colorbool",
+    "--list",
+    "-l",
+    "--unset",
+    "--unset-all",
+    "--remove-section",
+];
+const CONFIG_SUBCOMMANDS: &[&str] = &["get", "list", "unset", "remove-section"];
+
+/// `git config`: reading is harmless; what is written must be, nothing is renamed into something else, and no editor is started.
+/// Its options are read in order, since the value of one may look like another.
 fn config(words: &[String]) -> Option<String> {
-    const READS: &[&str] = &["--get", "--get-all", "--get-regexp", "--get-urlmatch", "--list", "-l", "get", "list"];
-    const REMOVES: &[&str] = &["--unset", "--unset-all", "--remove-section", "unset", "remove-section"];
-    let has = |list: &[&str]| words.iter().any(|word| list.contains(&word.as_str()));
-    let starts_editor = |word: &String| {
-        word == "edit"
-            || word.starts_with("--ed")
-            || (word.starts_with('-') && !word.starts_with("--") && word.contains('e'))
-    };
-    if words.iter().any(starts_editor) {
-        return Some("`git config --edit` starts an editor".into());
-    }
-    if words.iter().any(|word| word.trim_start_matches('-').starts_with("ren")) {
-        return Some("`git config --rename-section` may turn a harmless setting into another one".into());
-    }
-    if has(READS) || has(REMOVES) {
+    let mut words = words.iter().map(String::as_str).peekable();
+    if words.next_if(|word| CONFIG_SUBCOMMANDS.contains(word)).is_some() {
         return None;
     }
-    // Which word is the key depends on the options before it: every word that could be one is taken for it.
-    let key = |word: &&String| !word.starts_with('-') && word.contains('.') && !word.contains(['/', ' ', '@']);
-    words.iter().find(key).filter(|_| words.len() > 1).and_then(|key| setting(key))
+    words.next_if_eq(&"set");
+    let key = loop {
+        let word = words.next()?;
+        let attached = word.split_once('=').is_some_and(|(name, _)| CONFIG_VALUED.contains(&name));
+        match word {
+            _ if CONFIG_HARMLESS.contains(&word) => return None,
+            _ if CONFIG_FLAGS.contains(&word) || attached => {}
+            _ if CONFIG_VALUED.contains(&word) => _ = words.next(),
+            _ if word.starts_with('-') => return Some(format!("its option `{word}` is not known to be harmless")),
+            key => break key,
+        }
+    };
+    let rest: Vec<&str> = words.collect();
+    // Without a dot it is a subcommand that is not known, or nothing. Options may stand behind the key as well.
+    let reads = |word: &&str| CONFIG_HARMLESS.contains(word);
+    match rest.as_slice() {
+        [] if key.contains('.') => None,
+        rest if rest.iter().any(|word| word.starts_with('-') && !reads(word) && !CONFIG_FLAGS.contains(word)) => {
+            Some("it has an option behind the key, or a value that looks like one".into())
+        }
+        [last] if reads(last) => None,
+        _ => setting(key),
+    }
 }
 
 #[cfg(test)]
@@ -312,6 +364,36 @@ mod tests {
             "submodule|-q|foreach|sh",
             "push|--receive-p=sh",
             "archive|--exe=sh|HEAD",
+            "ls-remote|--up=id >&2; git-upload-pack|.",
+            "ls-remote|--u=id|.",
+            "clone|--u=id|a",
+            "clone|--up|id|a",
+            "clone|--c=core.fsmonitor=x|a",
+            "clone|--t=x|a",
+            "rebase|--ex=id|HEAD~1",
+            "rebase|--e=id|HEAD~1",
+            "push|--ex=id >&2;|.|HEAD:z",
+            "push|--r=id|.",
+            "push|--re=id|.",
+            "send-pack|--ex=id|.",
+            "fetch-pack|--exe=id|.",
+            "grep|--o=sh|x",
+            "grep|--op|x",
+            "init|--te=x",
+            "config|core.pager|sh|list",
+            "config|core.pager|sh|get",
+            "config|--comment|--get|core.pager|sh",
+            "config|--file|--list|core.pager|sh",
+            "config|--file|user.name|core.pager|sh",
+            "config|--|core.pager|sh|--list",
+            "config|core.pager|sh|--list",
+            "config|filter.a b.clean|sh",
+            "config|remote.a/b.uploadpack|sh",
+            "config|set|--type|get|core.pager|sh",
+            "config|--ed",
+            "config|edit",
+            "config|rename-section|user|core",
+            "config|--ren|user|core",
         ] {
             assert!(!passes(line), "{line}");
         }
@@ -326,6 +408,14 @@ mod tests {
             "config|--global|init.defaultBranch|main",
             "config|--get|core.pager",
             "config|core.pager",
+            "config|--global|--get|core.pager",
+            "config|get|core.pager",
+            "config|unset|core.pager",
+            "config|set|user.name|J.Doe",
+            "config|user.email|j.doe",
+            "config|--file|x|user.name|a",
+            "config|--type=bool|core.filemode|true",
+            "config|user.name|--get",
             "config|--list",
             "--git-dir=x|--work-tree|y|status|--short",
             "clone|-b|cuO|--depth|1|https://example.org/x.git",

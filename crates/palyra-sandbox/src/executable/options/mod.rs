@@ -10,189 +10,10 @@
 
 mod git;
 mod sed;
+mod table;
 
 use crate::error::SandboxError;
-
-/// One program's options that start others.
-struct Dangerous {
-    programs: &'static [&'static str],
-    /// Long options, without the dashes; alone, with `=`, or shortened as getopt allows.
-    long: &'static [&'static str],
-    /// Long options that are harmless and shorter than one of those.
-    harmless: &'static [&'static str],
-    /// Short options, alone, bundled or with a value attached.
-    short: &'static str,
-    /// Harmless short options that take the rest of the word as their value.
-    valued: &'static str,
-    /// Beginnings of words that are no options.
-    words: &'static [&'static str],
-    /// What no word may hold, in small letters.
-    parts: &'static [&'static str],
-}
-
-const NOTHING: Dangerous =
-    Dangerous { programs: &[], long: &[], harmless: &[], short: "", valued: "", words: &[], parts: &[] };
-
-const DANGEROUS: &[Dangerous] = &[
-    Dangerous {
-        programs: &["tar", "gtar", "bsdtar", "star"],
-        long: &[
-            "to-command",
-            "checkpoint-action",
-            "use-compress-program",
-            "rsh-command",
-            "rmt-command",
-            "info-script",
-            "new-volume-script",
-        ],
-        harmless: &["checkpoint"],
-        short: "IF",
-        valued: "fCbTXgKNVHL",
-        ..NOTHING
-    },
-    Dangerous {
-        programs: &["rsync"],
-        long: &["rsh", "rsync-path", "daemon", "config"],
-        short: "e",
-        valued: "fTB",
-        ..NOTHING
-    },
-    Dangerous { programs: &["scp", "sftp"], short: "SDFobs", valued: "cilP", ..NOTHING },
-    Dangerous { programs: &["sort"], long: &["compress-program"], ..NOTHING },
-    Dangerous { programs: &["split"], long: &["filter"], ..NOTHING },
-    Dangerous { programs: &["cpio"], long: &["rsh-command"], ..NOTHING },
-    Dangerous { programs: &["zip"], long: &["unzip-command"], words: &["-TT"], ..NOTHING },
-    Dangerous {
-        programs: &["wget", "wget2"],
-        long: &["use-askpass", "execute", "config"],
-        short: "e",
-        valued: "oaiBtOTwQPURADIXl",
-        ..NOTHING
-    },
-    Dangerous { programs: &["tcpdump", "dumpcap", "tshark"], short: "z", valued: "wrciFEyGCWs", ..NOTHING },
-    Dangerous {
-        programs: &["man", "apropos", "whatis"],
-        long: &["pager", "html", "browser", "preprocessor", "config-file", "troff", "gxditview"],
-        short: "PHCptTX",
-        ..NOTHING
-    },
-    Dangerous {
-        programs: &["groff", "troff", "gtroff", "nroff", "pic", "gpic", "eqn", "tbl", "grn", "groffer", "ditroff"],
-        short: "UFP",
-        valued: "mMdrTwWo",
-        ..NOTHING
-    },
-    Dangerous {
-        programs: &["make", "gmake", "bmake"],
-        long: &["eval"],
-        short: "E",
-        valued: "CfIjlOoW",
-        words: &["SHELL", "MAKEFLAGS", "GNUMAKEFLAGS", ".SHELLFLAGS", "MAKE="],
-        parts: &["$(", "${", "!=", "`"],
-        ..NOTHING
-    },
-    Dangerous {
-        programs: &[
-            "cc",
-            "gcc",
-            "g++",
-            "c++",
-            "cpp",
-            "clang",
-            "clang++",
-            "clang-cpp",
-            "ld",
-            "ld.bfd",
-            "ld.gold",
-            "ld.lld",
-            "lld",
-            "gold",
-            "gfortran",
-            "gnat",
-            "gccgo",
-            "gdc",
-            "tcc",
-            "collect2",
-            "c89",
-            "c99",
-        ],
-        words: &[
-            "-wrapper",
-            "--wrapper",
-            "-fplugin",
-            "-Xclang",
-            "-plugin",
-            "--plugin",
-            "-B",
-            "--prefix",
-            "-specs",
-            "--specs",
-            "-iplugindir",
-            "-fuse-ld=/",
-            "-fuse-ld=.",
-            "--ld-path",
-            "-ccc-gcc-name",
-            "--gcc-toolchain",
-            "-Xlinker",
-            "-load",
-            "-fpass-plugin",
-            "--config",
-            "@",
-        ],
-        parts: &[",-plugin", ",--plugin"],
-        ..NOTHING
-    },
-    Dangerous {
-        programs: &[
-            "ar",
-            "nm",
-            "ranlib",
-            "strip",
-            "objdump",
-            "objcopy",
-            "size",
-            "strings",
-            "gcc-ar",
-            "gcc-nm",
-            "gcc-ranlib",
-        ],
-        long: &["plugin"],
-        words: &["@"],
-        ..NOTHING
-    },
-    Dangerous { programs: &["rustc"], words: &["@"], parts: &["linker=", "codegen-backend"], ..NOTHING },
-    Dangerous {
-        programs: &["sqlite3", "sqlite"],
-        words: &["-init", "--init"],
-        parts: &["edit(", "edit (", "load_extension", "|"],
-        ..NOTHING
-    },
-    Dangerous {
-        programs: &["psql", "mysql", "mariadb"],
-        parts: &["\\!", "\\o", "\\g", "\\w", "system", "pager", "program"],
-        ..NOTHING
-    },
-    Dangerous { programs: &["dc"], parts: &["!"], ..NOTHING },
-    Dangerous { programs: &["patch"], long: &["ed"], short: "e", valued: "DFGBVYdgiorzp", ..NOTHING },
-    Dangerous { programs: &["sdiff", "diff3"], long: &["diff-program"], ..NOTHING },
-    Dangerous { programs: &["install"], long: &["strip-program"], ..NOTHING },
-    Dangerous {
-        programs: &["apt", "apt-get", "apt-cache", "apt-config", "aptitude", "dpkg", "dpkg-deb", "dpkg-query"],
-        long: &["option", "config-file", "pre-invoke", "post-invoke"],
-        short: "oc",
-        ..NOTHING
-    },
-    Dangerous { programs: &["nmap"], long: &["script"], words: &["-sC", "-A"], ..NOTHING },
-    Dangerous { programs: &["openssl"], words: &["-engine", "-provider", "-config"], ..NOTHING },
-    Dangerous {
-        programs: &["gpg", "gpg2", "gpgv", "gpgsm"],
-        long: &["photo-viewer", "agent-program", "dirmngr-program", "exec-path", "options", "keyboxd-program"],
-        harmless: &["export", "export-options", "import-options", "list-options", "verify-options"],
-        ..NOTHING
-    },
-    Dangerous { programs: &["less", "more", "most", "pg", "info"], words: &["+"], ..NOTHING },
-    Dangerous { programs: &["ctags", "etags", "cscope"], long: &["options"], ..NOTHING },
-];
+use table::{DANGEROUS, Dangerous};
 
 /// Names without version and target: `x86_64-linux-gnu-gcc-12` is `gcc`.
 fn plain(name: &str) -> &str {
@@ -210,7 +31,9 @@ fn known_as(name: &str) -> [&str; 2] {
 /// Whether some option of this program starts others.
 pub(super) fn are_sensitive(name: &str) -> bool {
     let listed = |name: &&str| DANGEROUS.iter().any(|dangerous| dangerous.programs.contains(name));
-    matches!(name, "git" | "sed" | "gsed" | "cmake" | "sqlite3" | "sqlite") || known_as(name).iter().any(listed)
+    matches!(name, "git" | "sed" | "gsed" | "cmake" | "sqlite3" | "sqlite")
+        || name.starts_with("git-")
+        || known_as(name).iter().any(listed)
 }
 
 /// Refuses a command whose options start another program; `name` is the program's base name.
@@ -229,8 +52,10 @@ pub(super) fn check(name: &str, argv: &[String]) -> Result<(), SandboxError> {
         "git" => git::starts(words),
         "sed" | "gsed" => sed::starts(words),
         "cmake" => cmake(words),
+        "zip" => zip(words),
         "sqlite3" | "sqlite" => sqlite(words),
-        _ => None,
+        // One of git's commands by a name of its own.
+        _ => name.strip_prefix("git-").and_then(|subcommand| git::starts(&[&[subcommand.to_owned()], words].concat())),
     };
     found.map_or(Ok(()), refused)
 }
@@ -266,6 +91,12 @@ impl Dangerous {
     fn short_in(&self, bundle: &str, valued: &str) -> Option<char> {
         bundle.chars().take_while(|letter| !valued.contains(*letter)).find(|letter| self.short.contains(*letter))
     }
+}
+
+/// `zip -TT COMMAND`: an option of two letters, which may stand behind others.
+fn zip(words: &[String]) -> Option<String> {
+    let named = words.iter().any(|word| word.starts_with('-') && !word.starts_with("--") && word.contains("TT"));
+    named.then(|| "`-TT` makes it start another program".into())
 }
 
 /// The tools inside `cmake -E` that do what they say and start nothing.
@@ -385,6 +216,16 @@ mod tests {
             "git|grep|-Osh|x",
             "git|archive|--exec=sh|HEAD",
             "git|clone|--template=x|a",
+            "git-rebase|status|-x|sh",
+            "git-ls-remote|--up=sh|.",
+            "git-shell|-c|x",
+            "zip|-qTT|sh|-T|a|b",
+            "rg|--pre|sh|x",
+            "fd|-HX|sh",
+            "fd|--exec=sh",
+            "go|test|-exec|sh|./...",
+            "pdflatex|-shell-escape|a.tex",
+            "rpm|--eval|%(id)",
             "tar|--to-command=sh|-xf|a",
             "tar|-xf|a|--to-com|sh",
             "tar|-xf|a|--checkpoint=1|--checkpoint-action=exec=sh",
@@ -472,6 +313,12 @@ mod tests {
             "git|-C|sub|--no-pager|diff|HEAD~1",
             "git|clone|https://example.org/x",
             "git|rebase|main",
+            "git-log|--oneline",
+            "zip|-qr|aTT.zip|b",
+            "rg|--pretty|x",
+            "fd|-e|rs|-tx|--exclude|x",
+            "go|test|./...",
+            "pdflatex|a.tex",
             "tar|-czf|a.tgz|dir",
             "tar|xzf|a.tgz",
             "tar|--exclude=I|-cf|a|b|--checkpoint=5",

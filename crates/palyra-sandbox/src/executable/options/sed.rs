@@ -1,29 +1,43 @@
 //! What a sed command line executes.
 //!
 //! GNU sed has a command and a flag, both `e`, that execute what they find. The command line is read as getopt reads it, every
-//! option known; what is not known is refused. Scripts in files are not opened.
+//! option known, and as it is read where `POSIXLY_CORRECT` is set, with no option behind the first operand; what is not known is
+//! refused. Scripts in files are not opened.
+
+mod script;
+
+use script::Verdict;
 
 /// What of a sed command line starts another program.
 pub(super) fn starts(words: &[String]) -> Option<String> {
-    match scripts(words) {
-        Ok(scripts) if scripts.iter().any(|script| executes(script)) => {
-            Some("its script has an `e` command, which executes what it finds".into())
-        }
-        // Under `find` the braces become a name, which would be read as a script.
-        Ok(scripts) if scripts.iter().any(|script| script.contains("{}")) => {
-            Some("its script is put together from what is found".into())
-        }
-        Ok(_) => None,
-        Err(option) => Some(format!("its option `{option}` is not known")),
-    }
+    let permuted = Line::read(words, true);
+    let posix = Line::read(words, false);
+    let lines = match (permuted, posix) {
+        (Ok(permuted), Ok(posix)) => [permuted, posix],
+        (Err(option), _) | (_, Err(option)) => return Some(format!("its option `{option}` is not known")),
+    };
+    lines.iter().find_map(Line::starts)
 }
 
-/// Long options: name, and whether a value follows when none is attached.
+/// What an option takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Value {
+    None,
+    /// Only behind the option itself: `-i.bak`.
+    Attached,
+    /// A script.
+    Script,
+    /// A file that holds a script.
+    File,
+    Other,
+}
+
+/// Long options, and what they take.
 const LONG: &[(&str, Value)] = &[
     ("binary", Value::None),
     ("debug", Value::None),
     ("expression", Value::Script),
-    ("file", Value::Other),
+    ("file", Value::File),
     ("follow-symlinks", Value::None),
     ("help", Value::None),
     ("in-place", Value::Attached),
@@ -40,21 +54,13 @@ const LONG: &[(&str, Value)] = &[
     ("zero-terminated", Value::None),
 ];
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Value {
-    None,
-    /// Only behind the option itself: `-i.bak`.
-    Attached,
-    Script,
-    Other,
-}
-
 fn short(letter: char) -> Option<Value> {
     Some(match letter {
         'n' | 'r' | 'E' | 's' | 'u' | 'z' | 'b' | 'h' => Value::None,
         'i' => Value::Attached,
         'e' => Value::Script,
-        'f' | 'l' => Value::Other,
+        'f' => Value::File,
+        'l' => Value::Other,
         _ => return None,
     })
 }
@@ -67,40 +73,6 @@ fn long(given: &str) -> Option<Value> {
     let mut meant = LONG.iter().filter(|(name, _)| name.starts_with(given)).map(|(_, value)| *value);
     let first = meant.next()?;
     meant.all(|other| other == first).then_some(first)
-}
-
-/// The scripts that a command line holds, or the option that is not known.
-fn scripts(words: &[String]) -> Result<Vec<&str>, &str> {
-    let mut scripts = Vec::new();
-    let mut plain = None;
-    let (mut by_option, mut options_end) = (false, false);
-    let mut words = words.iter().map(String::as_str);
-    while let Some(word) = words.next() {
-        if options_end || word == "-" || !word.starts_with('-') {
-            plain = plain.or(Some(word));
-            continue;
-        }
-        if word == "--" {
-            options_end = true;
-            continue;
-        }
-        let (value, attached) = option(word).ok_or(word)?;
-        let takes_next = attached.is_none() && matches!(value, Value::Script | Value::Other);
-        let given = if takes_next { words.next() } else { attached };
-        by_option |= matches!(value, Value::Script) || word.starts_with("--f") || is_file(word);
-        if value == Value::Script {
-            scripts.extend(given);
-        }
-    }
-    if !by_option {
-        scripts.extend(plain);
-    }
-    Ok(scripts)
-}
-
-/// Whether a bundle names a script in a file.
-fn is_file(word: &str) -> bool {
-    !word.starts_with("--") && word.chars().skip(1).find(|c| short(*c) != Some(Value::None)) == Some('f')
 }
 
 /// What an option takes, and the value that is attached to it.
@@ -119,79 +91,70 @@ fn option(word: &str) -> Option<(Value, Option<&str>)> {
     Some((Value::None, None))
 }
 
-/// Whether a sed script has an `e` command, or the flag of that name on a substitution.
-fn executes(script: &str) -> bool {
-    let bytes = script.as_bytes();
-    let mut at = 0;
-    while at < bytes.len() {
-        at = after_addresses(bytes, at);
-        let Some(command) = bytes.get(at).copied() else { return false };
-        at += 1;
-        match command {
-            b'e' => return true,
-            b's' | b'y' => {
-                let Some(delimiter) = bytes.get(at).copied() else { return false };
-                let Some(middle) = after_delimited(bytes, at + 1, delimiter) else { return false };
-                let Some(end) = after_delimited(bytes, middle, delimiter) else { return false };
-                let flags = bytes[end..].iter().take_while(|b| !b";}\n#w".contains(b)).count();
-                if command == b's' && bytes[end..end + flags].contains(&b'e') {
-                    return true;
-                }
-                at = end + flags;
-                if bytes.get(at) == Some(&b'w') {
-                    at = end_of(bytes, at, b"\n");
-                }
+/// A command line: the scripts that it holds, and whether it names some in files as well.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Line<'a> {
+    scripts: Vec<&'a str>,
+    files: bool,
+}
+
+impl<'a> Line<'a> {
+    /// Reads it, with options behind operands or without; or tells the option that is not known.
+    fn read(words: &'a [String], permuted: bool) -> Result<Self, &'a str> {
+        let mut line = Self::default();
+        let mut first_operand = None;
+        let mut options_end = false;
+        let mut words = words.iter().map(String::as_str);
+        while let Some(word) = words.next() {
+            if options_end || word == "-" || !word.starts_with('-') {
+                first_operand = first_operand.or(Some(word));
+                options_end |= !permuted;
+                continue;
             }
-            b'a' | b'i' | b'c' | b'r' | b'R' | b'w' | b'W' | b'#' => at = end_of(bytes, at, b"\n"),
-            b'b' | b't' | b'T' | b':' => at = end_of(bytes, at, b"\n;"),
-            _ => {}
-        }
-    }
-    false
-}
-
-/// Past blanks, separators, line numbers, patterns and `!`.
-fn after_addresses(bytes: &[u8], mut at: usize) -> usize {
-    while let Some(byte) = bytes.get(at).copied() {
-        match byte {
-            b'/' => at = after_delimited(bytes, at + 1, b'/').unwrap_or(bytes.len()),
-            b'\\' => {
-                let delimiter = bytes.get(at + 1).copied().unwrap_or(0);
-                at = after_delimited(bytes, at + 2, delimiter).unwrap_or(bytes.len());
+            if word == "--" {
+                options_end = true;
+                continue;
             }
-            b'I' | b'M' | b'$' | b',' | b'~' | b'+' | b'!' | b'{' | b'}' | b';' | b'0'..=b'9' => at += 1,
-            byte if byte.is_ascii_whitespace() => at += 1,
-            _ => break,
+            let (value, attached) = option(word).ok_or(word)?;
+            let takes_next = attached.is_none() && matches!(value, Value::Script | Value::File | Value::Other);
+            let given = if takes_next { words.next() } else { attached };
+            match value {
+                // Without a value sed says so and ends.
+                Value::Script => line.scripts.push(given.unwrap_or("")),
+                Value::File => line.files = true,
+                Value::None | Value::Attached | Value::Other => {}
+            }
+        }
+        if line.scripts.is_empty() && !line.files {
+            line.scripts.extend(first_operand);
+        }
+        Ok(line)
+    }
+
+    fn starts(&self) -> Option<String> {
+        // Under `find` the braces become a name, which would be read as a script.
+        if self.scripts.iter().any(|script| script.contains("{}")) {
+            return Some("its script is put together from what is found".into());
+        }
+        // What a backslash at the end of one script does to the next is not the same in every sed.
+        let alone = self.scripts.len() == 1 && !self.files;
+        if !alone && self.scripts.iter().any(|script| script.ends_with('\\')) {
+            return Some("one of its scripts goes on in the next".into());
+        }
+        match script::judge(&self.scripts.join("\n")) {
+            Verdict::Harmless | Verdict::Fails => None,
+            Verdict::Executes => Some("its script has an `e` command, which executes what it finds".into()),
+            Verdict::Unclear => Some("its script cannot be read with certainty, and might have an `e` command".into()),
         }
     }
-    at
-}
-
-/// Past the next delimiter that no backslash precedes.
-fn after_delimited(bytes: &[u8], mut at: usize, delimiter: u8) -> Option<usize> {
-    loop {
-        match *bytes.get(at)? {
-            b'\\' => at += 2,
-            byte if byte == delimiter => return Some(at + 1),
-            _ => at += 1,
-        }
-    }
-}
-
-fn end_of(bytes: &[u8], at: usize, ends: &[u8]) -> usize {
-    bytes[at..].iter().position(|byte| ends.contains(byte)).map_or(bytes.len(), |length| at + length)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn scripts_cut_anywhere_do_not_confuse_the_reader() {
-        let script = "1,/a\\/b/{s,x\\,y,z,gw f\n}; $!e id";
-        for length in 0..=script.len() {
-            let _answer = executes(&script[..length]);
-        }
+    fn words(line: &str) -> Vec<String> {
+        line.split('|').map(str::to_owned).collect()
     }
 
     #[test]
@@ -209,13 +172,45 @@ mod tests {
             ("-f|x|f", Some(vec![])),
             ("-nf|x|f", Some(vec![])),
             ("--file=x|f", Some(vec![])),
+            ("--fi|x|f", Some(vec![])),
+            ("--follow-symlinks|p|f", Some(vec!["p"])),
+            ("--fo|p|f", Some(vec!["p"])),
+            ("--f|p|f", None),
             ("--|p", Some(vec!["p"])),
             ("--wat|p", None),
             ("-q|p", None),
             ("--s|p", Some(vec!["p"])),
+            ("f|-e|p", Some(vec!["p"])),
         ] {
-            let words: Vec<String> = line.split('|').map(str::to_owned).collect();
-            assert_eq!(scripts(&words).ok(), expect, "{line}");
+            assert_eq!(Line::read(&words(line), true).ok().map(|line| line.scripts), expect, "{line}");
+        }
+    }
+
+    #[test]
+    fn options_behind_operands_are_read_both_ways() {
+        for (line, expect) in [
+            ("1e id|f|-e|p", vec!["1e id"]),
+            ("-n|p|f|-e|d", vec!["p"]),
+            ("-e|d|f|-e|p", vec!["d"]),
+            ("-f|x|f|-e|p", vec![]),
+        ] {
+            assert_eq!(Line::read(&words(line), false).unwrap().scripts, expect, "{line}");
+        }
+        for line in ["1e id|f|-e|p", "f|-e|1e id", "--follow-symlinks|1e id|f", "--fol|1e id|f"] {
+            assert!(starts(&words(line)).is_some(), "{line}");
+        }
+        for line in ["-i|file.txt|-e|s/a/b/", "p|f|-n", "src/main.rs|-e|p", "README.md|-n|-e|1,3p"] {
+            assert_eq!(starts(&words(line)), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn scripts_that_go_on_in_the_next_are_refused() {
+        for line in ["-e|s/a/b\\|-e|/e", "-e|a\\|-f|x|-e|e id", "-e|p|-e|1e id", "-e|1{|-e|e id|-e|}"] {
+            assert!(starts(&words(line)).is_some(), "{line}");
+        }
+        for line in ["-e|1{|-e|p|-e|}", "-e|a text|-e|p", "-e|/x/d|-f|more"] {
+            assert_eq!(starts(&words(line)), None, "{line}");
         }
     }
 }

@@ -150,6 +150,24 @@ fn a_greeting_for_another_host_ends_the_tunnel_before_the_server_sees_it() {
 }
 
 #[test]
+fn a_record_before_a_greeting_ends_the_tunnel_before_the_server_sees_it() {
+    for before in [&b"\x15\x03\x01\x00\x02\x01\x5a"[..], b"\x14\x03\x03\x00\x01\x01", b"\x17\x03\x03\x00\x01\x00"] {
+        let (port, served) = server(b"", b"");
+        let house = House::new(&[&format!("localhost:{port}")]);
+        let mut client = house.connect();
+        client.write_all(format!("CONNECT localhost:{port} HTTP/1.1\r\n\r\n").as_bytes()).unwrap();
+        let mut answer = vec![0; 39];
+        client.read_exact(&mut answer).unwrap();
+        // It may be cut off before it has said all.
+        let _sent = client.write_all(&[before, &greeting(&name_extension("front.test"), 500)].concat());
+        let _cut_off = client.read_to_end(&mut answer);
+        assert!(served.join().unwrap().is_empty());
+        let record = house.record();
+        assert_eq!((record.verdict, record.code.as_deref()), (EgressVerdict::Denied, Some("bad_tls_hello")));
+    }
+}
+
+#[test]
 fn a_greeting_that_comes_with_the_request_for_its_tunnel_gets_an_answer_that_can_be_read() {
     let (port, served) = server(b"", b"");
     let house = House::new(&[&format!("localhost:{port}")]);
