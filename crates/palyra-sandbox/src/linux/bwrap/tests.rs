@@ -59,11 +59,12 @@ fn a_read_only_workspace_is_bound_read_only() {
 }
 
 #[test]
-fn protected_paths_below_the_workspace_are_covered() {
+fn protected_paths_below_a_root_are_covered() {
     let dir = TempDir::new().unwrap();
     let root = dir.path().canonicalize().unwrap();
     fs::create_dir(root.join("state")).unwrap();
     let mut policy = policy(&root);
+    policy.workspace_access = crate::policy::WorkspaceAccess::ReadOnly;
     policy.protected_paths = vec![root.join("state"), root.join("not-there")];
     let line = words(&policy);
     assert!(line.contains(&format!("--tmpfs|{}/state", root.display())), "{line}");
