@@ -163,6 +163,14 @@ pub enum SandboxError {
         #[source]
         source: io::Error,
     },
+    /// The settings of a repository in the workspace are too much to be looked through, so what they name would stay unguarded.
+    #[error("what the git settings in `{}` name cannot be kept from change: {reason}", path.display())]
+    SettingsUnguarded {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
     /// The unprivileged user that the process must run as cannot write the workspace.
     #[error("`{}` belongs to root and this file system cannot map its owner", path.display())]
     WorkspaceOwner {
@@ -263,6 +271,7 @@ impl SandboxError {
             Self::NestedRoots { .. } => "sandbox_nested_roots",
             Self::ProtectedPathExposed { .. } => "sandbox_protected_path_exposed",
             Self::WorkspaceUnavailable { .. } => "sandbox_workspace_unavailable",
+            Self::SettingsUnguarded { .. } => "sandbox_settings_unguarded",
             Self::WorkspaceOwner { .. } => "sandbox_workspace_owner",
             Self::BackendMissing { .. } => "sandbox_backend_missing",
             Self::BackendBlocked { .. } => "sandbox_backend_blocked",
@@ -299,6 +308,7 @@ impl SandboxError {
             | Self::NestedRoots { .. }
             | Self::ProtectedPathExposed { .. } => Fault::Policy,
             Self::WorkspaceUnavailable { .. }
+            | Self::SettingsUnguarded { .. }
             | Self::WorkspaceOwner { .. }
             | Self::BackendMissing { .. }
             | Self::BackendBlocked { .. }
@@ -352,6 +362,9 @@ impl SandboxError {
                     .into(),
             ),
             Self::WorkspaceUnavailable { path, .. } => Some(format!("check it with `ls -ld {}`", path.display())),
+            Self::SettingsUnguarded { .. } => {
+                Some("shorten the settings, or give the workspace for reading only (`workspace_access`)".into())
+            }
             Self::WorkspaceOwner { path, .. } => {
                 Some(format!("give it to an ordinary user: `chown -R USER: {}`", path.display()))
             }

@@ -15,7 +15,8 @@ fn words(policy: &SandboxProcessRunnerPolicy) -> String {
         environment: &BTreeMap::from([("A".into(), "b c".into())]),
         descriptors: Descriptors { seccomp: 10, status: 11, gate: None, files: &[(12, "/etc/passwd")], copies: &[] },
     };
-    let words = arguments(&blueprint, &guards(&super::super::sensitive::all(&roots)));
+    let tops = super::super::tops::Tops::open(&roots).unwrap();
+    let words = arguments(&blueprint, &guards(&tops, &super::super::sensitive::all(&tops).unwrap()));
     words.iter().map(|w| w.to_str().unwrap()).collect::<Vec<_>>().join("|")
 }
 
