@@ -301,6 +301,7 @@ impl RawConfig {
         }
         let egress_rules = Arc::new(EgressRules::new(self.egress.allowed_hosts));
         let process_runner = self.process_runner.validate(&workspace_root, state_dir, Arc::clone(&egress_rules))?;
+        usable_roots(&process_runner)?;
         Ok(Config {
             tool_call: ToolCallConfig {
                 allowed_tools: allowed_tools.collect::<Result<_, _>>()?,
@@ -393,6 +394,14 @@ impl RawProcessRunner {
 /// answer, and an event of the journal is told in one.
 const MAX_OUTPUT_BYTES: u64 = 4 << 20;
 const _: () = assert!(2 * 6 * MAX_OUTPUT_BYTES < palyra_api::client::MAX_REPLY_BYTES as u64);
+
+/// What no run could be given is said at the start, not by the first call.
+fn usable_roots(policy: &SandboxProcessRunnerPolicy) -> Result<(), ConfigError> {
+    palyra_sandbox::check_roots(policy).map_err(|error| {
+        let hint = error.hint().map(|hint| format!("; {hint}")).unwrap_or_default();
+        value("process_runner", format!("{error}{hint}"))
+    })
+}
 
 fn value(key: &'static str, message: impl Into<String>) -> ConfigError {
     ConfigError::Value { key, message: message.into() }
@@ -506,6 +515,26 @@ mod tests {
         assert!(refused("[tool_call]\nmax_calls_per_run = 9223372036854775807").contains("at most"));
         assert!(refused("[process_runner]\nwall_clock_limit_ms = 9223372036854775807").contains("at most"));
         assert!(refused("[process_runner]\nread_roots = [\"nowhere\"]").contains("`nowhere` cannot be used"));
+    }
+
+    #[test]
+    fn roots_that_no_run_could_be_given_are_refused() {
+        let (state, workspace) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let workspace = workspace.path().canonicalize().unwrap();
+        let inner = workspace.join("a/sub");
+        std::fs::create_dir_all(&inner).unwrap();
+        for (roots, access, said) in [
+            (format!("write_roots = [{inner:?}]"), "read_write", "where a run could put something else in its place"),
+            (format!("read_roots = [{inner:?}]"), "read_write", "leave the inner root out"),
+            (format!("write_roots = [{inner:?}]"), "read_only", ""),
+            ("read_roots = [\"/proc\"]".to_owned(), "read_write", "lies in `/proc`"),
+        ] {
+            let text = format!("[process_runner]\nworkspace_access = \"{access}\"\n{roots}\n");
+            let raw = RawConfig::parse(Path::new("palyra.toml"), &text).unwrap();
+            let refused = raw.validate(Some(workspace.clone()), state.path()).err();
+            let refused = refused.map(|error| error.to_string()).unwrap_or_default();
+            assert!(refused.contains(said) && refused.is_empty() == said.is_empty(), "{text}: {refused}");
+        }
     }
 
     #[test]

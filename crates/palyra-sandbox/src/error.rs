@@ -132,6 +132,18 @@ pub enum SandboxError {
         /// Why.
         reason: String,
     },
+    /// A root that runs could replace: its name is looked up in a directory that they may write.
+    #[error(
+        "the root `{}` is reached through the writable root `{}`, where a run could put something else in its place",
+        inner.display(),
+        outer.display()
+    )]
+    NestedRoots {
+        /// The root, as it was named.
+        inner: PathBuf,
+        /// The writable root that it lies in.
+        outer: PathBuf,
+    },
     /// The workspace and the daemon's own state overlap.
     #[error("`{}` would expose the protected path `{}`", root.display(), protected.display())]
     ProtectedPathExposed {
@@ -150,6 +162,14 @@ pub enum SandboxError {
         /// Why.
         #[source]
         source: io::Error,
+    },
+    /// The settings of a repository in the workspace are too much to be looked through, so what they name would stay unguarded.
+    #[error("what the git settings in `{}` name cannot be kept from change: {reason}", path.display())]
+    SettingsUnguarded {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
     },
     /// The unprivileged user that the process must run as cannot write the workspace.
     #[error("`{}` belongs to root and this file system cannot map its owner", path.display())]
@@ -248,8 +268,10 @@ impl SandboxError {
             Self::TooManyHosts { .. } => "sandbox_too_many_hosts",
             Self::EgressNeedsTierC => "sandbox_egress_needs_tier_c",
             Self::InvalidPolicy { .. } => "sandbox_invalid_policy",
+            Self::NestedRoots { .. } => "sandbox_nested_roots",
             Self::ProtectedPathExposed { .. } => "sandbox_protected_path_exposed",
             Self::WorkspaceUnavailable { .. } => "sandbox_workspace_unavailable",
+            Self::SettingsUnguarded { .. } => "sandbox_settings_unguarded",
             Self::WorkspaceOwner { .. } => "sandbox_workspace_owner",
             Self::BackendMissing { .. } => "sandbox_backend_missing",
             Self::BackendBlocked { .. } => "sandbox_backend_blocked",
@@ -283,8 +305,10 @@ impl SandboxError {
             | Self::TooManyHosts { .. }
             | Self::EgressNeedsTierC
             | Self::InvalidPolicy { .. }
+            | Self::NestedRoots { .. }
             | Self::ProtectedPathExposed { .. } => Fault::Policy,
             Self::WorkspaceUnavailable { .. }
+            | Self::SettingsUnguarded { .. }
             | Self::WorkspaceOwner { .. }
             | Self::BackendMissing { .. }
             | Self::BackendBlocked { .. }
@@ -328,10 +352,19 @@ impl SandboxError {
             Self::EgressNeedsTierC => {
                 Some("use tier c, which has a network of its own, or egress mode `preflight`".into())
             }
-            Self::ProtectedPathExposed { .. } => {
-                Some("choose a workspace apart from the daemon's own directory, or tier c".into())
-            }
+            Self::NestedRoots { .. } => Some(
+                "leave the inner root out, since what lies in the outer one can be used anyway; or keep what must not \
+                 be replaced outside of every writable root"
+                    .into(),
+            ),
+            Self::ProtectedPathExposed { .. } => Some(
+                "choose roots apart from the daemon's own directory; tier c can hide it below a root that is only read"
+                    .into(),
+            ),
             Self::WorkspaceUnavailable { path, .. } => Some(format!("check it with `ls -ld {}`", path.display())),
+            Self::SettingsUnguarded { .. } => {
+                Some("shorten the settings, or give the workspace for reading only (`workspace_access`)".into())
+            }
             Self::WorkspaceOwner { path, .. } => {
                 Some(format!("give it to an ordinary user: `chown -R USER: {}`", path.display()))
             }

@@ -71,6 +71,7 @@ pub use outcome::{
     SeccompRule,
 };
 pub use policy::{EgressEnforcementMode, ProcessRequest, SandboxProcessRunnerPolicy, SandboxTier, WorkspaceAccess};
+pub use roots::check_roots;
 
 /// The system calls that a tier refuses, and why.
 #[must_use]

@@ -3,9 +3,18 @@
 //! Every backend starts here, so that a workspace means the same on every platform: an existing directory, free of symlinks,
 //! that does not lie in a protected path. Whether a root may *hold* a protected path depends on whether the backend can take
 //! back a part of what it gave; that is each backend's own check.
+//!
+//! INVARIANT (roots_are_not_replaceable): no root, and no protected path, is found through a directory that runs may write. A
+//! run could rename that directory and put a link in its place, and the next run would be given whatever the link names.
 
 use crate::error::SandboxError;
+use crate::executable::walk;
+#[cfg(target_os = "linux")]
+use crate::layout;
+#[cfg(target_os = "linux")]
+use crate::policy::SandboxTier;
 use crate::policy::{SandboxProcessRunnerPolicy, WorkspaceAccess};
+use std::cell::OnceCell;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -57,7 +66,10 @@ impl Roots {
             write: resolve_all(&policy.write_roots)?,
             protected: policy.protected_paths.iter().map(|path| resolve_protected(path)).collect(),
         };
-        roots.check_inside_protected()?;
+        roots.check()?;
+        roots.check_ways(policy)?;
+        #[cfg(target_os = "linux")]
+        roots.all().try_for_each(|root| check_place(root, policy.tier))?;
         Ok(roots)
     }
 
@@ -71,11 +83,39 @@ impl Roots {
         std::iter::once(&self.workspace).filter(|_| self.workspace_access == Access::Write).chain(&self.write)
     }
 
-    /// No root may lie in a protected path.
-    pub(crate) fn check_inside_protected(&self) -> Result<(), SandboxError> {
+    /// No root lies in a protected path; no root and no protected path lies in a writable root.
+    pub(crate) fn check(&self) -> Result<(), SandboxError> {
         for protected in &self.protected {
-            if let Some(root) = self.all().find(|root| root.starts_with(protected)) {
+            let holds = |root: &&PathBuf| protected.starts_with(root);
+            let lies_in = |root: &&PathBuf| root.starts_with(protected);
+            if let Some(root) = self.all().find(lies_in).or_else(|| self.writable().find(holds)) {
                 return Err(SandboxError::ProtectedPathExposed { root: root.clone(), protected: protected.clone() });
+            }
+        }
+        for inner in self.all() {
+            if let Some(outer) = self.writable().find(|outer| inner != *outer && inner.starts_with(outer)) {
+                return Err(SandboxError::NestedRoots { inner: inner.clone(), outer: outer.clone() });
+            }
+        }
+        Ok(())
+    }
+
+    /// No root is named by a path that leads through a writable one, as a link in it would.
+    fn check_ways(&self, policy: &SandboxProcessRunnerPolicy) -> Result<(), SandboxError> {
+        let further = policy.read_roots.iter().chain(&policy.write_roots);
+        // A workspace alone has nothing to lie in.
+        if self.read.is_empty() && self.write.is_empty() {
+            return Ok(());
+        }
+        for inner in further.chain([&policy.workspace_root]) {
+            let met = OnceCell::new();
+            let meets = |directory: &Path| {
+                let outer = self.writable().find(|outer| directory.starts_with(outer));
+                outer.is_some_and(|outer| met.set(outer.clone()).is_ok())
+            };
+            let _where_it_leads = walk(inner, meets);
+            if let Some(outer) = met.into_inner() {
+                return Err(SandboxError::NestedRoots { inner: inner.clone(), outer });
             }
         }
         Ok(())
@@ -113,6 +153,36 @@ fn resolve_root(root: &Path) -> Result<PathBuf, SandboxError> {
         return Err(SandboxError::InvalidPolicy { reason: "the root directory of the host cannot be granted".into() });
     }
     Ok(resolved)
+}
+
+/// Whether these roots can be given to runs: what [`crate::run_constrained_process`] would say about them, beforehand.
+///
+/// # Errors
+/// The first root that cannot be used, and why.
+pub fn check_roots(policy: &SandboxProcessRunnerPolicy) -> Result<(), SandboxError> {
+    Roots::resolve(policy).map(drop)
+}
+
+/// Some places cannot be handed on: the kernel's own view of the host, and what Tier C fills with files of its own.
+#[cfg(target_os = "linux")]
+fn check_place(root: &Path, tier: SandboxTier) -> Result<(), SandboxError> {
+    let refuse = |reason| Err(SandboxError::InvalidPolicy { reason });
+    if let Some(kernel) = ["/proc", "/sys", "/dev"].into_iter().find(|kernel| root.starts_with(kernel)) {
+        return refuse(format!(
+            "the root `{}` lies in `{kernel}`, which shows the host's processes and devices and never what a run has of \
+             its own; leave it out",
+            root.display()
+        ));
+    }
+    let own = layout::ACCOUNT_FILES.iter().find(|own| Path::new(own).starts_with(root));
+    match own.filter(|_| tier == SandboxTier::C) {
+        Some(own) => refuse(format!(
+            "the root `{}` cannot be given as a whole, because tier c puts a `{own}` of its own there; name the files or \
+             directories in it that are needed",
+            root.display()
+        )),
+        None => Ok(()),
+    }
 }
 
 /// A protected path as the kernel would reach it; one that is not there yet keeps its name below the nearest parent that is.
@@ -157,6 +227,82 @@ mod tests {
         let mut policy = policy(dir.path());
         policy.protected_paths = vec![dir.path().to_owned()];
         assert_eq!(Roots::resolve(&policy).unwrap_err().code(), "sandbox_protected_path_exposed");
+    }
+
+    #[test]
+    fn nothing_protected_lies_where_runs_may_write() {
+        let dir = TempDir::new().unwrap();
+        fs::create_dir(dir.path().join("state")).unwrap();
+        let mut policy = policy(dir.path());
+        policy.protected_paths = vec![dir.path().join("state")];
+        assert_eq!(Roots::resolve(&policy).unwrap_err().code(), "sandbox_protected_path_exposed");
+        policy.workspace_access = WorkspaceAccess::ReadOnly;
+        Roots::resolve(&policy).unwrap();
+    }
+
+    #[test]
+    fn no_root_lies_where_runs_may_write() {
+        let dir = TempDir::new().unwrap();
+        let top = dir.path().canonicalize().unwrap();
+        let (outer, inner, apart) = (top.join("w"), top.join("w/a/sub"), top.join("apart"));
+        for path in [&inner, &apart] {
+            fs::create_dir_all(path).unwrap();
+        }
+        // What is named lies outside; the name does not.
+        symlink(&apart, outer.join("link")).unwrap();
+        symlink(outer.join("link"), top.join("link-to-link")).unwrap();
+        let with = |workspace: &Path, read: &[&Path], write: &[&Path]| {
+            let mut policy = policy(workspace);
+            policy.read_roots = read.iter().map(|path| path.to_path_buf()).collect();
+            policy.write_roots = write.iter().map(|path| path.to_path_buf()).collect();
+            policy
+        };
+        for policy in [
+            with(&outer, &[&inner], &[]),
+            with(&outer, &[], &[&inner]),
+            with(&inner, &[], &[&outer]),
+            with(&apart, &[&inner], &[&outer]),
+            with(&outer, &[&outer.join("link")], &[]),
+            with(&outer, &[], &[&top.join("link-to-link")]),
+            with(&outer.join("link"), &[], &[&outer]),
+        ] {
+            let refused = Roots::resolve(&policy).unwrap_err();
+            assert_eq!(refused.code(), "sandbox_nested_roots", "{policy:?}");
+            assert!(refused.to_string().contains(&format!("`{}`", outer.display())), "{refused}");
+        }
+        let mut read_only = with(&outer, &[&outer.join("link")], &[&inner]);
+        read_only.workspace_access = WorkspaceAccess::ReadOnly;
+        for policy in [
+            read_only,
+            with(&inner, &[&outer], &[]),
+            with(&outer, &[&outer], &[&outer]),
+            with(&outer, &[&apart], &[&apart]),
+        ] {
+            Roots::resolve(&policy).unwrap();
+        }
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn the_kernels_own_places_are_no_roots() {
+        let dir = TempDir::new().unwrap();
+        for tier in [SandboxTier::B, SandboxTier::C] {
+            for (root, refused) in [
+                ("/proc", true),
+                ("/proc/self", true),
+                ("/sys/devices", true),
+                ("/dev", true),
+                ("/etc", tier == SandboxTier::C),
+                ("/etc/group", tier == SandboxTier::C),
+                ("/etc/ssl", false),
+            ] {
+                let mut policy = policy(dir.path());
+                policy.tier = tier;
+                policy.read_roots = vec![root.into()];
+                let code = Roots::resolve(&policy).err().map(|error| error.code());
+                assert_eq!(code, refused.then_some("sandbox_invalid_policy"), "{root} in tier {tier}");
+            }
+        }
     }
 
     #[test]

@@ -30,6 +30,7 @@ pub(crate) use opened::Opened;
 use palyra_protocol::{Digest, DigestBuilder};
 use resolver::Resolver;
 use std::path::{Path, PathBuf};
+pub(crate) use walk::walk;
 pub(crate) use wrappers::commands;
 
 /// A command that was looked at and may run.

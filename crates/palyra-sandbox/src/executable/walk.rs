@@ -13,17 +13,17 @@ const MOST_LINKS: usize = 40;
 
 /// Where a path leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Walk {
+pub(crate) struct Walk {
     /// Absolute, free of symlinks.
-    pub(super) path: PathBuf,
+    pub(crate) path: PathBuf,
     /// The path itself and the target of each symlink that stands for the file.
-    pub(super) hops: Vec<PathBuf>,
+    pub(crate) hops: Vec<PathBuf>,
     /// Whether a name on the way is looked up in a directory that `writable` tells.
-    pub(super) replaceable: bool,
+    pub(crate) replaceable: bool,
 }
 
 /// Follows an absolute path. `None` when it leads nowhere.
-pub(super) fn walk(path: &Path, writable: impl Fn(&Path) -> bool) -> Option<Walk> {
+pub(crate) fn walk(path: &Path, writable: impl Fn(&Path) -> bool) -> Option<Walk> {
     let mut walk = Walk { path: PathBuf::new(), hops: vec![path.to_owned()], replaceable: false };
     if cfg!(not(unix)) {
         walk.path = fs::canonicalize(path).ok()?;

@@ -11,10 +11,14 @@
 //! The same happens to a file that has a second name somewhere and changed through it, and to what stands in place of a
 //! link; the link is put back. What cannot be renamed is told: it is never passed over.
 //!
+//! All of it happens beneath the descriptors of the roots that the run had ([`super::tops`]), wherever those are by now, and what is
+//! told are the names that things have now.
+//!
 //! Not covered: the time until the run ends, a daemon that is killed before, and repositories below the top of a root.
 
-use super::grants::Roots;
-use super::sensitive::{self, Kind, Sensitive, Tops};
+use super::sensitive::{self, Kind, Sensitive};
+use super::settings;
+use super::tops::{Top, Tops};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, Stat};
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::CString;
@@ -44,12 +48,12 @@ struct Watched {
 /// What to look at when the run is over.
 #[derive(Debug)]
 pub(super) struct Aside {
-    roots: Roots,
+    tops: Tops,
     watched: Vec<Watched>,
     /// Every sensitive path that there was, watched or held.
     known: HashSet<PathBuf>,
     /// The parts of a repository that the top of each root did not have, if it was none.
-    tops: Vec<(PathBuf, Vec<&'static str>)>,
+    others: Vec<(PathBuf, Vec<&'static str>)>,
 }
 
 /// What became of it.
@@ -66,10 +70,10 @@ const MOST_HOOKS: usize = 1000;
 
 impl Aside {
     /// Looks at the sensitive paths as they are.
-    pub(super) fn watch(roots: Roots, sensitive: &[Sensitive]) -> Self {
-        let (mut watched, mut tops) = (Vec::new(), Tops::default());
+    pub(super) fn watch(tops: Tops, sensitive: &[Sensitive]) -> Self {
+        let mut watched = Vec::new();
         for path in sensitive {
-            let Some(top) = tops.of(&path.root) else { continue };
+            let Some(top) = tops.of(&path.root).map(|top| &top.directory) else { continue };
             let before = before(top, &path.relative);
             if path.kind == Kind::Hooks && before == Before::There(FileType::Directory) {
                 watched.extend(shared_hooks(top, path));
@@ -79,31 +83,34 @@ impl Aside {
                 watched.push(Watched { path: path.clone(), before });
             }
         }
-        let top_of = |root: &PathBuf| {
-            let top = sensitive::open_directory(root)?;
-            let absent = |name: &&str| rustix::fs::statat(&top, *name, AtFlags::SYMLINK_NOFOLLOW).is_err();
-            let parts = ["HEAD", "objects", "refs", "commondir"].into_iter().filter(absent).collect();
-            (!sensitive::is_repository(&top)).then(|| (root.clone(), parts))
+        let lacks = |top: &Top| {
+            let absent = |name: &&str| stat(&top.directory, Path::new(name)).is_none();
+            (top.root.clone(), ["HEAD", "objects", "refs", "commondir"].into_iter().filter(absent).collect())
         };
-        let tops = roots.writable().filter_map(top_of).collect();
+        let others = tops.iter().filter(|top| !top.is_repository).map(lacks).collect();
         let known = sensitive.iter().map(Sensitive::path).collect();
-        Self { roots, watched, known, tops }
+        Self { tops, watched, known, others }
+    }
+
+    /// The roots that this works in.
+    pub(super) fn tops(&self) -> &Tops {
+        &self.tops
     }
 
     /// Sets aside what is there now and may lead to code. Every process of the run is gone.
     pub(super) fn put(&self) -> Put {
-        let mut work = Work::default();
+        let mut work = Work { tops: &self.tops, put: Put::default(), entered: BTreeMap::new(), reopened: Vec::new() };
         // First: in a directory that the run has closed nothing would be found.
-        self.roots.writable().for_each(|root| drop(work.enter(root, Path::new(""))));
+        self.tops.iter().for_each(|top| drop(work.enter(&top.root, Path::new(""))));
         for watched in &self.watched {
             work.judge(&watched.path, &watched.before);
         }
         // Repositories that are new, as submodules and worktrees, have paths of their own.
         let is_new = |path: &&Sensitive| !self.known.contains(&path.path());
-        for path in sensitive::of_inner_repositories(&self.roots).iter().filter(is_new) {
+        for path in sensitive::of_inner_repositories(&self.tops).iter().filter(is_new) {
             work.judge(path, &Before::Nothing);
         }
-        for (root, parts) in &self.tops {
+        for (root, parts) in &self.others {
             work.take_apart(root, parts);
         }
         std::mem::take(&mut work.put)
@@ -111,6 +118,7 @@ impl Aside {
 }
 
 impl Sensitive {
+    /// The path that it is known by.
     fn path(&self) -> PathBuf {
         self.root.join(&self.relative)
     }
@@ -153,8 +161,9 @@ fn shared_hooks(top: &OwnedFd, hooks: &Sensitive) -> Vec<Watched> {
 }
 
 /// The end of a run, under way.
-#[derive(Debug, Default)]
-struct Work {
+#[derive(Debug)]
+struct Work<'a> {
+    tops: &'a Tops,
     put: Put,
     /// Directories that were entered.
     entered: BTreeMap<PathBuf, Rc<OwnedFd>>,
@@ -162,7 +171,7 @@ struct Work {
     reopened: Vec<(OwnedFd, Mode)>,
 }
 
-impl Work {
+impl Work<'_> {
     fn judge(&mut self, path: &Sensitive, before: &Before) {
         let (Some(parent), Some(name)) = (path.relative.parent(), path.relative.file_name()) else { return };
         let Some(parent) = self.enter(&path.root, parent) else { return };
@@ -220,7 +229,7 @@ impl Work {
                 let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 rustix::fs::openat(&parent, name, flags, Mode::empty()).ok()?
             }
-            _ => sensitive::open_directory(root)?,
+            _ => self.tops.of(root)?.directory.try_clone().ok()?,
         };
         self.reopen(&opened);
         let opened = Rc::new(opened);
@@ -242,14 +251,16 @@ impl Work {
     }
 
     fn hold(&mut self, path: &Sensitive, parent: &OwnedFd, name: &Path) {
+        let Some(top) = self.tops.of(&path.root) else { return };
+        let path = top.now().join(&path.relative);
         match hold(parent, name) {
-            Some(held) => self.put.moved.push(path.path().with_file_name(held)),
-            None => self.put.left.push(path.path()),
+            Some(held) => self.put.moved.push(path.with_file_name(held)),
+            None => self.put.left.push(path),
         }
     }
 }
 
-impl Drop for Work {
+impl Drop for Work<'_> {
     fn drop(&mut self) {
         for (directory, mode) in self.reopened.drain(..).rev() {
             set_mode(&directory, mode);
@@ -273,10 +284,8 @@ fn is_dangerous(parent: &OwnedFd, name: &Path, kind: Kind, now: &Stat) -> bool {
         // A new directory is fine: what lies in it is looked at by itself. A file or a link leads elsewhere.
         Kind::Way => !found.is_dir(),
         Kind::Hooks => !has_only_samples(parent, name).unwrap_or(false),
-        Kind::Settings => {
-            !sensitive::read_settings(parent, name).is_some_and(|text| crate::git::is_harmless_config(&text))
-        }
-        Kind::Common => sensitive::read_settings(parent, name).is_none_or(|text| text.trim_end() != "../.."),
+        Kind::Settings => !settings::read(parent, name).is_some_and(|text| crate::git::is_harmless_config(&text)),
+        Kind::Common => settings::read(parent, name).is_none_or(|text| text.trim_end() != "../.."),
         Kind::Back => !found.is_file(),
         Kind::Forbidden => true,
     }
@@ -307,18 +316,24 @@ fn hold(parent: &OwnedFd, name: &Path) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::grants::Roots;
     use super::*;
     use crate::testing::policy;
     use std::fs;
     use std::os::unix::fs::{PermissionsExt, symlink};
     use tempfile::TempDir;
 
+    fn watch(root: &Path) -> Aside {
+        let tops = Tops::open(&Roots::resolve(&policy(root)).unwrap()).unwrap();
+        let sensitive = sensitive::all(&tops).unwrap();
+        Aside::watch(tops, &sensitive)
+    }
+
     fn after(before: impl Fn(&Path), run: impl Fn(&Path)) -> (TempDir, Vec<String>) {
         let dir = TempDir::new().unwrap();
         let root = dir.path().canonicalize().unwrap();
         before(&root);
-        let roots = Roots::resolve(&policy(&root)).unwrap();
-        let aside = Aside::watch(roots.clone(), &sensitive::all(&roots));
+        let aside = watch(&root);
         run(&root);
         let put = aside.put();
         assert!(put.left.is_empty(), "{put:?}");
@@ -342,6 +357,33 @@ mod tests {
         assert_eq!(moved, [".bashrc.held-2", ".zshrc.held", ".config/fish.held", ".vscode.held"]);
         assert_eq!(fs::read(dir.path().join(".bashrc.held-2")).unwrap(), b"evil");
         assert!(dir.path().join(".envrc").exists() && dir.path().join("ordinary").exists());
+    }
+
+    #[test]
+    fn what_stands_in_place_of_a_root_by_now_is_left_alone() {
+        let dir = TempDir::new().unwrap();
+        let top = dir.path().canonicalize().unwrap();
+        let (root, moved, other) = (top.join("up/w"), top.join("moved"), top.join("other"));
+        fs::create_dir_all(&root).unwrap();
+        fs::create_dir_all(other.join("w/.git")).unwrap();
+        for name in [".bashrc", ".git/config"] {
+            fs::write(other.join("w").join(name), EVIL).unwrap();
+        }
+        let aside = watch(&root);
+        fs::write(root.join("target"), "evil").unwrap();
+        symlink(root.join("target"), root.join(".bashrc")).unwrap();
+        fs::create_dir_all(root.join(".git/modules/m")).unwrap();
+        fs::write(root.join(".git/modules/m/HEAD"), "").unwrap();
+        fs::write(root.join(".git/modules/m/config"), EVIL).unwrap();
+        fs::rename(top.join("up"), &moved).unwrap();
+        symlink(&other, top.join("up")).unwrap();
+        let put = aside.put();
+        assert!(put.left.is_empty(), "{put:?}");
+        // Told by the names that they have now.
+        let expect = [".bashrc.held", ".git/modules/m/config.held"];
+        assert_eq!(put.moved, expect.map(|name| moved.join("w").join(name)));
+        assert!(put.moved.iter().all(|path| path.symlink_metadata().is_ok()));
+        assert!(other.join("w/.bashrc").exists() && other.join("w/.git/config").exists());
     }
 
     #[test]

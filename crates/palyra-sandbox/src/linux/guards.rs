@@ -9,7 +9,8 @@
 //! means, found without following any symlink, and when the sandbox is built and bubblewrap waits at the gate, every
 //! guard is looked at in the tree that it built: the same file, and read-only. Anything else ends the run before it began.
 
-use super::sensitive::{self, Found, Kind, PLAIN, Sensitive, Tops};
+use super::sensitive::{self, Found, Kind, PLAIN, Sensitive};
+use super::tops::Tops;
 use rustix::fs::{Mode, OFlags};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -33,10 +34,10 @@ pub(super) enum Hold {
 
 /// The sensitive paths that exist. Those that do not are left alone: a mount point would have to be created for them, in the
 /// user's own directory.
-pub(super) fn guards(sensitive: &[Sensitive]) -> Vec<Guard> {
-    let (mut guards, mut tops): (Vec<Guard>, _) = (Vec::new(), Tops::default());
+pub(super) fn guards(tops: &Tops, sensitive: &[Sensitive]) -> Vec<Guard> {
+    let mut guards: Vec<Guard> = Vec::new();
     for Sensitive { root, relative, kind } in sensitive {
-        let Some(top) = tops.of(root) else { continue };
+        let Some(top) = tops.of(root).map(|top| &top.directory) else { continue };
         let Found::Plain(file, found) = sensitive::look(top, relative) else { continue };
         // A worktree's `.git` is a file that says where the repository is.
         if *kind == Kind::Way && !found.is_file() {
@@ -62,25 +63,28 @@ pub(super) fn guards(sensitive: &[Sensitive]) -> Vec<Guard> {
     guards
 }
 
-/// Looks at every guard in the tree that bubblewrap's process `pid` has built and not yet moved into.
-pub(super) fn prove(guards: &[Guard], pid: i32) -> io::Result<()> {
-    prove_below(guards, &format!("/proc/{pid}/root/newroot"))
+/// Looks at every writable root and every guard in the tree that bubblewrap's process `pid` has built and not yet moved into.
+pub(super) fn prove(tops: &Tops, guards: &[Guard], pid: i32) -> io::Result<()> {
+    prove_below(tops, guards, &format!("/proc/{pid}/root/newroot"))
 }
 
-fn prove_below(guards: &[Guard], root: &str) -> io::Result<()> {
+fn prove_below(tops: &Tops, guards: &[Guard], root: &str) -> io::Result<()> {
     let root = rustix::fs::open(root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-    for guard in guards {
-        let changed =
-            || io::Error::other(format!("`{}` was replaced while the sandbox was built", guard.path.display()));
-        let inside = guard.path.strip_prefix("/").unwrap_or(&guard.path);
+    let prove = |path: &Path, file: (u64, u64), read_only: bool| {
+        let inside = path.strip_prefix("/").unwrap_or(path);
         let flags = OFlags::PATH | OFlags::CLOEXEC;
-        let fd = rustix::fs::openat2(&root, inside, flags, Mode::empty(), PLAIN).map_err(|_| changed())?;
-        let stat = rustix::fs::fstat(&fd).map_err(|_| changed())?;
-        let read_only =
-            rustix::fs::fstatvfs(&fd).is_ok_and(|fs| fs.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY));
-        if (stat.st_dev, stat.st_ino) != guard.file || (guard.hold == Hold::ReadOnly && !read_only) {
-            return Err(changed());
-        }
+        let fd = rustix::fs::openat2(&root, inside, flags, Mode::empty(), PLAIN).ok()?;
+        let stat = rustix::fs::fstat(&fd).ok()?;
+        let is_read_only =
+            || rustix::fs::fstatvfs(&fd).is_ok_and(|fs| fs.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY));
+        ((stat.st_dev, stat.st_ino) == file && (!read_only || is_read_only())).then_some(())
+    };
+    let tops = tops.iter().map(|top| (top.root.as_path(), top.file, false));
+    let guards = guards.iter().map(|guard| (guard.path.as_path(), guard.file, guard.hold == Hold::ReadOnly));
+    for (path, file, read_only) in tops.chain(guards) {
+        prove(path, file, read_only).ok_or_else(|| {
+            io::Error::other(format!("`{}` was replaced while the sandbox was built", path.display()))
+        })?;
     }
     Ok(())
 }
@@ -94,8 +98,14 @@ mod tests {
     use std::os::unix::fs::symlink;
     use tempfile::TempDir;
 
+    fn guarded(root: &Path) -> (Tops, Vec<Guard>) {
+        let tops = Tops::open(&Roots::resolve(&policy(root)).unwrap()).unwrap();
+        let guards = guards(&tops, &sensitive::all(&tops).unwrap());
+        (tops, guards)
+    }
+
     fn found(root: &Path) -> Vec<(String, Hold)> {
-        let guards = guards(&sensitive::all(&Roots::resolve(&policy(root)).unwrap()));
+        let (_tops, guards) = guarded(root);
         let name = |guard: &Guard| guard.path.strip_prefix(root).unwrap().display().to_string();
         guards.iter().map(|guard| (name(guard), guard.hold)).collect()
     }
@@ -144,7 +154,8 @@ mod tests {
         let dir = TempDir::new().unwrap();
         let root = dir.path().canonicalize().unwrap();
         fs::create_dir_all(root.join(".git/hooks")).unwrap();
-        let guards = guards(&sensitive::all(&Roots::resolve(&policy(&root)).unwrap()));
+        let (tops, guards) = guarded(&root);
+        let prove_below = |guards: &[Guard], from: &str| prove_below(&tops, guards, from);
         let own = "/";
         let pinned: Vec<Guard> = guards.iter().filter(|guard| guard.hold == Hold::Pinned).cloned().collect();
         prove_below(&pinned, own).unwrap();
@@ -156,5 +167,17 @@ mod tests {
         fs::remove_file(root.join(".git")).unwrap();
         fs::create_dir(root.join(".git")).unwrap();
         assert!(prove_below(&pinned, own).is_err());
+    }
+
+    #[test]
+    fn a_root_that_is_not_what_was_opened_is_found_out() {
+        let dir = TempDir::new().unwrap();
+        let root = dir.path().canonicalize().unwrap().join("w");
+        fs::create_dir(&root).unwrap();
+        let (tops, guards) = guarded(&root);
+        prove_below(&tops, &guards, "/").unwrap();
+        fs::rename(&root, dir.path().join("moved")).unwrap();
+        fs::create_dir(&root).unwrap();
+        assert!(prove_below(&tops, &guards, "/").is_err());
     }
 }

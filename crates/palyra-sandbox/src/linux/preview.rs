@@ -4,12 +4,13 @@ use super::bwrap;
 use super::cgroup::Location;
 use super::doorway;
 use super::grants::{self, Access, Roots};
-use super::guards::{self, Hold};
+use super::guards::{self, Guard, Hold};
 use super::identity::Identity;
 use super::minimum;
 use super::run;
 use super::sensitive;
 use super::tier_c::has_way_out;
+use super::tops::Tops;
 use super::{host, landlock};
 use crate::arguments::check_arguments;
 use crate::environment;
@@ -65,9 +66,18 @@ fn start(
     let job = run::check(policy, executable, request)?;
     match policy.tier {
         SandboxTier::B => drop(grants::tier_b(roots)?),
-        SandboxTier::C => drop(bwrap::find()?),
+        SandboxTier::C => {
+            bwrap::find()?;
+            guarded(roots)?;
+        }
     }
     Ok(job.identity)
+}
+
+/// What would be kept from change.
+fn guarded(roots: &Roots) -> Result<Vec<Guard>, SandboxError> {
+    let tops = Tops::open(roots)?;
+    Ok(guards::guards(&tops, &sensitive::all(&tops)?))
 }
 
 fn program(executable: &ResolvedExecutable) -> ProgramView {
@@ -161,7 +171,8 @@ fn files(policy: &SandboxProcessRunnerPolicy, roots: &Roots) -> Vec<FileView> {
     roots.read.iter().for_each(|root| add(root, FileAccess::ReadExecute, "read root"));
     roots.write.iter().for_each(|root| add(root, FileAccess::ReadWrite, "write root"));
     if policy.tier == SandboxTier::C {
-        for guard in guards::guards(&sensitive::all(roots)).iter().filter(|guard| guard.hold == Hold::ReadOnly) {
+        // Where this cannot be told, the run would be refused, and that is said.
+        for guard in guarded(roots).unwrap_or_default().iter().filter(|guard| guard.hold == Hold::ReadOnly) {
             add(&guard.path, FileAccess::ReadExecute, "guarded: a change here would run as code later, outside");
         }
     }

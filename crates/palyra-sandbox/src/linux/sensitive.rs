@@ -9,13 +9,13 @@
 //!
 //! What this looks at is bounded by constants, never by the size of the workspace.
 
-use super::grants::Roots;
-use crate::git;
+use super::settings;
+use super::tops::{Top, Tops};
+use crate::error::SandboxError;
 use crate::layout;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::collections::HashSet;
-use std::io::Read as _;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -61,9 +61,6 @@ pub(super) const PLAIN: ResolveFlags =
 
 /// More submodules and worktrees than this are not looked at one by one: then their directory is held as a whole.
 const MOST_REPOSITORIES: usize = 64;
-/// Paths that settings name and that are held.
-const MOST_NAMED: usize = 64;
-const MOST_CONFIG_BYTES: u64 = 64 << 10;
 
 /// What a repository's own directory holds.
 const IN_A_REPOSITORY: &[(&str, Kind)] = &[
@@ -79,108 +76,80 @@ const IN_A_WORKTREE: &[(&str, Kind)] =
     &[("config.worktree", Kind::Settings), ("commondir", Kind::Common), ("gitdir", Kind::Back), ("hooks", Kind::Hooks)];
 
 /// Every such path of the writable roots, there or not; directories before what lies in them.
-pub(super) fn all(roots: &Roots) -> Vec<Sensitive> {
-    let mut search = Search { roots, tops: Tops::default(), seen: HashSet::new(), found: Vec::new() };
-    for root in roots.writable() {
-        let Some(top) = open_directory(root) else { continue };
+///
+/// # Errors
+/// The settings of a repository are too much to be guarded.
+pub(super) fn all(tops: &Tops) -> Result<Vec<Sensitive>, SandboxError> {
+    let mut search = Search { tops, seen: HashSet::new(), found: Vec::new() };
+    for top in tops.iter() {
         for name in layout::GUARDED_IN_WORKSPACE.iter().filter(|name| !name.starts_with(".git/")) {
-            search.add(root, Path::new(name), Kind::Forbidden);
+            search.add(top, Path::new(name), Kind::Forbidden);
         }
-        search.repository(root, Path::new(".git"), IN_A_REPOSITORY);
-        search.inner_repositories(root, &top);
-        if is_repository(&top) {
-            search.repository(root, Path::new(""), IN_A_REPOSITORY);
+        search.repository(top, Path::new(".git"), IN_A_REPOSITORY);
+        if top.is_repository {
+            search.repository(top, Path::new(""), IN_A_REPOSITORY);
         }
-        for named in named_by_settings(root, &top) {
-            search.add(root, &named, Kind::Forbidden);
+        search.inner_repositories(top);
+        for (root, named) in settings::named(tops, top)? {
+            if let Some(top) = tops.of(&root) {
+                search.add(top, &named, Kind::Forbidden);
+            }
         }
     }
-    search.found
+    Ok(search.found)
 }
 
 /// Those of submodules and worktrees alone: what a run may add to a repository without being stopped.
-pub(super) fn of_inner_repositories(roots: &Roots) -> Vec<Sensitive> {
-    let mut search = Search { roots, tops: Tops::default(), seen: HashSet::new(), found: Vec::new() };
-    for root in roots.writable() {
-        if let Some(top) = open_directory(root) {
-            search.inner_repositories(root, &top);
-        }
-    }
+pub(super) fn of_inner_repositories(tops: &Tops) -> Vec<Sensitive> {
+    let mut search = Search { tops, seen: HashSet::new(), found: Vec::new() };
+    tops.iter().for_each(|top| search.inner_repositories(top));
     search.found
 }
 
-/// The tops of the roots: each is opened once.
-#[derive(Debug, Default)]
-pub(super) struct Tops(Vec<(PathBuf, OwnedFd)>);
-
-impl Tops {
-    pub(super) fn of(&mut self, root: &Path) -> Option<&OwnedFd> {
-        if !self.0.iter().any(|(known, _)| known == root) {
-            self.0.push((root.to_owned(), open_directory(root)?));
-        }
-        self.0.iter().find(|(known, _)| known == root).map(|(_, top)| top)
-    }
-}
-
 struct Search<'a> {
-    roots: &'a Roots,
-    tops: Tops,
+    tops: &'a Tops,
     seen: HashSet<PathBuf>,
     found: Vec<Sensitive>,
 }
 
 impl Search<'_> {
-    fn inner_repositories(&mut self, root: &Path, top: &OwnedFd) {
-        for (directory, names) in [("modules", IN_A_REPOSITORY), ("worktrees", IN_A_WORKTREE)] {
-            let directory = Path::new(".git").join(directory);
-            match repositories(top, &directory) {
-                Some(inner) => inner.iter().for_each(|path| self.repository(root, path, names)),
-                None => self.add(root, &directory, Kind::Forbidden),
+    /// Those of the repository in `.git`, and of the root itself if it is somebody's `.git`.
+    fn inner_repositories(&mut self, top: &Top) {
+        let own = top.is_repository.then_some("");
+        for place in [".git"].into_iter().chain(own).map(Path::new) {
+            for (directory, names) in [("modules", IN_A_REPOSITORY), ("worktrees", IN_A_WORKTREE)] {
+                let directory = place.join(directory);
+                match repositories(&top.directory, &directory) {
+                    Some(inner) => inner.iter().for_each(|path| self.repository(top, path, names)),
+                    None => self.add(top, &directory, Kind::Forbidden),
+                }
             }
         }
     }
 
-    fn repository(&mut self, root: &Path, directory: &Path, names: &[(&str, Kind)]) {
+    fn repository(&mut self, top: &Top, directory: &Path, names: &[(&str, Kind)]) {
         for (name, kind) in names {
-            self.add(root, &directory.join(name), *kind);
+            self.add(top, &directory.join(name), *kind);
         }
     }
 
-    fn add(&mut self, root: &Path, relative: &Path, kind: Kind) {
-        let path = root.join(relative);
-        if !self.seen.insert(path.clone()) {
+    fn add(&mut self, top: &Top, relative: &Path, kind: Kind) {
+        if !self.seen.insert(top.root.join(relative)) {
             return;
         }
         if let Some(parent) = relative.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-            self.add(root, parent, Kind::Way);
+            self.add(top, parent, Kind::Way);
         }
-        let Some(top) = self.tops.of(root) else { return };
-        let is_link = look(top, relative) == Found::Link;
-        self.found.push(Sensitive { root: root.to_owned(), relative: relative.to_owned(), kind });
+        let is_link = look(&top.directory, relative) == Found::Link;
+        self.found.push(Sensitive { root: top.root.clone(), relative: relative.to_owned(), kind });
+        let tops = self.tops;
         if is_link
-            && let Some(real) = real(&path)
-            && let Some(holds) = self.roots.writable().find(|root| real.starts_with(root)).cloned()
-            && let Ok(relative) = real.strip_prefix(&holds).map(Path::to_owned)
+            && let Some((holds, relative)) = tops.behind(top, relative)
             && !relative.as_os_str().is_empty()
         {
-            self.add(&holds, &relative, kind);
+            self.add(holds, &relative, kind);
         }
     }
-}
-
-/// Where a path leads; one that leads to nothing yet keeps its name below what is there.
-fn real(path: &Path) -> Option<PathBuf> {
-    if let Ok(real) = std::fs::canonicalize(path) {
-        return Some(real);
-    }
-    // A link that leads to nothing: to where it would.
-    let target = std::fs::read_link(path).ok().and_then(|target| Some(path.parent()?.join(target)));
-    let path = target.as_deref().unwrap_or(path);
-    Some(std::fs::canonicalize(path.parent()?).ok()?.join(path.file_name()?))
-}
-
-pub(super) fn open_directory(path: &Path) -> Option<OwnedFd> {
-    rustix::fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok()
 }
 
 /// What is at a path below `top`, without following a link.
@@ -253,67 +222,9 @@ fn directories(top: &OwnedFd, relative: &Path) -> Option<Vec<PathBuf>> {
     Some(found)
 }
 
-/// Paths in the tree that the repository's settings name: hooks, included files, programs.
-fn named_by_settings(root: &Path, top: &OwnedFd) -> Vec<PathBuf> {
-    let mut found: Vec<PathBuf> = Vec::new();
-    let mut waiting = vec![PathBuf::from(".git/config"), PathBuf::from(".git/config.worktree")];
-    while let Some(file) = waiting.pop() {
-        let Some(text) = read_settings(top, &file) else { continue };
-        for named in git::named_paths(&text) {
-            // An included file is looked for beside the one that names it, everything else from the top.
-            let base = if named.is_settings { file.parent().unwrap_or(Path::new("")) } else { Path::new("") };
-            let path = root.join(base).join(&named.path);
-            let Some(inside) = plain(&path).and_then(|path| path.strip_prefix(root).map(Path::to_owned).ok()) else {
-                continue;
-            };
-            let counts = match look(top, &inside) {
-                Found::Plain(_, kind) => named.is_directory || kind.is_file(),
-                Found::Link => true,
-                Found::Nothing => named.is_directory || named.is_settings,
-            };
-            if inside.as_os_str().is_empty() || !counts || found.contains(&inside) || found.len() >= MOST_NAMED {
-                continue;
-            }
-            if named.is_settings {
-                waiting.push(inside.clone());
-            }
-            found.push(inside);
-        }
-    }
-    found
-}
-
-/// A path without `.` and `..`; `None` if it leads above the top.
-fn plain(path: &Path) -> Option<PathBuf> {
-    let mut plain = PathBuf::new();
-    for part in path.components() {
-        match part {
-            std::path::Component::CurDir => {}
-            std::path::Component::ParentDir => {
-                plain.pop().then_some(())?;
-            }
-            part => plain.push(part),
-        }
-    }
-    Some(plain)
-}
-
-/// The text of a settings file of reasonable size; `None` for anything else.
-pub(super) fn read_settings(top: &OwnedFd, relative: &Path) -> Option<String> {
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = rustix::fs::openat2(top, relative, flags, Mode::empty(), PLAIN).ok()?;
-    let file = std::fs::File::from(file);
-    let metadata = file.metadata().ok()?;
-    if !metadata.is_file() || metadata.len() > MOST_CONFIG_BYTES {
-        return None;
-    }
-    let mut text = String::new();
-    file.take(MOST_CONFIG_BYTES).read_to_string(&mut text).ok()?;
-    Some(text)
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::grants::Roots;
     use super::*;
     use crate::testing::policy;
     use std::fs;
@@ -324,7 +235,7 @@ mod tests {
         let dir = TempDir::new().unwrap();
         let root = dir.path().canonicalize().unwrap();
         prepare(&root);
-        let found = all(&Roots::resolve(&policy(&root)).unwrap());
+        let found = all(&Tops::open(&Roots::resolve(&policy(&root)).unwrap()).unwrap()).unwrap();
         found.iter().map(|sensitive| sensitive.relative.display().to_string()).collect()
     }
 
@@ -391,7 +302,12 @@ mod tests {
             fs::create_dir_all(root.join("objects")).unwrap();
             fs::create_dir_all(root.join("refs")).unwrap();
             fs::write(root.join("HEAD"), "").unwrap();
+            fs::create_dir_all(root.join("worktrees/w")).unwrap();
+            fs::write(root.join("worktrees/w/HEAD"), "").unwrap();
+            fs::write(root.join("config"), "[core]\n\thooksPath = .husky\n").unwrap();
         });
-        assert!(found.contains(&"config".to_owned()) && found.contains(&"hooks".to_owned()));
+        for expect in ["config", "hooks", "worktrees/w/commondir", "worktrees/w/gitdir", ".husky"] {
+            assert!(found.iter().any(|name| name == expect), "{expect}: {found:?}");
+        }
     }
 }

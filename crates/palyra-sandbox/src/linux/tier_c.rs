@@ -19,6 +19,7 @@ use super::report::{Done, shared_network};
 use super::run::{self, Backend, Job, PipePairs, Prepared};
 use super::seccomp;
 use super::sensitive;
+use super::tops::Tops;
 use super::way_out::WayOut;
 use crate::environment;
 use crate::error::SandboxError;
@@ -165,9 +166,11 @@ fn hand_over(job: &Job<'_>, bubblewrap: &Bubblewrap, grouped: bool) -> Result<Ha
     let (users, groups) = bwrap::passwd(identity.uid, gid, Path::new(TEMPORARY));
     let mut files = bwrap::etc_files(roots);
     files.push((sealed(users.as_bytes())?, "/etc/passwd"));
-    let sensitive = sensitive::all(roots);
-    let guards = guards::guards(&sensitive);
-    let (gate, waits_for) = if grouped || way_out.is_some() || !guards.is_empty() || !proofs.is_empty() {
+    let tops = Tops::open(roots)?;
+    let sensitive = sensitive::all(&tops)?;
+    let guards = guards::guards(&tops, &sensitive);
+    // A guard lies in a root, so where there are no roots to look at there are no guards either.
+    let (gate, waits_for) = if grouped || way_out.is_some() || !tops.is_empty() || !proofs.is_empty() {
         Gate::around(&groups).map(|(gate, inner)| (Some(gate), Some(inner)))?
     } else {
         files.push((sealed(groups.as_bytes())?, bwrap::GATE_FILE));
@@ -190,7 +193,7 @@ fn hand_over(job: &Job<'_>, bubblewrap: &Bubblewrap, grouped: bool) -> Result<Ha
     let mut inherited = vec![filter, status_write, words];
     inherited.extend(files.into_iter().map(|(fd, _)| fd).chain(waits_for));
     inherited.extend(copies.into_iter().map(|(fd, _)| fd));
-    let aside = Aside::watch(roots.clone(), &sensitive);
+    let aside = Aside::watch(tops, &sensitive);
     Ok(Handover { argv, inherited, status, gate, way_out, guards, proofs, aside })
 }
 
@@ -258,7 +261,7 @@ impl TierC {
             if let Some(group) = &mut self.group {
                 group.limit_memory()?;
             }
-            guards::prove(&self.guards, inside.pid)
+            guards::prove(self.aside.tops(), &self.guards, inside.pid)
                 .map_err(|source| SandboxError::LayerUnavailable { layer: "guarded_paths", source })?;
             launch::prove(&self.proofs, inside.pid)?;
             if let Some(way_out) = &mut self.way_out {

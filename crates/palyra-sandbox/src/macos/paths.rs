@@ -34,7 +34,7 @@ pub(super) fn roots(roots: &Roots) -> Result<Roots, SandboxError> {
         protected: roots.protected.iter().map(|path| protected(path)).collect::<Result<_, _>>()?,
     };
     // Once more: names that differed in case may turn out to be one.
-    named.check_inside_protected()?;
+    named.check()?;
     Ok(named)
 }
 

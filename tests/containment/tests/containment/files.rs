@@ -114,6 +114,10 @@ fn a_protected_path_below_the_workspace() {
         fs::create_dir(&inner).unwrap();
         fs::write(inner.join("key"), "secret").unwrap();
         world.policy.protected_paths.push(inner.clone());
+        // A run that may write could move it away, to a place where nothing hides it from the next.
+        let refused = world.try_run(&world.request(&["true"])).unwrap_err();
+        assert_eq!(refused.code(), "sandbox_protected_path_exposed");
+        world.policy.workspace_access = WorkspaceAccess::ReadOnly;
         match tier {
             SandboxTier::B => {
                 let refused = world.try_run(&world.request(&["true"])).unwrap_err();
@@ -129,6 +133,47 @@ fn a_protected_path_below_the_workspace() {
                 assert_eq!(fs::read(inner.join("key")).unwrap(), b"secret");
             }
         }
+    }
+}
+
+/// A root inside a writable one could be replaced by a link, and the next run would be given what the link names.
+#[test]
+fn a_root_that_a_run_could_replace_is_refused() {
+    for tier in TIERS {
+        let mut world = world(tier);
+        let victim = world.top().canonicalize().unwrap().join("victim");
+        let inner = world.workspace.join("a/sub");
+        for path in [&victim, &inner] {
+            fs::create_dir_all(path).unwrap();
+        }
+        fs::write(victim.join("key"), "host-secret").unwrap();
+        expect_output(
+            &world.shell(&format!("mv a a2 && mkdir a && ln -s {} a/sub && echo done", victim.display())),
+            "done",
+        );
+        let look = |world: &World| world.try_run(&world.request(&["cat", "a/sub/key"]));
+        let (mut reads, mut writes) = (world.policy.clone(), world.policy.clone());
+        reads.read_roots.push(inner.clone());
+        writes.write_roots.push(inner);
+        for policy in [reads, writes] {
+            world.policy = policy;
+            let refused = look(&world).unwrap_err();
+            assert_eq!(refused.code(), "sandbox_nested_roots", "{refused}");
+        }
+    }
+}
+
+#[test]
+fn a_writable_root_below_one_that_is_read_works() {
+    for tier in TIERS {
+        let mut world = world(tier);
+        let inner = world.workspace.join("a/sub");
+        fs::create_dir_all(&inner).unwrap();
+        world.policy.workspace_access = WorkspaceAccess::ReadOnly;
+        world.policy.write_roots.push(inner.clone());
+        let line = "(mv a a2) 2>/dev/null && echo MOVED; (echo x > a/x) 2>/dev/null && echo WRITTEN; echo x > a/sub/made && echo done";
+        expect_output(&world.shell(line), "done");
+        assert!(inner.join("made").exists());
     }
 }
 

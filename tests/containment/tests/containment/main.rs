@@ -5,6 +5,7 @@
 mod egress;
 mod executed;
 mod files;
+mod held;
 mod kernel;
 mod limits;
 mod neighbours;

@@ -437,6 +437,10 @@ fn refusals_have_a_code_of_their_own_and_go_to_standard_error() {
     json(&[], &["no-such-program"]).fails(REFUSED, "sandbox_executable_not_found");
     json(&[], &["cat", "/etc/shadow"]).fails(REFUSED, "sandbox_argument_outside");
     json(&["--read", "/nowhere"], &["true"]).fails(REFUSED, "sandbox_workspace_unavailable");
+    json(&["--read", "/proc"], &["true"]).fails(REFUSED, "sandbox_invalid_policy");
+    fs::create_dir_all(host.work("a/sub")).unwrap();
+    let inner = host.work("a/sub").to_str().unwrap().to_owned();
+    json(&["--write", &inner], &["true"]).fails(REFUSED, "sandbox_nested_roots");
     json(&["--report=/nowhere/x"], &["true"]).fails(REFUSED, "io");
     json(&["--allow-host", "https://example.org"], &["true"]).fails(REFUSED, "egress_rule_malformed");
     json(&["--tier", "b", "--allow-host", "example.org"], &["true"]).fails(REFUSED, "sandbox_egress_needs_tier_c");

@@ -107,6 +107,7 @@ fn senseless_configurations_are_refused_with_their_key() {
         ("[tool_call]\nallowed_tools = [\"palyra.nonsense\"]\n", "palyra.nonsense"),
         ("[tool_call]\napproval_timeout_ms = 9223372036854775807\n", "at most"),
         ("[process_runner]\nread_roots = [\"/no/such/root\"]\n", "/no/such/root"),
+        ("[process_runner]\nread_roots = [\"/usr/lib\"]\nwrite_roots = [\"/usr\"]\n", "`/usr/lib` is reached through"),
         ("policy_dir = \"/no/such/dir\"\n", "/no/such/dir"),
         ("[wasm_runtime]\nenabled = true\n", "wasm_runtime.enabled"),
         ("this is not toml", "line 1"),

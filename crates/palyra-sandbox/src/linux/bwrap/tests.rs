@@ -15,7 +15,8 @@ fn words(policy: &SandboxProcessRunnerPolicy) -> String {
         environment: &BTreeMap::from([("A".into(), "b c".into())]),
         descriptors: Descriptors { seccomp: 10, status: 11, gate: None, files: &[(12, "/etc/passwd")], copies: &[] },
     };
-    let words = arguments(&blueprint, &guards(&super::super::sensitive::all(&roots)));
+    let tops = super::super::tops::Tops::open(&roots).unwrap();
+    let words = arguments(&blueprint, &guards(&tops, &super::super::sensitive::all(&tops).unwrap()));
     words.iter().map(|w| w.to_str().unwrap()).collect::<Vec<_>>().join("|")
 }
 
@@ -59,11 +60,12 @@ fn a_read_only_workspace_is_bound_read_only() {
 }
 
 #[test]
-fn protected_paths_below_the_workspace_are_covered() {
+fn protected_paths_below_a_root_are_covered() {
     let dir = TempDir::new().unwrap();
     let root = dir.path().canonicalize().unwrap();
     fs::create_dir(root.join("state")).unwrap();
     let mut policy = policy(&root);
+    policy.workspace_access = crate::policy::WorkspaceAccess::ReadOnly;
     policy.protected_paths = vec![root.join("state"), root.join("not-there")];
     let line = words(&policy);
     assert!(line.contains(&format!("--tmpfs|{}/state", root.display())), "{line}");
