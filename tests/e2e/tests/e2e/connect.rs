@@ -250,6 +250,17 @@ fn a_projects_own_codex_configuration_does_not_undo_ours() {
 }
 
 #[test]
+fn a_relative_codex_home_counts_from_where_the_command_is_run() {
+    let host = Host::up();
+    let mut command = host.command("palyra");
+    command.args(["connect", "codex"]).arg("--project").arg(host.path("w"));
+    command.current_dir(host.path("w")).env("CODEX_HOME", "here");
+    palyra_e2e::cli::run(command, &[]).exits(0).done();
+    assert!(host.content("here/config.toml").contains("[mcp_servers.palyra]"));
+    assert!(!host.path("home/.codex/config.toml").exists());
+}
+
+#[test]
 fn what_is_no_file_is_neither_waited_for_nor_replaced() {
     let host = Host::up();
     std::os::unix::fs::symlink("nowhere", host.work(".mcp.json")).unwrap();

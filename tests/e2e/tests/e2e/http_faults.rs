@@ -177,11 +177,12 @@ fn an_answer_of_another_shape_is_told_from_one_that_is_no_json() {
 fn whoever_has_too_much_under_way_is_told_when_to_come_back() {
     let host = Host::with("[tool_call]\nmax_questions_per_principal = 1\n");
     let agent = host.http_agent("agent:web");
-    agent.ask("palyra.process.run", &json!({ "argv": ["ls"] }));
+    let (call, _) = agent.ask("palyra.process.run", &json!({ "argv": ["ls"] }));
     let body = json!({ "tool": "palyra.process.run", "input": { "argv": ["true"] } }).to_string();
     let crowded = agent.send("POST", "/v1/tools/invoke", &[JSON], Some(body.as_bytes()));
     assert!(crowded.header("retry-after").parse::<u64>().unwrap() >= 1, "{crowded:?}");
     crowded.refuses(429, "too_many_questions");
+    assert_eq!(agent.get(&format!("/v1/calls/{call}")).is(200).json()["state"], "awaiting_approval");
 }
 
 #[test]
@@ -276,6 +277,8 @@ fn nonsense_on_the_wire_is_refused_and_nobody_else_notices() {
             assert!(head.contains(&format!("x-request-id: {id}")), "{shown:?}: {answer}");
         }
     }
+    let described = agent.get("/openapi.json").is(200).json();
+    assert!(described["paths"]["/v1/tools"]["get"]["responses"]["431"].is_object());
     mutate(&agent);
     agent.get("/v1/tools").is(200).json();
     assert_eq!(host.palyra(&["journal", "verify"]).good()["intact"], true);
