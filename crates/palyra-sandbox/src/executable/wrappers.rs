@@ -105,6 +105,11 @@ pub(super) fn see_through(name: &str, argv: &[String]) -> Result<Vec<Inner>, San
             if name == "xargs" {
                 return xargs_inner(argv, at);
             }
+            // Where it may be left out, what stands in its place is the program.
+            let priority = argv.get(at.saturating_sub(1)).is_none_or(|word| word.bytes().all(|b| b.is_ascii_digit()));
+            if name == "chrt" && !priority {
+                return Err(refused(name, "it has no priority"));
+            }
             // Without a command the others print something or fail.
             Ok(rest(argv, at, Under::NOBODY))
         }
@@ -265,6 +270,7 @@ mod tests {
         check("xargs -I % mv % old", &["mv % old"]);
         check("stdbuf -oL perl", &["perl"]);
         check("setsid -f bash", &["bash"]);
+        check("chrt -f 5 bash", &["bash"]);
         check("gtimeout 3 bash", &["bash"]);
         check("find . -name x", &[]);
         check("find . -exec sh -c a {} ; -execdir rm {} +", &["sh -c a {}", "rm {}"]);
@@ -296,6 +302,7 @@ mod tests {
             "find . -execdir ./tool ;",
             "find . -okdir sub/tool {} +",
             "find . -exec ;",
+            "chrt -o bash ls",
             "find . -wat -exec true -exec ls ;",
             "find . -newerxy -exec ls ;",
             "find . -name x y",

@@ -70,7 +70,8 @@ impl Dangerous {
         if let Some(part) = self.parts.iter().find(|part| small.contains(**part)) {
             return Some((*part).to_owned());
         }
-        if let Some(long) = word.strip_prefix("--") {
+        // Some programs do not look at the case of a long option.
+        if let Some(long) = small.strip_prefix("--") {
             let given = long.split('=').next().unwrap_or(long);
             let means = |option: &&&str| option.starts_with(given) && !self.harmless.contains(&given);
             return self
@@ -295,6 +296,15 @@ mod tests {
             "cmake|-E|time|sh",
             "dc|-e|!id",
             "psql|-c|\\! id",
+            "psql|-c|\\setenv EDITOR sh|-c|\\e",
+            "less|--lesskey-src=x|f",
+            "less|--LESSKEY-SRC=x|f",
+            "less|--lesskey-s=x|f",
+            "less|--LessK=x|f",
+            "less|-Nkx|f",
+            "less|+!id|f",
+            "openssl|rand|--engine|x|4",
+            "openssl|engine|dynamic|-pre|SO_PATH:x",
         ] {
             assert!(!passes(line), "{line}");
         }
@@ -349,7 +359,8 @@ mod tests {
             "cmake|-S|.|-B|build",
             "wget|-O|e|https://example.org/",
             "sed|-n|--|p|f",
-            "less|f",
+            "less|-N|-pk|f",
+            "openssl|rand|-hex|4",
         ] {
             assert!(passes(line), "{line}");
         }

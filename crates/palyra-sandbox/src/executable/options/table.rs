@@ -186,7 +186,7 @@ pub(super) const DANGEROUS: &[Dangerous] = &[
     },
     Dangerous {
         programs: &["psql", "mysql", "mariadb"],
-        parts: &["\\!", "\\o", "\\g", "\\w", "system", "pager", "program"],
+        parts: &["\\!", "\\o", "\\g", "\\w", "\\e", "\\i", "\\setenv", "system", "pager", "program"],
         ..NOTHING
     },
     Dangerous { programs: &["dc"], parts: &["!"], ..NOTHING },
@@ -200,13 +200,25 @@ pub(super) const DANGEROUS: &[Dangerous] = &[
         ..NOTHING
     },
     Dangerous { programs: &["nmap"], long: &["script"], words: &["-sC", "-A"], ..NOTHING },
-    Dangerous { programs: &["openssl"], words: &["-engine", "-provider", "-config"], ..NOTHING },
+    Dangerous {
+        programs: &["openssl"],
+        words: &["-engine", "--engine", "-provider", "--provider", "-config", "--config", "engine"],
+        ..NOTHING
+    },
     Dangerous {
         programs: &["gpg", "gpg2", "gpgv", "gpgsm"],
         long: &["photo-viewer", "agent-program", "dirmngr-program", "exec-path", "options", "keyboxd-program"],
         harmless: &["export", "export-options", "import-options", "list-options", "verify-options"],
         ..NOTHING
     },
-    Dangerous { programs: &["less", "more", "most", "pg", "info"], words: &["+"], ..NOTHING },
+    // What they are told to begin with, and files of settings for less, which say how it opens a file.
+    Dangerous {
+        programs: &["less", "more", "most", "pg", "info"],
+        long: &["lesskey-file", "lesskey-src", "lesskey-content"],
+        short: "k",
+        valued: "bhjopPtTxyzD#",
+        words: &["+"],
+        ..NOTHING
+    },
     Dangerous { programs: &["ctags", "etags", "cscope"], long: &["options"], ..NOTHING },
 ];
