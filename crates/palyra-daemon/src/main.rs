@@ -19,6 +19,7 @@ mod verify;
 
 use clap::{Parser, Subcommand};
 use palyra_api::command_line::{REFUSED, STATE_HELD, Sandbox};
+use std::io::{ErrorKind, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -96,7 +97,10 @@ enum Access {
 }
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => return misread(&error),
+    };
     let started = std::time::Instant::now();
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
@@ -135,6 +139,15 @@ fn main() -> ExitCode {
                 _ => ExitCode::FAILURE,
             }
         }
+    }
+}
+
+/// Says what the parser has to say: help that cannot be written is a failure, unless its reader has gone away.
+fn misread(error: &clap::Error) -> ExitCode {
+    let printed = error.print().and_then(|()| std::io::stdout().flush());
+    match printed {
+        Err(why) if !error.use_stderr() && why.kind() != ErrorKind::BrokenPipe => ExitCode::FAILURE,
+        _ => ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(u8::MAX)),
     }
 }
 

@@ -22,7 +22,7 @@ impl Promises {
         self.journal_holds(&owner).await;
         self.settle(&owner).await;
         self.none_is_left_executing(&owner).await;
-        nothing_half_done_is_left(host);
+        assert_eq!(half_done(host), Vec::<String>::new());
         let lines = Lines::read(host);
         for attempt in &attempts {
             told_is_recorded(&owner, attempt).await;
@@ -121,12 +121,10 @@ impl Promises {
     }
 }
 
-/// The start has removed what writes that were cut off had prepared.
-fn nothing_half_done_is_left(host: &Host) {
-    for entry in std::fs::read_dir(host.work(".")).unwrap() {
-        let name = entry.unwrap().file_name().to_string_lossy().into_owned();
-        assert!(!name.starts_with(".palyra-tmp-"), "{name}");
-    }
+/// What writes that were cut off have prepared in the workspace.
+pub(crate) fn half_done(host: &Host) -> Vec<String> {
+    let names = std::fs::read_dir(host.work(".")).unwrap().map(|entry| entry.unwrap().file_name());
+    names.map(|name| name.to_string_lossy().into_owned()).filter(|name| name.starts_with(".palyra-tmp-")).collect()
 }
 
 /// What a client was told is what the journal holds.

@@ -97,6 +97,44 @@ async fn a_kill_at_the_first_process_leaves_nothing_that_holds_the_state() {
     }
 }
 
+/// Writes are cut off until a kill has left something behind, which the next start has to take away.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_writes_that_were_cut_off_left_is_removed() {
+    let mut host = Host::up();
+    grant(&host).await;
+    let mut seen = 0;
+    for round in 0..40_u64 {
+        let owner = host.owner().await;
+        let writes: Vec<_> = (0..12)
+            .map(|n| {
+                let owner = owner.clone();
+                let input = json!({ "path": format!("file-{round}-{n}"), "content": "x".repeat(500 << 10) });
+                tokio::spawn(async move {
+                    let proposal = Proposal::new("palyra.fs.write", &input).session("load");
+                    if let Ok(call) = owner.propose(proposal).await {
+                        drop(call.end().await);
+                    }
+                })
+            })
+            .collect();
+        // Until something is seen that is being prepared, or there is nothing left to prepare.
+        while check::half_done(&host).is_empty() && !writes.iter().all(tokio::task::JoinHandle::is_finished) {
+            tokio::task::yield_now().await;
+        }
+        host.kill();
+        for write in writes {
+            write.await.unwrap();
+        }
+        seen += check::half_done(&host).len();
+        host.start();
+        assert_eq!(check::half_done(&host), Vec::<String>::new(), "round {round}");
+        if seen > 3 {
+            return;
+        }
+    }
+    panic!("no kill came in the middle of a write");
+}
+
 /// Lets the session `load` write files and run programs, once and for all.
 async fn grant(host: &Host) {
     let owner = host.owner().await;

@@ -61,9 +61,10 @@ fn a_configuration_is_a_file_and_its_errors_are_documents() {
 #[test]
 fn help_that_cannot_be_written_is_a_failure() {
     let full = fs::File::options().write(true).open("/dev/full").unwrap();
-    for help in [&["--help"][..], &["policy", "--help"], &["--version"]] {
-        let mut palyra = Command::new(binary("palyra"));
-        let status = palyra.args(help).stdout(full.try_clone().unwrap()).stderr(Stdio::null()).status().unwrap();
+    let asked = [("palyra", "--help"), ("palyra", "--version"), ("palyrad", "--help")];
+    for help in asked {
+        let mut program = Command::new(binary(help.0));
+        let status = program.arg(help.1).stdout(full.try_clone().unwrap()).stderr(Stdio::null()).status().unwrap();
         assert_eq!(status.code(), Some(1), "{help:?}");
     }
 }
