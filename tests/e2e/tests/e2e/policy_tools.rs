@@ -44,7 +44,7 @@ fn the_personal_example_holds_against_calls_that_go_around_it() {
     let lines = [
         r#"{"tool":"palyra.fs.search","input":{"pattern":"PRIVATE KEY"},"principal":"agent:coder"}"#,
         r#"{"tool":"palyra.fs.list","input":{"depth":3},"principal":"agent:coder"}"#,
-        r#"{"tool":"palyra.process.run","input":{"argv":["git","status"],"env":{"HOME":"src"}},"principal":"agent:coder"}"#,
+        r#"{"tool":"palyra.process.run","input":{"argv":["git","status"],"env":{"GIT_AUTHOR_NAME":"x"}},"principal":"agent:coder"}"#,
         r#"{"tool":"palyra.process.run","input":{"argv":["git","status"]},"principal":"agent:coder"}"#,
     ];
     let work = host.path("w");
