@@ -9,6 +9,11 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+/// How often a file that somebody writes to is tried again, and after what pause: longer than a start takes.
+const TRIES: u32 = 10;
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// Takes a lease.
 ///
@@ -20,8 +25,19 @@ pub(super) fn take(file: &File) -> io::Result<()> {
     // The kernel tells the holder when somebody waits, by a signal that would end the daemon; this one is ignored by default.
     // SAFETY: numbers only.
     check(unsafe { libc::fcntl(file.as_raw_fd(), F_SETSIG, libc::SIGURG) })?;
-    // SAFETY: numbers only.
-    check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_RDLCK) })
+    let mut tries = TRIES;
+    loop {
+        // SAFETY: numbers only.
+        match check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_RDLCK) }) {
+            // A process that is being started has copies of the daemon's descriptors for a moment, also of one by which a
+            // file tool wrote this very file.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && tries > 0 => {
+                tries -= 1;
+                std::thread::sleep(PAUSE);
+            }
+            taken => return taken,
+        }
+    }
 }
 
 fn check(result: libc::c_int) -> io::Result<()> {
