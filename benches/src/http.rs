@@ -27,7 +27,7 @@ pub fn run(report: &mut Report) -> Result {
     let daemon = Daemon::start(&binaries()?, dir.path())?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let door = Arc::new(runtime.block_on(Door::find(dir.path()))?);
-    for (callers, rounds, each) in [(1, 10, 50), (CALLERS, 4, 50)] {
+    for (callers, rounds, each) in [(1, 10, 50), (CALLERS, 12, 25)] {
         let (mut ours, mut raw) = (Vec::new(), Vec::new());
         // In turns, so that noise falls on both.
         for _ in 0..rounds {

@@ -38,7 +38,7 @@ pub fn run(report: &mut Report) -> Result {
     let _daemon = Daemon::start(&binaries()?, dir.path())?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let door = Arc::new(runtime.block_on(Door::find(dir.path()))?);
-    for (callers, rounds, each) in [(1, 10, 50), (CALLERS, 4, 50)] {
+    for (callers, rounds, each) in [(1, 10, 50), (CALLERS, 12, 25)] {
         let [mut raw, mut stdio, mut http, mut session] = [const { Vec::new() }; 4];
         // In turns, so that noise falls on all.
         for _ in 0..rounds {

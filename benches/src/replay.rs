@@ -21,7 +21,7 @@ const ROUNDS: usize = 3;
 
 pub fn run(report: &mut Report) -> Result {
     let dir = tempfile::tempdir()?;
-    let runtime = palyra_engine::runtime()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let engine = runtime.block_on(engine(dir.path()))?;
     let peer = peer()?;
     runtime.block_on(async {

@@ -240,7 +240,7 @@ pub fn run(setup: Setup, started: Instant) -> Result<ExitCode, DaemonError> {
     let state = StateDir::take(&setup.state_dir)?;
     let config = setup.config(state.path())?;
     allow_many_files();
-    let runtime = palyra_engine::runtime().map_err(io("the runtime"))?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(io("the runtime"))?;
     let served = runtime.block_on(serve(&setup, &state, config, started));
     // Blocking work that outlives its calls must not hold the end up.
     runtime.shutdown_timeout(Duration::from_secs(1));
