@@ -2,7 +2,7 @@
 
 use crate::Result;
 use crate::report::{Report, alternate, median, show};
-use palyra_sandbox::egress::{EgressRule, EgressRules, Host, Proxy, ProxyLimits, Purpose, SystemResolver, Target};
+use palyra_egress::{EgressRule, EgressRules, Host, Proxy, ProxyLimits, Purpose, SystemResolver, Target};
 use std::hint::black_box;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};

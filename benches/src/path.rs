@@ -2,7 +2,6 @@
 
 use crate::Result;
 use crate::report::{Report, median, percentile, show};
-use palyra_engine::workspace::Workspace;
 use palyra_engine::{
     AccessControl, CallLimits, Engine, EngineParts, Proposal, ToolCallConfig, VerifiedPeer, WasmRuntime,
 };
@@ -10,6 +9,7 @@ use palyra_journal::JournalStore;
 use palyra_policy::{Membership, PolicyLoader};
 use palyra_protocol::{CallState, DaemonKey, SystemClock};
 use palyra_sandbox::{EgressEnforcementMode, SandboxProcessRunnerPolicy, SandboxTier, WorkspaceAccess};
+use palyra_workspace::Workspace;
 use rusqlite::Connection;
 use std::path::Path;
 use std::sync::Arc;

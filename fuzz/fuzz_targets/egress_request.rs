@@ -5,4 +5,4 @@
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| palyra_sandbox::egress::fuzzing::request(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| palyra_egress::fuzzing::request(bytes));

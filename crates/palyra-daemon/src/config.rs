@@ -6,11 +6,11 @@
 mod text;
 
 use crate::http::Port;
+use palyra_egress::{EgressRule, EgressRules};
 use palyra_engine::builtin::names;
 use palyra_engine::{CallLimits, Rehearsal, ToolCallConfig, WasmRuntime};
 use palyra_policy::{Membership, PolicyLoader};
 use palyra_protocol::ToolName;
-use palyra_sandbox::egress::{EgressRule, EgressRules};
 use palyra_sandbox::{EgressEnforcementMode, SandboxProcessRunnerPolicy, SandboxTier, WorkspaceAccess};
 use serde::Deserialize;
 use std::io::ErrorKind;

@@ -6,11 +6,11 @@ use crate::http::{HttpError, Listening, Port};
 use crate::state::{StateDir, StateError};
 use crate::{grpc, keys, mcp, policy};
 use palyra_api::LastStart;
-use palyra_engine::workspace::Workspace;
 use palyra_engine::{AccessControl, AccessError, Engine, EngineParts};
 use palyra_policy::{CheckedSet, PolicyLoader, RefusedSet};
 use palyra_protocol::SystemClock;
 use palyra_sandbox::{SandboxProcessRunnerPolicy, SandboxTier};
+use palyra_workspace::Workspace;
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -52,7 +52,7 @@ pub enum DaemonError {
     Access(#[from] AccessError),
     /// The workspace is not usable.
     #[error("{0}")]
-    Workspace(#[from] palyra_engine::workspace::FileError),
+    Workspace(#[from] palyra_workspace::FileError),
     /// The engine does not start.
     #[error("{0}")]
     Engine(#[from] palyra_engine::StartError),

@@ -8,13 +8,13 @@ use crate::decide::{Detail, ToolFacts, decide};
 use crate::engine::StartError;
 use crate::resolve::{Programs, Resolver};
 use crate::tool_flow::Proposal;
-use crate::workspace::Workspace;
+use palyra_egress::{Fetcher, Roots, SystemResolver};
 use palyra_policy::PolicyEngine;
 use palyra_protocol::{
     CallId, CallRecord, ChannelId, Origin, Principal, Problem, SessionId, ToolDecision, ToolMetadata, ToolName,
     ToolProposal,
 };
-use palyra_sandbox::egress::{Fetcher, Roots, SystemResolver};
+use palyra_workspace::Workspace;
 use std::collections::HashMap;
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! What the engine is told at start: limits, the allow-list, how processes run.
 
+use palyra_egress::EgressRules;
 use palyra_protocol::ToolName;
 use palyra_sandbox::SandboxProcessRunnerPolicy;
-use palyra_sandbox::egress::EgressRules;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;

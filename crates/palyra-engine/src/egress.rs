@@ -10,8 +10,8 @@
 //! about its connections.
 
 use crate::engine::Engine;
+use palyra_egress::EgressObserver;
 use palyra_protocol::{CallId, EgressRecord, Problem};
-use palyra_sandbox::egress::EgressObserver;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

@@ -8,13 +8,13 @@ use crate::files::FileThreads;
 use crate::live::{CallUpdate, LiveCall, LiveCalls, Withdrawal};
 use crate::reload::RunningPolicy;
 use crate::resolve::{Programs, Resolver};
-use crate::workspace::Workspace;
+use palyra_egress::{Fetcher, Roots, SystemResolver};
 use palyra_journal::JournalStore;
 use palyra_policy::{CheckedSet, PolicyEngine, PolicyLoader};
 use palyra_protocol::{
     ApprovalId, ApprovalRecord, CallState, Clock, DaemonKey, Digest, JournalEvent, PublicKey, ToolMetadata, ToolName,
 };
-use palyra_sandbox::egress::{Fetcher, Roots, SystemResolver};
+use palyra_workspace::Workspace;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

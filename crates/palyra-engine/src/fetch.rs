@@ -8,9 +8,9 @@ use crate::engine::Engine;
 use crate::execute::{cancelled, printable};
 use crate::resolve::{fetch_problem, sandbox_problem};
 use crate::work::FetchWork;
+use palyra_egress::{Denial, DenialCode, EgressObserver, FetchError, FetchRequest, FetchResponse, FetchWatch};
 use palyra_protocol::{Authority, DecisionKind, EgressRecord, Facets, Problem, ToolCall};
-use palyra_sandbox::CancelSignal;
-use palyra_sandbox::egress::{Denial, DenialCode, EgressObserver, FetchError, FetchRequest, FetchResponse, FetchWatch};
+use palyra_sandbox::{CancelSignal, SandboxError};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
@@ -72,7 +72,8 @@ impl FetchWatch for Hops {
 
 /// Fetches on a thread of its own.
 pub(crate) async fn run(work: FetchWork, hops: Hops, cancel: &CancellationToken) -> Result<Value, Problem> {
-    let (handle, signal) = CancelSignal::new().map_err(|error| sandbox_problem(&error))?;
+    let (handle, signal) =
+        CancelSignal::new().map_err(|error| sandbox_problem(&SandboxError::io("prepare a cancellation")(error)))?;
     let fetcher = Arc::clone(hops.engine.fetcher());
     let mut task = tokio::task::spawn_blocking(move || fetcher.fetch(work.request, &work.limits, &signal, &hops));
     let joined = tokio::select! {
@@ -96,7 +97,8 @@ pub(crate) async fn run(work: FetchWork, hops: Hops, cancel: &CancellationToken)
 fn told(response: FetchResponse) -> Value {
     let (body, body_encoding) = printable(response.body);
     let field = |(name, value): (String, Vec<u8>)| json!({ "name": name, "value": String::from_utf8_lossy(&value) });
-    let hop = |redirect: &palyra_sandbox::egress::Redirect| json!({ "status": redirect.status, "url": redirect.url.to_string() });
+    let hop =
+        |redirect: &palyra_egress::Redirect| json!({ "status": redirect.status, "url": redirect.url.to_string() });
     json!({
         "status": response.status,
         "headers": response.headers.into_iter().map(field).collect::<Vec<_>>(),

@@ -12,8 +12,8 @@ use crate::engine::Engine;
 use crate::execute::{cancelled, printable, timed_out};
 use crate::resolve::{Refusal, ResolvedCall, file_problem};
 use crate::work::FileWork;
-use crate::workspace::{Errand, FileContent, FileError, Workspace};
 use palyra_protocol::{CallId, FacetRule, Problem, ToolProposal};
+use palyra_workspace::{Errand, FileContent, FileError, Workspace};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -158,7 +158,7 @@ fn text_or_base64(path: &str, content: FileContent) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workspace::{PatternSyntax, SearchQuery, WriteOptions};
+    use palyra_workspace::{PatternSyntax, SearchQuery, WriteOptions};
 
     struct Place {
         dir: tempfile::TempDir,
@@ -215,7 +215,7 @@ mod tests {
         let ended = threads.run(&place.workspace, (&CallId::mint(), endless(&place)), limit, &cancel).await;
         assert_eq!(ended.unwrap_err().code, "execution_timeout");
         let path = place.workspace.resolve(".").unwrap();
-        let list = FileWork::List { path, options: crate::workspace::ListOptions::default() };
+        let list = FileWork::List { path, options: palyra_workspace::ListOptions::default() };
         assert!(threads.run(&place.workspace, (&CallId::mint(), list), Duration::from_secs(60), &cancel).await.is_ok());
         drop(taken);
     }

@@ -36,7 +36,6 @@ mod seen;
 mod tool_flow;
 mod unrecorded;
 mod work;
-pub mod workspace;
 
 pub use access::{
     AccessControl, AccessError, Feature, IssuedTokens, NewToken, REGISTRY_FILE, VerifiedPeer,

@@ -4,8 +4,8 @@ use crate::execute::{Executed, printable, timed_out_by};
 use crate::output::LiveOutput;
 use crate::resolve::sandbox_problem;
 use crate::work::RunWork;
+use palyra_egress::EgressObserver;
 use palyra_protocol::{CallState, EgressRecord, Problem};
-use palyra_sandbox::egress::EgressObserver;
 use palyra_sandbox::{
     CancelSignal, LimitHit, OutputSink, OutputStream, ProcessExit, ProcessOutcome, SandboxError,
     SandboxProcessRunnerPolicy, run_constrained_process,
@@ -65,7 +65,7 @@ pub(crate) async fn run(
 ) -> Executed {
     let time = TimeLimit::of(work.timeout, limit, Duration::from_millis(policy.wall_clock_limit_ms));
     policy.wall_clock_limit_ms = u64::try_from(time.limit.as_millis()).unwrap_or(u64::MAX);
-    let (handle, signal) = match CancelSignal::new() {
+    let (handle, signal) = match CancelSignal::new().map_err(SandboxError::io("prepare a cancellation")) {
         Ok(pair) => pair,
         Err(error) => return refused(&error),
     };

@@ -10,9 +10,9 @@ use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
 use crate::resolve::ResolvedCall;
 use crate::tool_flow::Ending;
-use crate::workspace::Leftovers;
 use palyra_journal::CallView;
 use palyra_protocol::{ApprovalRecord, ApprovalState, CallRecord, CallState, Problem, ToolProposal};
+use palyra_workspace::Leftovers;
 use std::path::Path;
 use std::sync::Arc;
 

@@ -8,11 +8,11 @@
 use crate::catalog::ToolCatalog;
 use crate::config::{CallLimits, ToolCallConfig, WasmRuntime};
 use crate::resolve::{Programs, Resolver};
-use crate::workspace::Workspace;
+use palyra_egress::{Fetcher, Roots, SystemResolver};
 use palyra_policy::{RehearsedCall, Toolbox};
 use palyra_protocol::{CanonicalJson, SessionId};
-use palyra_sandbox::egress::{Fetcher, Roots, SystemResolver};
 use palyra_sandbox::{EgressEnforcementMode, SandboxProcessRunnerPolicy, SandboxTier, WorkspaceAccess};
+use palyra_workspace::Workspace;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::os::unix::fs::DirBuilderExt as _;

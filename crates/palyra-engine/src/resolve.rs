@@ -6,14 +6,14 @@
 use crate::catalog::ToolCatalog;
 use crate::config::ToolCallConfig;
 use crate::work::Work;
-use crate::workspace::{FileError, PatchPlan, ResolvedPath, Workspace};
+use palyra_egress::{Denial, FetchError, FetchUrl, Fetcher};
 use palyra_protocol::call::ToolCallParts;
 use palyra_protocol::{
     CallId, CallState, CanonicalJson, Digest, Environment, FacetRule, Facets, Problem, ToolCall, ToolDefinition,
     ToolProposal,
 };
-use palyra_sandbox::egress::{Denial, FetchError, FetchUrl, Fetcher};
 use palyra_sandbox::{Fault, ResolvedExecutable, SandboxError, check_environment, check_hosts, resolve_executable};
+use palyra_workspace::{FileError, PatchPlan, ResolvedPath, Workspace};
 use serde_json::Value;
 use std::collections::HashMap;
 

@@ -2,11 +2,11 @@
 
 use crate::builtin::{MAX_FETCH_BYTES, names};
 use crate::resolve::{Refusal, Resolver, Targets};
-use crate::workspace::{ListOptions, PatchPlan, PatternSyntax, ReadRange, ResolvedPath, SearchQuery, WriteOptions};
 use base64::Engine as _;
+use palyra_egress::{FetchLimits, FetchRequest};
 use palyra_protocol::{Problem, ToolDefinition};
-use palyra_sandbox::egress::{FetchLimits, FetchRequest};
 use palyra_sandbox::{ProcessRequest, ResolvedExecutable};
+use palyra_workspace::{ListOptions, PatchPlan, PatternSyntax, ReadRange, ResolvedPath, SearchQuery, WriteOptions};
 use serde_json::Value;
 use std::time::Duration;
 

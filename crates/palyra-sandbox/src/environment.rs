@@ -207,7 +207,7 @@ mod tests {
         policy.egress = EgressEnforcementMode::Strict;
         assert_eq!(refused(&policy, "HTTP_PROXY"), None);
         policy.egress_rules =
-            std::sync::Arc::new(crate::egress::EgressRules::new(vec!["example.org".parse().unwrap()]));
+            std::sync::Arc::new(palyra_egress::EgressRules::new(vec!["example.org".parse().unwrap()]));
         assert_eq!(refused(&policy, "HTTP_PROXY"), Some("sandbox_proxy_variable"));
     }
 
@@ -230,7 +230,7 @@ mod tests {
     fn a_runs_own_servers_are_not_asked_of_the_proxy_unless_a_rule_opens_the_hosts() {
         let mut policy = policy("/w");
         let mut exceptions = |rule: &str| {
-            let rules = crate::egress::EgressRules::new(vec![rule.parse().unwrap()]);
+            let rules = palyra_egress::EgressRules::new(vec![rule.parse().unwrap()]);
             policy.egress_rules = std::sync::Arc::new(rules);
             let env = compose(&policy, &BTreeMap::new(), Path::new("/t"), Some(3128)).unwrap();
             assert_eq!(env[OsStr::new("NO_PROXY")], env[OsStr::new("no_proxy")]);

@@ -242,7 +242,8 @@ pub enum SandboxError {
 }
 
 impl SandboxError {
-    pub(crate) fn io(action: &'static str) -> impl FnOnce(io::Error) -> Self {
+    /// An error of the host while doing `action`.
+    pub fn io(action: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Io { action, source }
     }
 

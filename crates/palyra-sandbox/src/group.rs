@@ -217,9 +217,9 @@ fn wait(leader: Pid) -> io::Result<Ended> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cancel::CancelSignal;
     use crate::outcome::LimitHit;
     use crate::pump::{Bounds, Pumped, pump};
+    use palyra_egress::CancelSignal;
     use std::time::Instant;
 
     /// Runs a script to its end.

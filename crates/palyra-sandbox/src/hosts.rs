@@ -8,10 +8,10 @@
 
 mod programs;
 
-use crate::egress::Host;
 use crate::error::SandboxError;
 use crate::executable::commands;
 use crate::policy::{EgressEnforcementMode, SandboxProcessRunnerPolicy};
+use palyra_egress::Host;
 use programs::{Program, Word, Words, program};
 use std::collections::HashSet;
 use std::fmt;
@@ -330,7 +330,7 @@ fn is_plausible(named: &NamedHost) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::egress::EgressRules;
+    use palyra_egress::EgressRules;
     use std::sync::Arc;
 
     fn check(line: &str, expect: &[&str]) {

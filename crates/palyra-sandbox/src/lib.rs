@@ -14,14 +14,8 @@
 )]
 
 mod arguments;
-mod cancel;
 mod code_variables;
 mod detect;
-#[cfg_attr(
-    any(target_os = "macos", windows),
-    expect(dead_code, reason = "the proxy runs on Linux; elsewhere only the rules are asked")
-)]
-pub mod egress;
 mod environment;
 mod error;
 mod executable;
@@ -56,7 +50,6 @@ mod testing;
 mod windows;
 
 pub use arguments::check_arguments;
-pub use cancel::{CancelHandle, CancelSignal};
 pub use detect::{Capability, HostCapabilities, detect};
 pub use environment::check_environment;
 pub use error::{Fault, SandboxError};
@@ -70,6 +63,7 @@ pub use outcome::{
     CapturedStream, EgressCount, Enforcement, Layer, LimitHit, OutputSink, OutputStream, ProcessExit, ProcessOutcome,
     SeccompRule,
 };
+pub use palyra_egress::{CancelHandle, CancelSignal};
 pub use policy::{EgressEnforcementMode, ProcessRequest, SandboxProcessRunnerPolicy, SandboxTier, WorkspaceAccess};
 pub use roots::check_roots;
 

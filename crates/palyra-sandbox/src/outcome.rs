@@ -3,8 +3,8 @@
 //! [`Enforcement`] is evidence: it goes into a signed attestation. Every layer in it is there because a system call
 //! succeeded, or because the child reported that one did. It must never be filled from configuration.
 
-use crate::egress::{Denials, EgressRecord};
 use crate::policy::{EgressEnforcementMode, SandboxTier};
+use palyra_egress::{Denials, EgressRecord};
 use serde::Serialize;
 use std::io::PipeReader;
 use std::path::PathBuf;

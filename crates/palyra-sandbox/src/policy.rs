@@ -4,7 +4,7 @@
 //! layer enforces; none of them is advice. What was *really* enforced is told by [`crate::Enforcement`], which is never
 //! derived from this file.
 
-use crate::egress::EgressRules;
+use palyra_egress::EgressRules;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;

@@ -5,9 +5,9 @@
 //! descriptors are non-blocking, and output beyond the limit is read, counted and dropped, so that a flood can neither fill
 //! memory nor stop the clock.
 
-use crate::cancel::CancelSignal;
 use crate::error::SandboxError;
 use crate::outcome::{CapturedStream, KILL_GRACE, LimitHit, OutputSink, OutputStream};
+use palyra_egress::CancelSignal;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::io::PipeReader;

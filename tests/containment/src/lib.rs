@@ -11,7 +11,7 @@ mod tls;
 pub use server::Server;
 pub use tls::TlsServer;
 
-use palyra_sandbox::egress::EgressRules;
+use palyra_egress::EgressRules;
 use palyra_sandbox::{
     CancelSignal, EgressEnforcementMode, OutputSink, ProcessExit, ProcessOutcome, ProcessRequest, SandboxError,
     SandboxProcessRunnerPolicy, SandboxTier, WorkspaceAccess, resolve_executable, run_constrained_process,
@@ -121,7 +121,13 @@ impl World {
         sink: &mut dyn OutputSink,
     ) -> Result<ProcessOutcome, SandboxError> {
         let executable = resolve_executable(&self.policy, &request.argv, &request.working_directory)?;
-        run_constrained_process(&self.policy, &executable, request, &CancelSignal::never()?, sink)
+        run_constrained_process(
+            &self.policy,
+            &executable,
+            request,
+            &CancelSignal::never().map_err(SandboxError::io("prepare a cancellation"))?,
+            sink,
+        )
     }
 
     /// Runs a command that must be run.

@@ -6,10 +6,10 @@
 
 use super::{Decide, REJECTED, loader};
 use crate::serve::{DaemonError, Setup};
-use palyra_engine::workspace::Workspace;
 use palyra_engine::{Advisor, Proposal};
 use palyra_policy::{Detail, PolicyAction, PolicyRequest, PolicyRequestContext, PolicyResource};
 use palyra_protocol::{ChannelId, Principal, Problem, RunId, SessionId};
+use palyra_workspace::Workspace;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::io::{BufRead, Read as _, Write};

@@ -3,7 +3,7 @@
 use super::{Refused, with_causes};
 use crate::serve::Setup;
 use palyra_api::command_line::{Attempt, Egress, Tier};
-use palyra_sandbox::egress::{EgressRules, RuleError};
+use palyra_egress::{EgressRules, RuleError};
 use palyra_sandbox::{EgressEnforcementMode, ProcessRequest, SandboxProcessRunnerPolicy, SandboxTier, WorkspaceAccess};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -4,11 +4,11 @@ use super::streams::{self, Connections, Written};
 use super::{Refused, policy, tell};
 use crate::serve::Setup;
 use palyra_api::command_line::{Format, Run};
+use palyra_egress::{Denial, DenialCode, EgressVerdict};
 use palyra_protocol::display::safe;
-use palyra_sandbox::egress::{Denial, DenialCode, EgressVerdict};
 use palyra_sandbox::{
     CancelSignal, CapturedStream, EgressEnforcementMode, LimitHit, ProcessExit, ProcessOutcome, ProcessRequest,
-    SandboxProcessRunnerPolicy, resolve_executable, run_constrained_process,
+    SandboxError, SandboxProcessRunnerPolicy, resolve_executable, run_constrained_process,
 };
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -60,7 +60,7 @@ impl Ended {
 
 async fn attempt(policy: SandboxProcessRunnerPolicy, request: ProcessRequest) -> Result<Ended, Refused> {
     let executable = resolve_executable(&policy, &request.argv, &request.working_directory)?;
-    let (handle, cancelled) = CancelSignal::new()?;
+    let (handle, cancelled) = CancelSignal::new().map_err(SandboxError::io("prepare a cancellation"))?;
     let mut signals = Signals::new().map_err(|e| Refused::io("signal handling", &e))?;
     let (mut streams, writer) = streams::tie(handle.clone()).map_err(|e| Refused::io("the output", &e))?;
     let connections = streams.connections();

@@ -4,8 +4,8 @@
 //! of its own writes, and what waits for it is at most what the policy lets through. Input comes the other way through a
 //! pipe, because a read from a descriptor that we share with others could block.
 
+use palyra_egress::EgressRecord;
 use palyra_protocol::display::Sanitizer;
-use palyra_sandbox::egress::EgressRecord;
 use palyra_sandbox::{CancelHandle, OutputSink, OutputStream};
 use std::io::{self, IsTerminal as _, PipeReader, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

@@ -9,13 +9,13 @@ use super::plan::{CStrings, Held, Plan, Program, Record, TAG_ENDED, TAG_FAILED, 
 use super::report;
 use super::sys;
 use super::{tier_b, tier_c};
-use crate::cancel::CancelSignal;
 use crate::error::SandboxError;
 use crate::executable::ResolvedExecutable;
 use crate::hosts::check_hosts;
 use crate::outcome::{EgressCount, Enforcement, OutputSink, ProcessExit, ProcessOutcome};
 use crate::policy::{EgressEnforcementMode, ProcessRequest, SandboxProcessRunnerPolicy, SandboxTier};
 use crate::pump::{self, Attendant, Bounds, Pipes, Pumped, Tree};
+use palyra_egress::CancelSignal;
 use rustix::io::Errno;
 use std::ffi::OsString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -6,9 +6,9 @@
 //! descriptor that kept the network alive.
 
 use super::doorway::{self, Inside};
-use crate::egress::{EgressObserver, EgressRecord, EgressRules, Proxy, ProxyLimits, ProxySummary, SystemResolver};
 use crate::error::SandboxError;
 use crate::outcome::{EgressCount, OutputSink};
+use palyra_egress::{EgressObserver, EgressRecord, EgressRules, Proxy, ProxyLimits, ProxySummary, SystemResolver};
 use rustix::event::{EventfdFlags, eventfd};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

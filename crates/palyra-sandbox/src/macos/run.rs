@@ -1,7 +1,6 @@
 //! One run from beginning to end: check, write the profile, start, pump, tell.
 
 use super::{SANDBOX_EXEC, paths};
-use crate::cancel::CancelSignal;
 use crate::environment;
 use crate::error::SandboxError;
 use crate::executable::{FileIdentity, ProgramFile, ResolvedExecutable};
@@ -15,6 +14,7 @@ use crate::pump::{self, Bounds, Pumped};
 use crate::roots::Roots;
 use crate::scratch::Scratch;
 use crate::seatbelt::{self, Blueprint, Network};
+use palyra_egress::CancelSignal;
 use rustix::process::Resource;
 use std::fs;
 use std::io;

@@ -11,7 +11,6 @@ use super::process::{self, Start};
 use super::scratch::Scratch;
 use super::token::RestrictedToken;
 use super::{file, reach, report};
-use crate::cancel::CancelSignal;
 use crate::environment;
 use crate::error::SandboxError;
 use crate::executable::{ProgramFile, ResolvedExecutable};
@@ -21,6 +20,7 @@ use crate::outcome::{
 };
 use crate::policy::{EgressEnforcementMode, ProcessRequest, SandboxProcessRunnerPolicy, SandboxTier};
 use crate::roots::Roots;
+use palyra_egress::CancelSignal;
 use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::windows::ffi::OsStrExt;

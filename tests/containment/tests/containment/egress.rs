@@ -1,7 +1,7 @@
 //! A strict run with rules: the proxy is the only way out, and it obeys.
 
 use palyra_containment::*;
-use palyra_sandbox::egress::{EgressRecord, EgressVerdict, TlsName};
+use palyra_egress::{EgressRecord, EgressVerdict, TlsName};
 use palyra_sandbox::*;
 use std::fs;
 use std::path::PathBuf;

@@ -28,7 +28,7 @@ fn run_after(world: &World, argv: &[&str], meanwhile: impl FnOnce()) -> Result<P
     let request = world.request(argv);
     let executable = resolve_executable(&world.policy, &request.argv, &world.workspace)?;
     meanwhile();
-    run_constrained_process(&world.policy, &executable, &request, &CancelSignal::never()?, &mut ())
+    run_constrained_process(&world.policy, &executable, &request, &CancelSignal::never().unwrap(), &mut ())
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! What must work, in each protocol.
 
 use super::*;
-use crate::egress::TlsName;
-use crate::egress::hello::tests::{greeting, name_extension};
+use crate::TlsName;
+use crate::hello::tests::{greeting, name_extension};
 use std::net::Shutdown;
 
 #[test]

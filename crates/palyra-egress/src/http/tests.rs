@@ -105,8 +105,8 @@ fn lines_and_fields_have_one_form() {
     for too_many in ["x:\r\n".repeat(98), "TE: x\r\n".repeat(100), most.clone() + "TE: x\r\nTE: x\r\nTE: x\r\n"] {
         refused(&with(&too_many), "more header fields than can be passed on");
     }
-    crate::egress::fuzzing::request(with(&format!("{most}Content-Length: 1\r\n")).as_bytes());
-    crate::egress::fuzzing::request(format!("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n{most}\r\n").as_bytes());
+    crate::fuzzing::request(with(&format!("{most}Content-Length: 1\r\n")).as_bytes());
+    crate::fuzzing::request(format!("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n{most}\r\n").as_bytes());
     refused("\r\nGET http://a.test/ HTTP/1.1\r\n\r\n", "the head has no end");
 }
 
@@ -220,12 +220,12 @@ fn the_seeds_of_the_fuzz_target_keep_every_promise() {
     let mut count = 0;
     for seed in std::fs::read_dir(seeds).unwrap() {
         let bytes = std::fs::read(seed.unwrap().path()).unwrap();
-        crate::egress::fuzzing::request(&bytes);
+        crate::fuzzing::request(&bytes);
         // Cut off and doubled, each is something else.
         for cut in 0..bytes.len() {
-            crate::egress::fuzzing::request(&bytes[..cut]);
+            crate::fuzzing::request(&bytes[..cut]);
         }
-        crate::egress::fuzzing::request(&bytes.repeat(2));
+        crate::fuzzing::request(&bytes.repeat(2));
         count += 1;
     }
     assert!(count >= 10, "{count}");
@@ -235,9 +235,6 @@ fn the_seeds_of_the_fuzz_target_keep_every_promise() {
 fn the_fuzz_target_calls_what_the_tests_call() {
     // The target is compiled in a workspace of its own, and only when somebody fuzzes.
     let target = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/fuzz_targets/egress_request.rs"));
-    assert!(
-        target.contains("fuzz_target!(|bytes: &[u8]| palyra_sandbox::egress::fuzzing::request(bytes));"),
-        "{target}"
-    );
-    let _same: fn(&[u8]) = crate::egress::fuzzing::request;
+    assert!(target.contains("fuzz_target!(|bytes: &[u8]| palyra_egress::fuzzing::request(bytes));"), "{target}");
+    let _same: fn(&[u8]) = crate::fuzzing::request;
 }

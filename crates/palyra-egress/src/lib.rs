@@ -8,7 +8,13 @@
 //! checked. Everything is denied that no [`EgressRule`] allows, and each connection leaves one [`EgressRecord`].
 //! The parsers read hostile bytes: they have limits, take one spelling of everything, and are fuzzed.
 
+#![cfg_attr(
+    not(target_os = "linux"),
+    expect(dead_code, reason = "the proxy runs on Linux; elsewhere only the rules are asked")
+)]
+
 mod address;
+mod cancel;
 mod denial;
 #[cfg(target_os = "linux")]
 mod dial;
@@ -31,6 +37,7 @@ mod socks;
 mod wait;
 
 pub use address::special_range;
+pub use cancel::{CancelHandle, CancelSignal};
 pub use denial::{Denial, DenialCode, Denials};
 #[cfg(target_os = "linux")]
 pub use fetch::{

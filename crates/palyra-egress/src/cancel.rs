@@ -5,11 +5,11 @@
 //! several runs. Windows cannot wait for a pipe, but its runner waits for messages, and there a cancellation is one of them.
 //! It must never be replaced by a flag that somebody has to look at from time to time.
 
-use crate::error::SandboxError;
 #[cfg(not(unix))]
 use messages::Signal;
 #[cfg(unix)]
 use pipe::Signal;
+use std::io;
 use std::sync::Arc;
 
 /// Cancels.
@@ -25,8 +25,8 @@ impl CancelSignal {
     ///
     /// # Errors
     /// When the host is out of descriptors.
-    pub fn new() -> Result<(CancelHandle, Self), SandboxError> {
-        let signal = Arc::new(Signal::new().map_err(SandboxError::io("prepare a cancellation"))?);
+    pub fn new() -> io::Result<(CancelHandle, Self)> {
+        let signal = Arc::new(Signal::new()?);
         Ok((CancelHandle(Arc::clone(&signal)), Self(signal)))
     }
 
@@ -34,19 +34,19 @@ impl CancelSignal {
     ///
     /// # Errors
     /// When the host is out of descriptors.
-    pub fn never() -> Result<Self, SandboxError> {
+    pub fn never() -> io::Result<Self> {
         Self::new().map(|(_, signal)| signal)
     }
 
     /// Readable once it was cancelled.
     #[cfg(unix)]
-    pub(crate) fn fd(&self) -> std::os::fd::BorrowedFd<'_> {
+    pub fn fd(&self) -> std::os::fd::BorrowedFd<'_> {
         self.0.fd()
     }
 
     /// Calls `told` when it is cancelled; at once if it was already.
     #[cfg(windows)]
-    pub(crate) fn tell(&self, told: impl FnOnce() + Send + 'static) {
+    pub fn tell(&self, told: impl FnOnce() + Send + 'static) {
         self.0.tell(Box::new(told));
     }
 }

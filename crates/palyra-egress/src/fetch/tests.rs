@@ -40,7 +40,7 @@ impl FetchWatch for Watch {
     fn may_go(&self, next: &FetchRequest) -> Result<(), Denial> {
         let target = (next.url().host(), next.url().port());
         self.asked.send(format!("{} {}:{}", next.method(), target.0, target.1)).unwrap();
-        let denied = || Denial::of(crate::egress::DenialCode::PolicyDenied, target, "not there", "ask");
+        let denied = || Denial::of(crate::DenialCode::PolicyDenied, target, "not there", "ask");
         if self.never.contains(&target.1) { Err(denied()) } else { Ok(()) }
     }
 

@@ -6,7 +6,7 @@
 
 use super::hunk::{Hunk, Line, LineKind};
 use super::name::{git_names, git_prefixed, header_name, strip_prefixes};
-use crate::workspace::error::{FileError, shown};
+use crate::error::{FileError, shown};
 
 /// What a patch says about one file, by the names it uses.
 #[derive(Debug, PartialEq, Eq)]

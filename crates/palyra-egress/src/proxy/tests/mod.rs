@@ -5,7 +5,7 @@ mod hostile;
 mod protocols;
 
 use super::*;
-use crate::egress::{EgressEnd, EgressRule};
+use crate::{EgressEnd, EgressRule};
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::sync::mpsc;

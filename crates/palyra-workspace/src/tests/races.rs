@@ -5,7 +5,7 @@ use super::super::rename::{exchange, exchange_in_three, link_then_unlink, rename
 use super::super::transaction::{Expect, Identity, Place, Rights, Transaction};
 use super::super::{ReadRange, ResolvedPath, SearchQuery, WriteOptions};
 use super::{CALL, Room, SECRET, code, errand, going_on};
-use crate::workspace::PatternSyntax;
+use crate::PatternSyntax;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::sync::Arc;

@@ -5,7 +5,7 @@
 //! does not apply: there is no fuzz, and nothing is guessed. It must never put a file's content into an error: who may
 //! write a file is not always one who may read it.
 
-use crate::workspace::error::{FileError, shown};
+use crate::error::{FileError, shown};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LineKind {

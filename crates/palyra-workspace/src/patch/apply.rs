@@ -5,13 +5,13 @@
 
 use super::hunk::{Patched, patched};
 use super::{Change, PatchPlan, Target};
-use crate::workspace::error::{FileError, io_at, shown};
-use crate::workspace::limits::{MAX_PATCHED_BYTES, MAX_PATCHED_FILE_BYTES, MAX_RELOCATION_LINES};
-use crate::workspace::path::ResolvedPath;
-use crate::workspace::read::read_all;
-use crate::workspace::transaction::{Expect, Identity, Rights, Transaction, look};
-use crate::workspace::write::require_writable;
-use crate::workspace::{Errand, Workspace};
+use crate::error::{FileError, io_at, shown};
+use crate::limits::{MAX_PATCHED_BYTES, MAX_PATCHED_FILE_BYTES, MAX_RELOCATION_LINES};
+use crate::path::ResolvedPath;
+use crate::read::read_all;
+use crate::transaction::{Expect, Identity, Rights, Transaction, look};
+use crate::write::require_writable;
+use crate::{Errand, Workspace};
 use rustix::fs::Stat;
 use serde::Serialize;
 use std::fs::File;
