@@ -97,6 +97,12 @@ pub fn metadata() -> Result<Value> {
     serde_json::from_str(&text).trying("cargo metadata is not understood")
 }
 
+/// The same with every package that the workspace depends on.
+pub fn whole_metadata() -> Result<Value> {
+    let text = cargo(["metadata", "--format-version", "1", "--locked"]).read("cargo metadata")?;
+    serde_json::from_str(&text).trying("cargo metadata is not understood")
+}
+
 /// Whether a program of this name is on the path.
 pub fn on_path(name: &str) -> bool {
     let Some(path) = std::env::var_os("PATH") else { return false };

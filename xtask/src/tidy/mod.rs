@@ -7,13 +7,14 @@ mod code;
 mod docs;
 mod edges;
 mod invariants;
+mod packages;
 mod size;
 mod traces;
 mod tree;
 mod unfinished;
 mod witnesses;
 
-use crate::shell::{Failure, Result, metadata};
+use crate::shell::{Failure, Result, metadata, whole_metadata};
 use std::fmt;
 use tree::Tree;
 
@@ -60,7 +61,8 @@ impl fmt::Display for Violation {
 /// Runs every check and fails if one does.
 pub fn run() -> Result<()> {
     let tree = Tree::read()?;
-    let checks: [(&str, Vec<Violation>); 8] = [
+    let whole = whole_metadata()?;
+    let checks: [(&str, Vec<Violation>); 10] = [
         ("crate edges", edges::check(&metadata()?)),
         ("module docs", docs::check(&tree)),
         ("witnesses", witnesses::check(&tree)),
@@ -69,6 +71,8 @@ pub fn run() -> Result<()> {
         ("unsafe code", unfinished::check_unsafe(&tree)),
         ("unfinished code", unfinished::check(&tree)),
         ("named invariants", invariants::check(&tree)),
+        ("packages", packages::check(&tree, &whole)),
+        ("heavy dependencies", packages::check_heavy(&whole)),
     ];
     let mut errors = 0;
     for (name, found) in &checks {
