@@ -36,8 +36,37 @@ pub fn request(bytes: &[u8]) {
     }
 }
 
+/// Reads the bytes as the head of a request or an answer.
+///
+/// # Panics
+/// When a promise of the parsers is broken.
+pub fn http_head(bytes: &[u8]) {
+    let Ok(Scan::End(end)) = scan(bytes) else { return };
+    let head = &bytes[..end];
+    if let Ok(answer) = parse_answer(head) {
+        assert!(parse_answer(&answer.to_bytes()).is_ok(), "an answer that goes on can be read");
+    }
+    if let Ok(Request::Forward(forward)) = parse_request(head) {
+        written_anew(&forward);
+        asked(&forward);
+    }
+}
+
+/// Reads the bytes as a rule, or as a URL and where it redirects to.
+///
+/// # Panics
+/// When a promise of the parsers is broken.
+pub fn rule(bytes: &[u8]) {
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        words(text);
+    }
+}
+
 /// What looks like TLS is a greeting for one host, or goes nowhere.
-pub(super) fn greeting(bytes: &[u8]) {
+///
+/// # Panics
+/// When a promise of the parser is broken.
+pub fn greeting(bytes: &[u8]) {
     let read = read_greeting(bytes);
     if let [20..=24, 3, ..] = bytes {
         assert_ne!(read, Greeting::NotTls, "what looks like TLS is read as TLS");

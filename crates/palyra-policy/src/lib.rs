@@ -26,6 +26,8 @@ mod directory;
 mod engine;
 mod error;
 mod explain;
+#[doc(hidden)]
+pub mod fuzzing;
 mod guard;
 mod hint;
 mod lint;

@@ -19,6 +19,8 @@ pub mod display;
 pub mod egress;
 pub mod event;
 pub mod facets;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod id;
 pub mod json;
 pub mod principal;

@@ -20,6 +20,8 @@
 
 mod beneath;
 mod error;
+#[doc(hidden)]
+pub mod fuzzing;
 mod leftovers;
 pub mod limits;
 mod list;

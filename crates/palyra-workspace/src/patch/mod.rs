@@ -93,6 +93,11 @@ impl PatchPlan {
     }
 }
 
+/// Reads a patch and forgets it: how many files it names.
+pub(super) fn parse_only(text: &str) -> Result<usize, FileError> {
+    parse::parse(text).map(|files| files.len())
+}
+
 impl Workspace {
     /// Reads a unified diff and resolves every path in it. Changes nothing.
     pub fn plan_patch(&self, unified_diff: &str) -> Result<PatchPlan, FileError> {

@@ -1,0 +1,1 @@
+//! Nothing: the tests beside it run every fuzz target on its seeds.
