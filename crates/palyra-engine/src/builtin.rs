@@ -175,7 +175,8 @@ fn fs_list() -> Defined {
     Ok(read_only(
         names::FS_LIST,
         "List a directory of the workspace",
-        "Lists what is in a directory, sorted by path. Symbolic links are shown, never followed.",
+        "Lists what is in a directory, sorted by path. Symbolic links are shown, never followed. With a `depth` of more than \
+         1, what `.gitignore` and `.ignore` files name is left out and counted, and `.git` is not entered.",
     )?
     .with(
         object(
@@ -183,6 +184,7 @@ fn fs_list() -> Defined {
                 "path": path("the directory, relative to the workspace; its root when absent"),
                 "depth": { "type": "integer", "minimum": 1, "maximum": 32, "description": "how many levels; 1 when absent" },
                 "max_entries": { "type": "integer", "minimum": 1, "maximum": 10_000 },
+                "include_ignored": { "type": "boolean", "description": "list also what ignore files name, and what is in `.git`" },
             }),
             &[],
         ),
@@ -190,9 +192,10 @@ fn fs_list() -> Defined {
             json!({
                 "entries": list_of(entry),
                 "truncated": { "type": "boolean", "description": "there is more than was returned" },
-                "unreadable": count("directories that could not be read"),
+                "unreadable": count("directories and ignore files that could not be read"),
+                "skipped_ignored": count("entries that ignore files name"),
             }),
-            &["entries", "truncated", "unreadable"],
+            &["entries", "truncated", "unreadable", "skipped_ignored"],
         ),
         vec![FacetRule::Listed { path: "/path", depth: "/depth" }],
         json!({ "path": "." }),
@@ -212,8 +215,8 @@ fn fs_search() -> Defined {
     Ok(read_only(
         names::FS_SEARCH,
         "Search the workspace's files",
-        "Finds lines that contain a text or match a regular expression. Binary and very large files are skipped and \
-         counted; very long lines are searched in overlapping pieces.",
+        "Finds lines that contain a text or match a regular expression. What `.gitignore` and `.ignore` files name, binary \
+         and very large files are skipped and counted; very long lines are searched in overlapping pieces.",
     )?
     .with(
         object(
@@ -223,6 +226,10 @@ fn fs_search() -> Defined {
                 "case_insensitive": { "type": "boolean" },
                 "path": path("where to look; the whole workspace when absent"),
                 "glob": { "type": "string", "maxLength": 1024, "description": "only files that match, like `*.rs`" },
+                "include_ignored": {
+                    "type": "boolean",
+                    "description": "search also what ignore files name; a `path` that names such a place is searched anyway",
+                },
                 "max_matches": { "type": "integer", "minimum": 1, "maximum": 1000 },
                 "context_lines": { "type": "integer", "minimum": 0, "maximum": 5 },
             }),
@@ -235,8 +242,9 @@ fn fs_search() -> Defined {
                 "files_searched": count("files that were opened"),
                 "skipped_binary": count("of these, files that are not text"),
                 "skipped_large": count("files that are too large to be searched"),
+                "skipped_ignored": count("files and directories that ignore files name"),
                 "lines_in_pieces": count("lines so long that a match of many thousand bytes may be missed in them"),
-                "unreadable": count("files and directories that could not be read"),
+                "unreadable": count("files, directories and ignore files that could not be read"),
             }),
             &[
                 "matches",
@@ -244,6 +252,7 @@ fn fs_search() -> Defined {
                 "files_searched",
                 "skipped_binary",
                 "skipped_large",
+                "skipped_ignored",
                 "lines_in_pieces",
                 "unreadable",
             ],

@@ -184,6 +184,7 @@ mod tests {
             syntax: PatternSyntax::Regex,
             path: place.workspace.resolve("line").unwrap(),
             glob: None,
+            include_ignored: false,
             case_insensitive: false,
             max_matches: 1,
             context_lines: 0,

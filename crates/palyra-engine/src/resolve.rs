@@ -161,6 +161,8 @@ impl Resolver<'_> {
             FacetRule::PatchTargets(pointer) => {
                 let diff = input.pointer(pointer).and_then(Value::as_str).unwrap_or("");
                 let plan = self.workspace.plan_patch(diff)?;
+                let read = plan.paths_read();
+                targets.facets.paths_read = read.iter().map(|p| p.as_str().to_owned()).collect();
                 let written = plan.paths_written();
                 targets.facets.paths_written = written.all().iter().map(|p| p.as_str().to_owned()).collect();
                 targets.patch = Some(plan);

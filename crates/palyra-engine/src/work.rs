@@ -118,6 +118,7 @@ impl Input<'_> {
         let mut options = ListOptions::default();
         options.depth = self.count("/depth").unwrap_or(options.depth);
         options.max_entries = self.count("/max_entries").unwrap_or(options.max_entries);
+        options.include_ignored = self.flag("/include_ignored");
         options
     }
 
@@ -127,6 +128,7 @@ impl Input<'_> {
             syntax: if self.flag("/regex") { PatternSyntax::Regex } else { PatternSyntax::Literal },
             path: self.path("/path")?,
             glob: self.optional("/glob"),
+            include_ignored: self.flag("/include_ignored"),
             case_insensitive: self.flag("/case_insensitive"),
             max_matches: self.count("/max_matches").unwrap_or(100),
             context_lines: self.count("/context_lines").unwrap_or(0),

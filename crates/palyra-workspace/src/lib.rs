@@ -20,6 +20,9 @@
 
 mod beneath;
 mod error;
+#[doc(hidden)]
+pub mod fuzzing;
+mod ignore_files;
 mod leftovers;
 pub mod limits;
 mod list;
