@@ -124,10 +124,7 @@ pub async fn engine(dir: &Path) -> Result<Engine> {
     std::fs::create_dir_all(&workspace)?;
     let clock = Arc::new(SystemClock);
     let config = ToolCallConfig {
-        allowed_tools: palyra_engine::builtin::names::ALL
-            .iter()
-            .map(|n| n.parse())
-            .collect::<std::result::Result<_, _>>()?,
+        allowed_tools: palyra_engine::tools::names().map(str::parse).collect::<std::result::Result<_, _>>()?,
         max_calls_per_run: u64::from(u32::MAX),
         execution_timeout: Duration::from_secs(60),
         approval_timeout: Duration::from_secs(60),

@@ -7,17 +7,16 @@ mod text;
 
 use crate::http::Port;
 use palyra_egress::{EgressRule, EgressRules};
-use palyra_engine::builtin::names;
-use palyra_engine::{CallLimits, Rehearsal, ToolCallConfig, WasmRuntime};
+use palyra_engine::{CallLimits, Rehearsal, ToolCallConfig, WasmRuntime, nearest_tool, tools};
 use palyra_policy::{Membership, PolicyLoader};
-use palyra_protocol::ToolName;
+use palyra_protocol::{ToolName, ToolSource};
 use palyra_sandbox::{EgressEnforcementMode, SandboxProcessRunnerPolicy, SandboxTier, WorkspaceAccess};
 use serde::Deserialize;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use text::{MAX_FILE_BYTES, did_you_mean, text_of, with_nearest};
+use text::{MAX_FILE_BYTES, text_of, with_nearest};
 
 /// The longest time that anything may be made to wait: thirty days.
 const MAX_TIME_MS: u64 = 30 * 24 * 60 * 60 * 1000;
@@ -120,7 +119,7 @@ impl Default for RawToolCall {
             max_calls_under_way_per_principal: calls_each,
             max_questions: questions,
             max_questions_per_principal: questions_each,
-            allowed_tools: names::ALL.map(str::to_owned).to_vec(),
+            allowed_tools: tools::names().map(str::to_owned).collect(),
             allowed_principals: vec!["user:*".to_owned(), "agent:*".to_owned()],
             allowed_channels: ["cli", "http", "mcp"].map(str::to_owned).to_vec(),
             max_calls_per_run: 1000,
@@ -419,14 +418,22 @@ fn time(key: &'static str, ms: u64) -> Result<Duration, ConfigError> {
     at_most(key, positive(key, ms)?, MAX_TIME_MS).map(Duration::from_millis)
 }
 
-/// A tool that there is.
+/// A tool that there is, or one that a skill may bring later.
 fn tool(name: &str) -> Result<ToolName, ConfigError> {
     const KEY: &str = "tool_call.allowed_tools";
     let parsed = name.parse::<ToolName>().map_err(|e| value(KEY, e.to_string()))?;
-    if names::ALL.contains(&name) {
+    let of_skill = matches!(ToolSource::of(&parsed), Some(ToolSource::Skill(_)));
+    if of_skill || tools::names().any(|known| known == name) {
         return Ok(parsed);
     }
-    Err(value(KEY, format!("there is no tool `{name}`{}", did_you_mean(name, names::ALL.into_iter()))))
+    let hint = match nearest_tool(name, tools::names()) {
+        Some(nearest) => format!("did you mean `{nearest}`?"),
+        None => format!(
+            "the built-in tools are {}; the tool `x` of the skill `acme.y` is `skill.acme.y.x`",
+            tools::names().map(|known| format!("`{known}`")).collect::<Vec<_>>().join(", ")
+        ),
+    };
+    Err(value(KEY, format!("there is no tool `{name}`; {hint}")))
 }
 
 /// INVARIANT (state_is_not_workspace): a tool can never reach the daemon's keys or journal, because the two directories
@@ -511,10 +518,24 @@ mod tests {
         assert!(refused("policy_dir = \"nowhere\"").contains("cannot be read"));
         let unknown = refused("[tool_call]\nallowed_tools = [\"palyra.fs.raed\"]");
         assert!(unknown.contains("did you mean `palyra.fs.read`?"), "{unknown}");
+        for far in ["palyra.nope", "acme.deploy", "skill.weather", "skill.weather.forecast"] {
+            let far = refused(&format!("[tool_call]\nallowed_tools = [\"{far}\"]"));
+            assert!(!far.contains("did you mean") && far.contains("`skill.acme.y.x`"), "{far}");
+        }
         assert!(refused("[tool_call]\napproval_timeout_ms = 9223372036854775807").contains("at most 2592000000"));
         assert!(refused("[tool_call]\nmax_calls_per_run = 9223372036854775807").contains("at most"));
         assert!(refused("[process_runner]\nwall_clock_limit_ms = 9223372036854775807").contains("at most"));
         assert!(refused("[process_runner]\nread_roots = [\"nowhere\"]").contains("`nowhere` cannot be used"));
+    }
+
+    #[test]
+    fn a_tool_that_a_skill_may_bring_can_be_allowed_before_it_is_there() {
+        let (state, workspace) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let text = "[tool_call]\nallowed_tools = [\"palyra.echo\", \"skill.acme.weather.forecast\"]";
+        let raw = RawConfig::parse(Path::new("palyra.toml"), text).unwrap();
+        let config = raw.validate(Some(workspace.path().to_owned()), state.path()).unwrap();
+        let allowed: Vec<_> = config.tool_call.allowed_tools.iter().map(ToolName::as_str).collect();
+        assert_eq!(allowed, ["palyra.echo", "skill.acme.weather.forecast"]);
     }
 
     #[test]

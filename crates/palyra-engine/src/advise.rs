@@ -6,16 +6,15 @@ use crate::catalog::ToolCatalog;
 use crate::config::ToolCallConfig;
 use crate::decide::{Detail, ToolFacts, decide};
 use crate::engine::StartError;
-use crate::resolve::{Programs, Resolver};
+use crate::resolve::Resolver;
 use crate::tool_flow::Proposal;
+use crate::tools::Place;
 use palyra_egress::{Fetcher, Roots, SystemResolver};
 use palyra_policy::PolicyEngine;
 use palyra_protocol::{
-    CallId, CallRecord, ChannelId, Origin, Principal, Problem, SessionId, ToolDecision, ToolMetadata, ToolName,
-    ToolProposal,
+    CallId, CallRecord, ChannelId, Origin, Principal, Problem, SessionId, ToolDecision, ToolProposal,
 };
 use palyra_workspace::Workspace;
-use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Resolves and decides; nothing else.
@@ -24,8 +23,7 @@ pub struct Advisor {
     policy: PolicyEngine,
     workspace: Workspace,
     config: ToolCallConfig,
-    catalog: ToolCatalog,
-    metadata: HashMap<ToolName, ToolMetadata>,
+    catalog: Arc<ToolCatalog>,
     fetcher: Arc<Fetcher>,
 }
 
@@ -35,10 +33,9 @@ impl Advisor {
     /// # Errors
     /// A tool's definition is broken.
     pub fn new(policy: PolicyEngine, workspace: Workspace, config: ToolCallConfig) -> Result<Self, StartError> {
-        let catalog = ToolCatalog::builtin()?;
-        let metadata = catalog.iter().map(|tool| (tool.name.clone(), tool.metadata())).collect();
+        let catalog = Arc::new(ToolCatalog::builtin()?);
         let fetcher = Arc::new(Fetcher::new(Arc::clone(&config.egress_rules), Arc::new(SystemResolver), Roots::System));
-        Ok(Self { policy, workspace, config, catalog, metadata, fetcher })
+        Ok(Self { policy, workspace, config, catalog, fetcher })
     }
 
     /// The rules.
@@ -66,15 +63,10 @@ impl Advisor {
             idempotency_key: proposal.idempotency_key,
             origin: Origin { principal, proposed_by, channel, device: None, session, run, request: None, token: None },
         };
-        let resolver = Resolver {
-            catalog: &self.catalog,
-            workspace: &self.workspace,
-            config: &self.config,
-            fetcher: &self.fetcher,
-            programs: Programs::OfHost,
-        };
+        let place = Place { workspace: &self.workspace, config: &self.config, fetcher: &self.fetcher };
+        let resolver = Resolver { catalog: Arc::clone(&self.catalog), place };
         let resolved = resolver.resolve(CallId::mint(), &proposal).map_err(|refusal| refusal.problem)?;
-        let facts = ToolFacts { metadata: &self.metadata, config: &self.config };
+        let facts = ToolFacts { catalog: Arc::clone(&self.catalog), config: &self.config };
         let decision = decide(&self.policy, facts, &resolved.call, Detail::Full);
         Ok((resolved.call.record(), decision))
     }

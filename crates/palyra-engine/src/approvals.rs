@@ -266,7 +266,7 @@ impl Engine {
             tool: Some(asked.tool.to_string()),
             // Answering is not itself the sensitive act.
             is_sensitive_action: false,
-            ..self.placed(PolicyRequestContext::for_tool(peer.channel().clone(), metadata, asked.facets.clone()))
+            ..self.placed(PolicyRequestContext::for_tool(peer.channel().clone(), &metadata, asked.facets.clone()))
         }
     }
 

@@ -1,6 +1,7 @@
 //! Asking without acting: listings, status, explanations, the journal.
 
 use crate::access::VerifiedPeer;
+use crate::catalog::{CatalogTool, unknown_tool};
 use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
 use crate::tool_flow::{Proposal, alleged};
@@ -8,7 +9,7 @@ use palyra_journal::{Against, Head, Verdict};
 use palyra_policy::{PolicyAction, PolicyResource};
 use palyra_protocol::{
     CallId, CallRecord, ChainedEvent, Checkpoint, DecisionKind, Digest, JournalId, Problem, PublicKey, ToolCall,
-    ToolDecision, ToolDefinition,
+    ToolDecision,
 };
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -90,26 +91,23 @@ impl Engine {
     ///
     /// # Errors
     /// The peer may not know.
-    pub fn tools(&self, peer: &VerifiedPeer) -> Result<Vec<(&ToolDefinition, bool)>, EngineError> {
+    pub fn tools(&self, peer: &VerifiedPeer) -> Result<Vec<(Arc<CatalogTool>, bool)>, EngineError> {
         self.authorize(peer, PolicyAction::ToolList, PolicyResource::Daemon, None)?;
-        let seen = self.catalog().iter().filter(|tool| self.sees_tool(peer, tool));
-        Ok(seen.map(|tool| (tool, self.config().allowed_tools.contains(&tool.name))).collect())
+        let catalog = self.catalog();
+        let seen = catalog.iter().filter(|tool| self.sees_tool(peer, tool));
+        Ok(seen.map(|tool| (Arc::clone(tool), self.config().allowed_tools.contains(tool.name()))).collect())
     }
 
     /// One tool, and whether it is allow-listed.
     ///
     /// # Errors
     /// There is none, or the peer may not know.
-    pub fn tool(&self, peer: &VerifiedPeer, name: &str) -> Result<(&ToolDefinition, bool), EngineError> {
-        self.authorize(peer, PolicyAction::ToolList, PolicyResource::Daemon, None)?;
-        let unknown = |problem| EngineError::new(ErrorKind::NotFound, problem);
-        let tool = self.catalog().find(name).map_err(unknown)?;
-        if !self.sees_tool(peer, tool) {
-            // What one may not see is not there, and nothing near it is suggested.
-            let message = format!("there is no tool `{name}`");
-            return Err(unknown(Problem::new("unknown_tool", message, "`palyra tools list` shows them all")));
-        }
-        Ok((tool, self.config().allowed_tools.contains(&tool.name)))
+    pub fn tool(&self, peer: &VerifiedPeer, name: &str) -> Result<(Arc<CatalogTool>, bool), EngineError> {
+        // What one may not see is not there, and is suggested for nothing.
+        let seen = self.tools(peer)?;
+        let found = seen.iter().find(|(tool, _)| tool.name().as_str() == name);
+        let known = seen.iter().map(|(tool, _)| tool.name().as_str());
+        found.cloned().ok_or_else(|| EngineError::new(ErrorKind::NotFound, unknown_tool(name, known)))
     }
 
     /// What would be decided about a call, and why. Nothing is recorded or carried out.

@@ -1,16 +1,15 @@
 //! Decide: Cedar is asked as things stand, and as they would stand with a human's approval.
 
+use crate::catalog::ToolCatalog;
 use crate::config::ToolCallConfig;
 use crate::engine::Engine;
 use palyra_policy::{
     PolicyAction, PolicyEngine, PolicyRequest, PolicyRequestContext, PolicyResource, PolicyRole, Verdict,
 };
 use palyra_protocol::{
-    DecisionBasis, DecisionId, Facets, Origin, Problem, RiskLevel, ToolCall, ToolCapability, ToolDecision,
-    ToolMetadata, ToolName, WorkspaceRole,
+    DecisionBasis, DecisionId, Facets, Origin, Problem, ToolCall, ToolDecision, ToolName, WorkspaceRole,
 };
-use std::collections::HashMap;
-use std::sync::LazyLock;
+use std::sync::Arc;
 
 impl Engine {
     /// What policy says about a call, explained as far as the journal and the caller need it.
@@ -30,22 +29,15 @@ impl Engine {
 }
 
 /// What policy needs to know of tools besides what a call says.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(crate) struct ToolFacts<'a> {
-    pub(crate) metadata: &'a HashMap<ToolName, ToolMetadata>,
+    pub(crate) catalog: Arc<ToolCatalog>,
     pub(crate) config: &'a ToolCallConfig,
 }
 
-/// A tool without an entry counts as having every capability.
-pub(crate) fn known_or_worst<'m>(known: &'m HashMap<ToolName, ToolMetadata>, tool: &ToolName) -> &'m ToolMetadata {
-    static WORST: LazyLock<ToolMetadata> =
-        LazyLock::new(|| ToolMetadata { capabilities: ToolCapability::ALL.into(), risk: RiskLevel::Critical });
-    known.get(tool).unwrap_or(&WORST)
-}
-
 impl ToolFacts<'_> {
-    pub(crate) fn basis(self, tool: &ToolName) -> DecisionBasis {
-        let metadata = known_or_worst(self.metadata, tool);
+    pub(crate) fn basis(&self, tool: &ToolName) -> DecisionBasis {
+        let metadata = self.catalog.metadata(tool);
         DecisionBasis {
             allowlisted: self.config.allowed_tools.contains(tool),
             capabilities: metadata.capabilities.iter().copied().collect(),

@@ -1,18 +1,20 @@
 //! The engine: the parts that the path runs on, put together once.
 
 use crate::access::AccessControl;
-use crate::catalog::ToolCatalog;
+use crate::catalog::{CatalogError, CurrentCatalog, ToolCatalog};
 use crate::config::ToolCallConfig;
-use crate::decide::{ToolFacts, known_or_worst};
-use crate::files::FileThreads;
+use crate::decide::ToolFacts;
+use crate::file_threads::FileThreads;
 use crate::live::{CallUpdate, LiveCall, LiveCalls, Withdrawal};
 use crate::reload::RunningPolicy;
-use crate::resolve::{Programs, Resolver};
+use crate::resolve::Resolver;
+use crate::tools::{Place, Tool};
 use palyra_egress::{Fetcher, Roots, SystemResolver};
 use palyra_journal::JournalStore;
 use palyra_policy::{CheckedSet, PolicyEngine, PolicyLoader};
 use palyra_protocol::{
     ApprovalId, ApprovalRecord, CallState, Clock, DaemonKey, Digest, JournalEvent, PublicKey, ToolMetadata, ToolName,
+    ToolSource,
 };
 use palyra_workspace::Workspace;
 use std::collections::HashMap;
@@ -60,8 +62,7 @@ struct Inner {
     config: ToolCallConfig,
     key: DaemonKey,
     clock: Arc<dyn Clock>,
-    catalog: ToolCatalog,
-    metadata: HashMap<ToolName, ToolMetadata>,
+    tools: CurrentCatalog,
     live: LiveCalls,
     waiters: Mutex<HashMap<ApprovalId, oneshot::Sender<Arc<ApprovalRecord>>>>,
     approval_news: broadcast::Sender<Arc<ApprovalRecord>>,
@@ -76,7 +77,7 @@ struct Inner {
 pub enum StartError {
     /// A tool's definition is broken.
     #[error(transparent)]
-    Catalog(#[from] crate::catalog::CatalogError),
+    Catalog(#[from] CatalogError),
     /// The configuration names a tool that does not exist.
     #[error("`allowed_tools` names `{name}`, which does not exist; the tools are {known}")]
     UnknownTool {
@@ -95,9 +96,11 @@ impl Engine {
     pub fn new(parts: EngineParts) -> Result<Self, StartError> {
         let EngineParts { policy, policy_loader, access, journal, workspace, config, key, clock } = parts;
         let catalog = ToolCatalog::builtin()?;
-        let metadata: HashMap<_, _> = catalog.iter().map(|tool| (tool.name.clone(), tool.metadata())).collect();
-        if let Some(name) = config.allowed_tools.iter().find(|name| !metadata.contains_key(name)) {
-            let known = catalog.iter().map(|tool| tool.name.as_str()).collect::<Vec<_>>().join(", ");
+        // A skill's tools may come later.
+        let later = |name: &ToolName| matches!(ToolSource::of(name), Some(ToolSource::Skill(_)));
+        let unknown = |name: &&ToolName| catalog.find(name.as_str()).is_err() && !later(name);
+        if let Some(name) = config.allowed_tools.iter().find(unknown) {
+            let known = catalog.iter().map(|tool| tool.name().as_str()).collect::<Vec<_>>().join(", ");
             return Err(StartError::UnknownTool { name: name.clone(), known });
         }
         let fetcher = Arc::new(Fetcher::new(Arc::clone(&config.egress_rules), Arc::new(SystemResolver), Roots::System));
@@ -111,8 +114,7 @@ impl Engine {
                 config,
                 key,
                 clock,
-                catalog,
-                metadata,
+                tools: CurrentCatalog::new(catalog),
                 live: LiveCalls::default(),
                 waiters: Mutex::default(),
                 approval_news: broadcast::Sender::new(APPROVAL_BACKLOG),
@@ -176,10 +178,25 @@ impl Engine {
         self.journal().gone().await;
     }
 
-    /// Every tool that can be proposed.
+    /// Every tool that can be proposed now. Whoever asks more than once about one thing keeps what this gives.
     #[must_use]
-    pub fn catalog(&self) -> &ToolCatalog {
-        &self.inner.catalog
+    pub fn catalog(&self) -> Arc<ToolCatalog> {
+        self.inner.tools.now()
+    }
+
+    /// The catalog, which can be awaited for changes.
+    #[must_use]
+    pub fn watch_tools(&self) -> watch::Receiver<Arc<ToolCatalog>> {
+        self.inner.tools.watch()
+    }
+
+    /// Replaces the tools of one source; without any, the source is gone. Every listing follows at once. A call that was
+    /// resolved with a tool that is gone or replaced does not start.
+    ///
+    /// # Errors
+    /// A tool cannot enter; the catalog stays as it is then.
+    pub fn replace_tools(&self, source: &ToolSource, tools: Vec<Arc<dyn Tool>>) -> Result<(), CatalogError> {
+        self.inner.tools.replace(source, tools)
     }
 
     /// Limits and permissions.
@@ -263,23 +280,22 @@ impl Engine {
     }
 
     pub(crate) fn resolver(&self) -> Resolver<'_> {
-        Resolver {
-            catalog: self.catalog(),
-            workspace: self.workspace(),
-            config: self.config(),
-            fetcher: self.fetcher(),
-            programs: Programs::OfHost,
-        }
+        Resolver { catalog: self.catalog(), place: self.place() }
+    }
+
+    /// What tools may look at while they prepare a call.
+    pub(crate) fn place(&self) -> Place<'_> {
+        Place { workspace: self.workspace(), config: self.config(), fetcher: self.fetcher() }
     }
 
     /// What decisions need to know about a tool.
-    pub(crate) fn metadata(&self, tool: &ToolName) -> &ToolMetadata {
-        known_or_worst(&self.inner.metadata, tool)
+    pub(crate) fn metadata(&self, tool: &ToolName) -> ToolMetadata {
+        self.catalog().metadata(tool).clone()
     }
 
     /// What policy needs to know of tools.
     pub(crate) fn tool_facts(&self) -> ToolFacts<'_> {
-        ToolFacts { metadata: &self.inner.metadata, config: self.config() }
+        ToolFacts { catalog: self.catalog(), config: self.config() }
     }
 
     /// Enters a wait for an approval's end. Entered before the question is recorded, so that no answer is missed.

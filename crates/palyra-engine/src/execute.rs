@@ -1,21 +1,23 @@
 //! Execute: a recorded permit is carried out, and what really happened is told.
 //!
 //! Nothing in here decides. The executor's only entrance takes `Recorded<Permit>`: a call that was not decided, not
-//! approved or not recorded cannot be expressed.
+//! approved or not recorded cannot be expressed. What a call does is its tool's (`tools/`).
 
+use crate::config::ToolCallConfig;
 use crate::egress::{Closed, EgressLog, Unrecorded};
 use crate::engine::Engine;
-use crate::fetch::{self, Hops};
+use crate::file_threads::Lane;
 use crate::live::{LiveCall, Withdrawal};
+use crate::output::LiveOutput;
 use crate::permit::Permit;
-use crate::process;
 use crate::work::Work;
-use base64::Engine as _;
 use palyra_journal::Recorded;
 use palyra_protocol::{
-    Authority, CallId, CallState, DecisionId, EgressRecord, ExecutorKind, Problem, Timestamp, ToolCall,
+    Authority, CallId, CallState, DecisionId, EgressRecord, ExecutorKind, Problem, Timestamp, ToolCall, ToolName,
 };
+use palyra_workspace::{Errand, FileError, Workspace};
 use serde_json::{Value, json};
+use std::sync::OnceLock;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -35,7 +37,7 @@ pub(crate) struct Execution {
 
 /// What a tool gave back.
 #[derive(Debug)]
-pub(crate) struct Executed {
+pub struct Executed {
     pub(crate) state: CallState,
     pub(crate) output: Value,
     pub(crate) problem: Option<Problem>,
@@ -43,17 +45,56 @@ pub(crate) struct Executed {
     pub(crate) enforcement: Value,
 }
 
+/// Why a tool has no output.
+#[derive(Debug)]
+pub enum Stopped {
+    /// It was told to stop before it was done.
+    Cancelled(Problem),
+    /// It failed.
+    Failed(Problem),
+}
+
+impl Stopped {
+    /// The call was cancelled.
+    #[must_use]
+    pub fn cancelled() -> Self {
+        Self::Cancelled(Problem::plain("cancelled", "the call was cancelled"))
+    }
+}
+
+impl From<Problem> for Stopped {
+    fn from(problem: Problem) -> Self {
+        Self::Failed(problem)
+    }
+}
+
 impl Executed {
-    fn builtin(result: Result<Value, Problem>) -> Self {
+    /// What code of the daemon itself came to. What confines it is the workspace's root, not a sandbox.
+    #[must_use]
+    pub fn in_daemon(result: Result<Value, Stopped>) -> Self {
         let (state, output, problem) = match result {
             Ok(output) => (CallState::Succeeded, output, None),
-            Err(problem) if problem.code == "cancelled" => (CallState::Cancelled, Value::Null, Some(problem)),
-            Err(problem) => (CallState::Failed, Value::Null, Some(problem)),
+            Err(Stopped::Cancelled(problem)) => (CallState::Cancelled, Value::Null, Some(problem)),
+            Err(Stopped::Failed(problem)) => (CallState::Failed, Value::Null, Some(problem)),
         };
-        // The daemon's own code runs in the daemon; what confines it is the workspace's root, not a sandbox.
         // Keys in order: what is in canonical order already is attested without sorting it.
         let enforcement = json!({ "backend": "builtin", "layers": [], "tier": "none" });
         Self { state, output, problem, exit: None, enforcement }
+    }
+
+    /// Nothing ran, so nothing was enforced.
+    pub(crate) fn not_run(problem: Problem) -> Self {
+        let enforcement = json!({ "backend": "none", "layers": [], "tier": "none" });
+        Self { state: CallState::Failed, output: Value::Null, problem: Some(problem), exit: None, enforcement }
+    }
+
+    fn confined_to(mut self, workspace: &Workspace) -> Self {
+        self.enforcement["layers"] = json!([{
+            "name": "workspace_root",
+            "detail": format!("every open beneath `{}`, no symbolic link followed", workspace.root().display()),
+            "applied": true,
+        }]);
+        self
     }
 
     /// Says of an execution that was cut off who did it.
@@ -72,6 +113,71 @@ impl Executed {
     }
 }
 
+/// A call that is being carried out, as its tool sees it.
+#[derive(Debug)]
+pub struct Running<'a> {
+    engine: &'a Engine,
+    call: &'a ToolCall,
+    authority: &'a Authority,
+    live: &'a LiveCall,
+    /// Opened by a tool that connects to anything.
+    egress: OnceLock<EgressLog>,
+}
+
+impl Running<'_> {
+    /// The call.
+    #[must_use]
+    pub fn call(&self) -> &ToolCall {
+        self.call
+    }
+
+    /// How long it may take.
+    #[must_use]
+    pub fn time_limit(&self) -> Duration {
+        self.config().execution_timeout
+    }
+
+    /// Cancelled when the call is no longer wanted.
+    #[must_use]
+    pub fn cancel(&self) -> &CancellationToken {
+        self.live.cancel()
+    }
+
+    pub(crate) fn engine(&self) -> &Engine {
+        self.engine
+    }
+
+    pub(crate) fn config(&self) -> &ToolCallConfig {
+        self.engine.config()
+    }
+
+    /// What allowed the call besides policy.
+    pub(crate) fn authority(&self) -> &Authority {
+        self.authority
+    }
+
+    /// Where output goes while the call runs.
+    pub(crate) fn output(&self) -> &LiveOutput {
+        self.live.output()
+    }
+
+    /// Where connections are recorded. A tool that uses it obeys [`EgressLog::stop`] and keeps no observer when it is done.
+    pub(crate) fn egress(&self) -> &EgressLog {
+        self.egress.get_or_init(|| EgressLog::open(self.engine.clone(), self.call.id().clone(), self.cancel()))
+    }
+
+    /// Works on files, on a thread that may wait, and tells how it went.
+    pub(crate) async fn with_files<W>(&self, lane: Lane, work: W) -> Executed
+    where
+        W: FnOnce(&Workspace, Errand<'_>) -> Result<Value, FileError> + Send + 'static,
+    {
+        let workspace = self.engine.workspace();
+        let threads = self.engine.file_threads();
+        let done = threads.run(lane, (workspace, self.call.id()), self.time_limit(), self.cancel(), work).await;
+        Executed::in_daemon(done).confined_to(workspace)
+    }
+}
+
 impl Engine {
     /// Carries a recorded permit out.
     ///
@@ -82,55 +188,27 @@ impl Engine {
         permit: Recorded<Permit>,
         live: &LiveCall,
     ) -> Result<Execution, (CallId, Unrecorded)> {
-        let cancel = live.cancel();
-        let (call, decision_id, authority, work) = permit.into_inner().spend();
+        let (call, decision_id, authority, Work { tool, job }) = permit.into_inner().spend();
+        let executor = tool.definition().executor;
         let started_at = self.clock().now();
-        let limit = self.config().execution_timeout;
-        let mut connections = Vec::new();
-        let (executor, result) = match work {
-            Work::Echo { text } => (ExecutorKind::Builtin, Executed::builtin(Ok(json!({ "text": text })))),
-            Work::Sleep { duration } => {
-                (ExecutorKind::Builtin, Executed::builtin(sleep(duration, limit, cancel).await))
-            }
-            Work::Files(work) => {
-                let done = self.file_threads().run(self.workspace(), (call.id(), work), limit, cancel).await;
-                (ExecutorKind::Builtin, self.confined_to_workspace(Executed::builtin(done)))
-            }
-            Work::Run(run) => {
-                let policy = self.config().process_runner.clone();
-                let log = EgressLog::open(self.clone(), call.id().clone(), cancel);
-                let ran = process::run(policy, *run, limit, log.observer(), (log.stop(), live.output())).await;
-                let (ran, left) = recorded(ran, log, cancel).await.map_err(|e| (call.id().clone(), e))?;
-                connections = left;
-                (ExecutorKind::Process, ran)
-            }
-            Work::Fetch(work) => {
-                let log = EgressLog::open(self.clone(), call.id().clone(), cancel);
-                let hops = Hops::of(self, &call, &authority, log.observer()).await;
-                let fetched = fetch::run(*work, hops, log.stop()).await;
-                let rules = self.config().egress_rules.rules().len();
-                let fetched = confined_to_rules(Executed::builtin(fetched), rules);
-                let (fetched, left) = recorded(fetched, log, cancel).await.map_err(|e| (call.id().clone(), e))?;
-                connections = left;
-                (ExecutorKind::Builtin, fetched)
-            }
+        let run = Running { engine: self, call: &call, authority: &authority, live, egress: OnceLock::new() };
+        // Asked last: a tool that was removed or replaced while its call waited does not run, and nothing runs in its place.
+        let ran = if self.catalog().holds(&tool) {
+            job.execute(&run).await
+        } else {
+            Executed::not_run(tool_replaced(call.tool()))
+        };
+        let (ran, connections) = match run.egress.into_inner() {
+            Some(log) => recorded(ran, log, live.cancel()).await.map_err(|e| (call.id().clone(), e))?,
+            None => (ran, Vec::new()),
         };
         let finished_at = self.clock().now();
-        let result = result.because(live.withdrawn());
+        let result = ran.because(live.withdrawn());
         Ok(Execution { call, decision_id, authority, executor, started_at, finished_at, result, connections })
-    }
-
-    fn confined_to_workspace(&self, mut executed: Executed) -> Executed {
-        executed.enforcement["layers"] = json!([{
-            "name": "workspace_root",
-            "detail": format!("every open beneath `{}`, no symbolic link followed", self.workspace().root().display()),
-            "applied": true,
-        }]);
-        executed
     }
 }
 
-/// What was executed, once its connections are in the journal, with those that have to go there with the outcome. One that
+/// Waits until a call's connections are in the journal; gives those that have to go there with the outcome. One that
 /// was ended because they did not get there in time says so.
 async fn recorded(
     mut ran: Executed,
@@ -149,17 +227,12 @@ async fn recorded(
     Ok((ran, left))
 }
 
-fn confined_to_rules(mut executed: Executed, rules: usize) -> Executed {
-    executed.enforcement["layers"] = json!([{
-        "name": "egress_rules",
-        "detail": format!("every hop asked of {rules} rule(s), its name resolved once, its address checked and connected to"),
-        "applied": true,
-    }]);
-    executed
-}
-
-pub(crate) fn cancelled() -> Problem {
-    Problem::plain("cancelled", "the call was cancelled")
+fn tool_replaced(tool: &ToolName) -> Problem {
+    Problem::new(
+        "tool_replaced",
+        format!("`{tool}` was removed or replaced after this call was proposed, so the call did not run"),
+        "look at the tool again with `palyra tools list`, then propose the call anew",
+    )
 }
 
 pub(crate) fn timed_out(limit: Duration) -> Problem {
@@ -173,23 +246,4 @@ pub(crate) fn timed_out_by(limit: Duration, remedy: &str) -> Problem {
         format!("the execution was ended after {} ms", limit.as_millis()),
         format!("do less in one call, or {remedy}"),
     )
-}
-
-async fn sleep(duration: Duration, limit: Duration, cancel: &CancellationToken) -> Result<Value, Problem> {
-    tokio::select! {
-        () = tokio::time::sleep(duration.min(limit)) => {}
-        () = cancel.cancelled() => return Err(cancelled()),
-    }
-    if duration > limit {
-        return Err(timed_out(limit));
-    }
-    Ok(json!({ "slept_ms": u64::try_from(duration.as_millis()).unwrap_or(u64::MAX) }))
-}
-
-/// Bytes as text where they are text, as base64 where they are not.
-pub(crate) fn printable(bytes: Vec<u8>) -> (String, &'static str) {
-    match String::from_utf8(bytes) {
-        Ok(text) => (text, "utf-8"),
-        Err(error) => (base64::engine::general_purpose::STANDARD.encode(error.as_bytes()), "base64"),
-    }
 }

@@ -1,7 +1,7 @@
 //! The engine: the one path from a proposal to a verified record.
 //!
 //! Open [`tool_flow`] first: it is the path, as one function. Each step has a file of its own: [`resolve`], [`decide`],
-//! [`clear`] (approve and record), [`execute`], [`attest`]. Doors call [`Engine`]; they hold no rules. The engine knows no
+//! [`clear`] (approve and record), [`execute`], [`attest`]. What can be called is in [`tools`], one file for each tool. Doors call [`Engine`]; they hold no rules. The engine knows no
 //! transport.
 
 mod access;
@@ -9,7 +9,6 @@ mod advise;
 mod approvals;
 mod ask;
 mod attest;
-pub mod builtin;
 mod catalog;
 mod clear;
 mod config;
@@ -19,13 +18,11 @@ mod egress;
 mod engine;
 mod error;
 mod execute;
-mod fetch;
-mod files;
+mod file_threads;
 mod live;
 mod load;
 mod output;
 mod permit;
-mod process;
 mod reconsider;
 mod recovery;
 mod rehearse;
@@ -34,6 +31,7 @@ mod resolve;
 mod review;
 mod seen;
 mod tool_flow;
+pub mod tools;
 mod unrecorded;
 mod work;
 
@@ -44,10 +42,11 @@ pub use access::{
 pub use advise::Advisor;
 pub use approvals::{Answer, MAX_LISTED};
 pub use ask::{EngineStatus, VerifyNews};
-pub use catalog::ToolCatalog;
+pub use catalog::{CatalogError, CatalogTool, ToolCatalog, nearest as nearest_tool};
 pub use config::{CallLimits, ToolCallConfig, WasmRuntime};
 pub use engine::{Engine, EngineParts, StartError};
 pub use error::{EngineError, ErrorKind};
+pub use execute::{Executed, Running, Stopped};
 pub use live::CallUpdate;
 pub use output::{OutputPiece, OutputWatcher};
 pub use palyra_journal::{ApprovalFilter, Listing};
@@ -56,5 +55,6 @@ pub use permit::Permit;
 pub use recovery::Recovered;
 pub use rehearse::Rehearsal;
 pub use reload::{PolicyStatus, RefusedPolicy, Reloaded};
+pub use resolve::Refusal;
 pub use review::SimulationNews;
 pub use tool_flow::{CallInProgress, CallWatch, Proposal};

@@ -97,7 +97,7 @@ mod tests {
             origin,
             idempotency_key: None,
         });
-        ResolvedCall { call: call.unwrap(), work: Work::Echo { text: String::new() } }
+        ResolvedCall { call: call.unwrap(), work: Work::any() }
     }
 
     fn decision(decision: DecisionKind) -> ToolDecision {

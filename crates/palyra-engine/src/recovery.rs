@@ -4,7 +4,6 @@
 //! removed. A question that is still open is waited for
 //! again. A call that was approved but not started is started, if it is still the call that was shown.
 
-use crate::builtin::names;
 use crate::clear::{Cleared, QuestionEnd};
 use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
@@ -28,7 +27,8 @@ pub struct Recovered {
 }
 
 impl Engine {
-    /// Takes care of every call that has not ended. Called once, before any door opens.
+    /// Takes care of every call that has not ended. Called once, when every source has brought its tools and before any door
+    /// opens.
     ///
     /// # Errors
     /// The journal cannot be read or written.
@@ -73,8 +73,7 @@ impl Engine {
     /// call's end is recorded: a start that is cut off here does it again.
     fn remove_leftovers(&self, call: &CallView) -> Vec<String> {
         let Some(record) = &call.record else { return Vec::new() };
-        let by_file_tool = [names::FS_WRITE, names::FS_APPLY_PATCH].contains(&record.tool.as_str());
-        if !by_file_tool || Path::new(&record.workspace_root) != self.workspace().root() {
+        if record.facets.paths_written.is_empty() || Path::new(&record.workspace_root) != self.workspace().root() {
             return Vec::new();
         }
         match self.workspace().remove_leftovers(&call.call_id, &record.facets.paths_written) {

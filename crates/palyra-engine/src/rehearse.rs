@@ -7,7 +7,7 @@
 
 use crate::catalog::ToolCatalog;
 use crate::config::{CallLimits, ToolCallConfig, WasmRuntime};
-use crate::resolve::{Programs, Resolver};
+use crate::tools::{Input, Place};
 use palyra_egress::{Fetcher, Roots, SystemResolver};
 use palyra_policy::{RehearsedCall, Toolbox};
 use palyra_protocol::{CanonicalJson, SessionId};
@@ -20,43 +20,41 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// The built-in tools, for rules and cases that name them.
+/// The tools that rules and cases may name: the built-in ones, or those of a catalog.
 #[derive(Debug, Default)]
-pub struct Rehearsal(OnceLock<Result<ToolCatalog, String>>);
+pub struct Rehearsal(OnceLock<Result<Arc<ToolCatalog>, String>>);
 
 impl Rehearsal {
+    /// The tools of a catalog.
+    pub(crate) fn of(catalog: Arc<ToolCatalog>) -> Self {
+        Self(OnceLock::from(Ok(catalog)))
+    }
+
     fn catalog(&self) -> Result<&ToolCatalog, String> {
-        let catalog = self.0.get_or_init(|| ToolCatalog::builtin().map_err(|error| error.to_string()));
-        catalog.as_ref().map_err(Clone::clone)
+        let builtin = || ToolCatalog::builtin().map(Arc::new).map_err(|error| error.to_string());
+        self.0.get_or_init(builtin).as_deref().map_err(Clone::clone)
     }
 }
 
 impl Toolbox for Rehearsal {
     fn names(&self) -> Vec<String> {
         let Ok(catalog) = self.catalog() else { return Vec::new() };
-        catalog.iter().map(|tool| tool.name.to_string()).collect()
+        catalog.iter().map(|tool| tool.name().to_string()).collect()
     }
 
     fn rehearse(&self, tool: &str, input: &Value) -> Result<RehearsedCall, String> {
-        let catalog = self.catalog()?;
-        let definition = catalog.find(tool).map_err(|problem| problem.message)?;
+        let tool = self.catalog()?.find(tool).map_err(|problem| problem.message)?;
         let input = CanonicalJson::parse(input.to_string().as_bytes()).map_err(|error| error.to_string())?;
-        catalog.validate(&definition.name, input.value()).map_err(|problem| problem.message)?;
+        tool.validate(input.value()).map_err(|problem| problem.message)?;
         let scratch = Scratch::new().map_err(|error| format!("there is no directory to try it in: {error}"))?;
         let workspace = Workspace::open(&scratch.0).map_err(|error| error.to_string())?;
         let config = open_handed(workspace.root());
         let fetcher = Fetcher::new(Arc::default(), Arc::new(SystemResolver), Roots::System);
-        let resolver = Resolver {
-            catalog,
-            workspace: &workspace,
-            config: &config,
-            fetcher: &fetcher,
-            programs: Programs::Assumed,
-        };
-        let targets = resolver.targets(definition, input.value()).map_err(|refusal| {
+        let place = Place { workspace: &workspace, config: &config, fetcher: &fetcher };
+        let facets = tool.tool().rehearse(Input::new(input.value()), &place).map_err(|refusal| {
             format!("refused before any rule is asked, in an empty workspace: {}", refusal.problem.message)
         })?;
-        Ok(RehearsedCall { tool: definition.name.to_string(), metadata: definition.metadata(), facets: targets.facets })
+        Ok(RehearsedCall { tool: tool.name().to_string(), metadata: tool.metadata().clone(), facets })
     }
 }
 

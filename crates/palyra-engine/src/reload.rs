@@ -6,6 +6,7 @@
 use crate::access::{AccessError, VerifiedPeer};
 use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
+use crate::rehearse::Rehearsal;
 use palyra_policy::{
     CheckedSet, Flaw, Note, PolicyAction, PolicyDiff, PolicyEngine, PolicyFile, PolicyFiles, PolicyLoader,
     PolicyResource, RefusedSet, RuleText,
@@ -237,11 +238,15 @@ impl Engine {
         self.reload(Principal::daemon()).await
     }
 
-    /// How the rules are read: with what the access registry says now.
+    /// How the rules are read: with what the access registry says and the catalog holds now.
     fn policy_loader(&self) -> Result<PolicyLoader, EngineError> {
         let mut loader = self.running_policy().loader.clone();
         let registered = self.access().registered().map_err(AccessError::from)?;
         loader.membership = loader.membership.with_registered(registered);
+        // Cases may name every tool that there is by now.
+        if loader.tools.is_some() {
+            loader.tools = Some(Arc::new(Rehearsal::of(self.catalog())));
+        }
         Ok(loader)
     }
 

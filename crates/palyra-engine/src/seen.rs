@@ -4,12 +4,13 @@
 //! questions, or about one tool, holds in every listing. What somebody may not see looks like something that is not there.
 
 use crate::access::VerifiedPeer;
+use crate::catalog::CatalogTool;
 use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
 use palyra_journal::JournalError;
 use palyra_policy::{PolicyAction, PolicyExplanation, PolicyRequest, PolicyRequestContext, PolicyResource};
 use palyra_protocol::access::TokenScope;
-use palyra_protocol::{ApprovalId, ApprovalRecord, GrantRecord, Principal, Problem, ToolDefinition};
+use palyra_protocol::{ApprovalId, ApprovalRecord, GrantRecord, Principal, Problem};
 
 impl Engine {
     /// What is known of every request that comes through a door: the door, and the workspace behind it.
@@ -45,18 +46,19 @@ impl Engine {
         self.would_allow(peer, action, resource, &context)
     }
 
-    pub(crate) fn sees_tool(&self, peer: &VerifiedPeer, tool: &ToolDefinition) -> bool {
-        let capabilities = tool.capabilities.iter().copied().collect();
+    pub(crate) fn sees_tool(&self, peer: &VerifiedPeer, tool: &CatalogTool) -> bool {
+        let capabilities = tool.metadata().capabilities.iter().copied().collect();
         let context = PolicyRequestContext { capabilities, ..self.at_door(peer) };
-        let (action, resource) = (PolicyAction::ToolList, PolicyResource::Tool(tool.name.to_string()));
+        let (action, resource) = (PolicyAction::ToolList, PolicyResource::Tool(tool.name().to_string()));
         self.would_allow(peer, action, resource, &context)
     }
 
     /// A token for one tool is for a tool that there is.
     pub(crate) fn check_scopes(&self, scopes: &[TokenScope]) -> Result<(), EngineError> {
         let of_tools = [PolicyAction::ToolExecute.as_str(), PolicyAction::ToolList.as_str()];
+        let catalog = self.catalog();
         for scope in scopes.iter().filter(|scope| of_tools.contains(&scope.action())) {
-            if let Some(Err(problem)) = scope.only().map(|tool| self.catalog().find(tool)) {
+            if let Some(Err(problem)) = scope.only().map(|tool| catalog.find(tool)) {
                 return Err(EngineError::new(ErrorKind::Invalid, problem));
             }
         }

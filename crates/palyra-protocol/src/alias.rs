@@ -1,9 +1,9 @@
 //! The names by which models know tools.
 //!
 //! Model APIs take `[A-Za-z0-9_-]{1,64}` as a tool's name, and ours have dots. A tool's alias is its canonical name with
-//! `.` written as `_` and `_` as `-`: no two names share one, because canonical names have no `-`, and it can be read
-//! backwards without a table. A name that is too long is cut and closed with a part of its hash; the capital letter
-//! before the hash is in no other alias, so these collide with nothing either, and are found among the known names.
+//! `.` written as `_` and `_` as `-`: no two names share one, because canonical names have no `-`. A name that is too long is
+//! cut and closed with a part of its hash; the capital letter before the hash is in no other alias, so these collide with
+//! nothing either. The catalog of tools knows which tool an alias stands for.
 //!
 //! Only doors speak aliases. Policies, approvals and the journal know canonical names.
 
@@ -48,34 +48,6 @@ impl fmt::Display for ToolAlias {
     }
 }
 
-/// The tool that a caller means by a name or an alias. What can be read as both is the alias, since that is what doors
-/// publish.
-#[must_use]
-pub fn find<'a>(text: &str, known: impl Iterator<Item = &'a ToolName> + Clone) -> Option<&'a ToolName> {
-    if text.contains(CUT) {
-        return known.into_iter().find(|name| ToolAlias::of(name).as_str() == text);
-    }
-    let mut names = known.clone();
-    // A dot is in no alias.
-    let by_alias = (!text.contains('.')).then(|| named(text)).flatten();
-    by_alias
-        .and_then(|canonical| known.into_iter().find(|name| **name == canonical))
-        .or_else(|| names.find(|name| name.as_str() == text))
-}
-
-/// The name that an alias stands for, unless it was cut.
-fn named(alias: &str) -> Option<ToolName> {
-    let back: String = alias
-        .chars()
-        .map(|c| match c {
-            '_' => '.',
-            '-' => '_',
-            other => other,
-        })
-        .collect();
-    back.parse().ok()
-}
-
 fn exchanged(name: &str) -> String {
     name.chars()
         .map(|c| match c {
@@ -102,18 +74,6 @@ mod tests {
         assert_eq!(ToolAlias::of(&name("echo")).as_str(), "echo");
     }
 
-    #[test]
-    fn a_text_that_could_be_both_is_the_alias() {
-        let known = [name("a.b"), name("a_b"), name("c_d")];
-        assert_eq!(find("a_b", known.iter()), Some(&known[0]));
-        assert_eq!(find("a-b", known.iter()), Some(&known[1]));
-        assert_eq!(find("a.b", known.iter()), Some(&known[0]));
-        assert_eq!(find("c_d", known.iter()), Some(&known[2]), "no tool has this alias, so it is a name");
-        for unknown in ["", "x", "a b", "A_B", "a__b", "aH00"] {
-            assert_eq!(find(unknown, known.iter()), None, "{unknown}");
-        }
-    }
-
     fn names() -> impl Strategy<Value = ToolName> {
         "[a-z][a-z0-9_]{0,40}(\\.[a-z][a-z0-9_]{0,20}){0,3}"
             .prop_filter_map("short enough", |text| text.parse::<ToolName>().ok())
@@ -121,14 +81,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn aliases_fit_are_distinct_and_lead_back(names in prop::collection::btree_set(names(), 1..40)) {
+        fn aliases_fit_and_are_distinct(names in prop::collection::btree_set(names(), 1..40)) {
             let mut seen = std::collections::BTreeSet::new();
             for name in &names {
                 let alias = ToolAlias::of(name);
                 prop_assert!((1..=MAX_ALIAS).contains(&alias.as_str().len()));
                 prop_assert!(alias.as_str().bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-'));
                 prop_assert!(seen.insert(alias.clone()), "{alias} is shared");
-                prop_assert_eq!(find(alias.as_str(), names.iter()), Some(name));
             }
         }
 
@@ -146,14 +105,6 @@ mod tests {
                 .collect();
             let (a, b) = (name(&shape), name(&other));
             prop_assert_eq!(a == b, ToolAlias::of(&a) == ToolAlias::of(&b));
-        }
-
-        #[test]
-        fn any_text_is_looked_up_without_harm(text in ".{0,80}", names in prop::collection::vec(names(), 0..8)) {
-            if let Some(found) = find(&text, names.iter()) {
-                let alias = ToolAlias::of(found);
-                prop_assert!(found.as_str() == text || alias.as_str() == text);
-            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Facets: the parts of a call that a policy can speak about.
 //!
-//! A tool's definition says how its input maps to facets; everything a rule, an approval card or a grant can match on is
+//! A tool says how its input becomes facets; everything a rule, an approval card or a grant can match on is
 //! here, already resolved. Paths are relative to the workspace and free of symlinks, so that a rule about `infra/` also
 //! sees a write through a link that points there.
 

@@ -56,4 +56,4 @@ pub use json::CanonicalJson;
 pub use principal::{Principal, PrincipalKind};
 pub use secret::Secret;
 pub use signing::{DaemonKey, PublicKey, Signature};
-pub use tool::{ExecutorKind, FacetRule, ToolDefinition, ToolMetadata, ToolName};
+pub use tool::{ExecutorKind, ToolDefinition, ToolMetadata, ToolName, ToolSource};

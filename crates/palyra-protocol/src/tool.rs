@@ -90,39 +90,60 @@ impl ExecutorKind {
     }
 }
 
-/// How one part of a tool's input becomes a facet. The text is a JSON pointer into the input.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum FacetRule {
-    /// A list of words to execute; also yields the executable.
-    Argv(&'static str),
-    /// The directory to run in; the workspace's root when absent.
-    WorkingDirectory(&'static str),
-    /// An object of environment variables.
-    Environment(&'static str),
-    /// A text for standard input; none when empty.
-    StandardInput(&'static str),
-    /// A path that is read; the workspace's root when absent.
-    PathRead(&'static str),
-    /// A path that is read with everything below it; the workspace's root when absent.
-    TreeRead(&'static str),
-    /// A directory that is listed, and how many levels deep: more than one, and it is read with what is below it.
-    Listed {
-        /// The directory; the workspace's root when absent.
-        path: &'static str,
-        /// The levels; one when absent.
-        depth: &'static str,
-    },
-    /// A path that is written.
-    PathWritten(&'static str),
-    /// A unified diff; every file it names is written.
-    PatchTargets(&'static str),
-    /// A list of hosts that the caller says it will need. Hosts that its arguments name are added to it.
-    RequestedHosts(&'static str),
-    /// A URL; its host and port are contacted.
-    Url(&'static str),
-    /// An HTTP method; GET when absent.
-    Method(&'static str),
+/// Where a tool comes from. Every source has names of its own, so that none can take another's.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ToolSource {
+    /// Palyra itself: `palyra.fs.read`.
+    Builtin,
+    /// The skill with this id: the tool `forecast` of the skill `acme.weather` is `skill.acme.weather.forecast`.
+    Skill(Arc<str>),
+}
+
+impl ToolSource {
+    /// The first word of every built-in tool's name.
+    const BUILTIN: &str = "palyra";
+    /// The first word of the name of every skill's tool.
+    const SKILL: &str = "skill";
+
+    /// The source that a skill is.
+    ///
+    /// # Errors
+    /// The id is not the publisher's name and at least one more word, joined by dots.
+    pub fn skill(id: &str) -> Result<Self, ToolNameError> {
+        // The longest tool name has room for its first word, for a tool of one letter, and two dots.
+        let most = ToolName::MAX - Self::SKILL.len() - 3;
+        if id.contains('.') && id.len() <= most && id.parse::<ToolName>().is_ok() {
+            Ok(Self::Skill(id.into()))
+        } else {
+            Err(ToolNameError { given: excerpt(id) })
+        }
+    }
+
+    /// The source whose tool has this name; nothing if no source has such names.
+    #[must_use]
+    pub fn of(name: &ToolName) -> Option<Self> {
+        let (first, rest) = name.as_str().split_once('.')?;
+        match first {
+            Self::BUILTIN => Some(Self::Builtin),
+            Self::SKILL => rest.rsplit_once('.').and_then(|(id, _tool)| Self::skill(id).ok()),
+            _ => None,
+        }
+    }
+
+    /// Whether a tool of this source may have this name.
+    #[must_use]
+    pub fn owns(&self, name: &ToolName) -> bool {
+        Self::of(name).as_ref() == Some(self)
+    }
+}
+
+impl fmt::Display for ToolSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Builtin => f.write_str("Palyra itself"),
+            Self::Skill(id) => write!(f, "the skill `{id}`"),
+        }
+    }
 }
 
 /// Everything there is to know about a tool before it is called.
@@ -144,8 +165,6 @@ pub struct ToolDefinition {
     pub risk: RiskLevel,
     /// What carries it out.
     pub executor: ExecutorKind,
-    /// How its input maps to what policies can speak about.
-    pub facets: Vec<FacetRule>,
     /// An input that works, shown in help and tried by a test.
     pub example: Value,
 }
@@ -185,5 +204,25 @@ mod tests {
         for bad in ["", ".", "a.", ".a", "A", "a b", "a..b", "1a", "a/b", "é", &"a".repeat(129)] {
             assert!(bad.parse::<ToolName>().is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn every_name_has_at_most_one_source() {
+        let of = |name: &str| ToolSource::of(&name.parse().unwrap());
+        let weather = ToolSource::skill("acme.weather").unwrap();
+        assert_eq!(of("palyra.fs.read"), Some(ToolSource::Builtin));
+        assert_eq!(of("skill.acme.weather.forecast"), Some(weather.clone()));
+        assert_eq!(of("skill.acme.weather.daily.forecast"), Some(ToolSource::skill("acme.weather.daily").unwrap()));
+        for nobody in ["palyra", "skill", "skill.acme", "skill.acme.weather", "acme.deploy", "mcp.x.y.z"] {
+            assert_eq!(of(nobody), None, "{nobody}");
+        }
+        assert!(weather.owns(&"skill.acme.weather.forecast".parse().unwrap()));
+        assert!(!weather.owns(&"skill.acme.weather.daily.forecast".parse().unwrap()));
+        assert!(!weather.owns(&"palyra.fs.read".parse().unwrap()));
+        for bad in ["", "acme", "acme.", "Acme.x", "acme.x-y", "acme/../x", &format!("a.{}", "b".repeat(120))] {
+            assert!(ToolSource::skill(bad).is_err(), "{bad}");
+        }
+        let longest = ToolSource::skill(&format!("a.{}", "b".repeat(118))).unwrap();
+        assert!(longest.owns(&format!("skill.a.{}.t", "b".repeat(118)).parse().unwrap()));
     }
 }

@@ -22,6 +22,7 @@ mod beneath;
 mod error;
 #[doc(hidden)]
 pub mod fuzzing;
+mod ignore_files;
 mod leftovers;
 pub mod limits;
 mod list;

@@ -40,6 +40,12 @@ pub const MAX_SEARCH_ENTRIES: usize = 200_000;
 pub const MAX_EXCERPT_CHARS: usize = 500;
 /// The most text that one search or listing returns, in bytes: outputs are kept in the journal.
 pub const MAX_FOUND_BYTES: usize = 1024 * 1024;
+/// The largest ignore file that has an effect.
+pub const MAX_IGNORE_FILE_BYTES: u64 = 64 * 1024;
+/// The longest line of an ignore file that has an effect.
+pub const MAX_IGNORE_LINE_BYTES: usize = 1024;
+/// The most bytes of ignore files that one search or listing reads.
+pub const MAX_IGNORE_BYTES: u64 = 1024 * 1024;
 /// The longest pattern or glob, in bytes.
 pub const MAX_PATTERN_BYTES: usize = 4096;
 /// The most memory that a compiled pattern may take.

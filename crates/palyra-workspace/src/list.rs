@@ -1,13 +1,14 @@
 //! Listing: what is in a directory, and below it as far as asked.
 //!
 //! Names are data of whoever made them: control characters stay (the CLI escapes them), bytes that are not UTF-8 are
-//! replaced and flagged. A listing that was cut says so; it must never look complete when it is not.
+//! replaced and flagged. A listing that was cut says so; it must never look complete when it is not. A directory's own
+//! entries are all listed; a deeper listing leaves out what ignore files name (`ignore_files.rs`) and does not enter `.git`.
 
 use super::Workspace;
 use super::beneath::DirUse;
 use super::error::FileError;
 use super::limits::{MAX_FOUND_BYTES, MAX_LIST_ENTRIES};
-use super::path::ResolvedPath;
+use super::path::{ResolvedPath, is_git};
 use super::walk::{Found, TreeWalk};
 use rustix::fs::FileType;
 use serde::Serialize;
@@ -19,11 +20,13 @@ pub struct ListOptions {
     pub depth: usize,
     /// The most entries; beyond [`MAX_LIST_ENTRIES`] it is cut.
     pub max_entries: usize,
+    /// List also what ignore files name, and what is in `.git`, where `depth` is more than 1.
+    pub include_ignored: bool,
 }
 
 impl Default for ListOptions {
     fn default() -> Self {
-        Self { depth: 1, max_entries: MAX_LIST_ENTRIES }
+        Self { depth: 1, max_entries: MAX_LIST_ENTRIES, include_ignored: false }
     }
 }
 
@@ -59,6 +62,8 @@ pub struct Listing {
     pub truncated: bool,
     /// How many directories could not be read.
     pub unreadable: usize,
+    /// How many entries were left out because ignore files name them.
+    pub skipped_ignored: usize,
 }
 
 impl Workspace {
@@ -71,6 +76,10 @@ impl Workspace {
     ) -> Result<Listing, FileError> {
         let dir = self.open_dir(path.as_str(), DirUse::Content)?;
         let mut walk = TreeWalk::new(dir, path.as_str(), options.depth)?;
+        let selective = options.depth > 1 && !options.include_ignored;
+        if selective {
+            walk = walk.ignoring(self.ignore_rules_above(path)?);
+        }
         let most = options.max_entries.min(MAX_LIST_ENTRIES);
         let mut entries = Vec::new();
         let mut truncated = false;
@@ -86,9 +95,17 @@ impl Workspace {
                     break;
                 }
             }
+            if selective && is_git(found.name()) {
+                walk.prune();
+            }
             entries.push(Entry::from(found));
         }
-        Ok(Listing { entries, truncated: truncated || walk.cut, unreadable: walk.unreadable })
+        Ok(Listing {
+            entries,
+            truncated: truncated || walk.cut,
+            unreadable: walk.unreadable(),
+            skipped_ignored: walk.ignored,
+        })
     }
 }
 

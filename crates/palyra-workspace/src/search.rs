@@ -2,8 +2,8 @@
 //!
 //! The pattern and the files are a stranger's, so time and memory are bounded in all of them: the caller's own wish to stop
 //! is asked for between files, lines and parts of lines (`pattern.rs`), one file is in memory at a time, and what is
-//! returned has a size of its own. Links are not followed, `.git` is only searched when the path names it, binary and very
-//! large files are skipped and counted. A search that was cut says so.
+//! returned has a size of its own. Links are not followed, `.git` is only searched when the path names it. What ignore files
+//! name (`ignore_files.rs`), binary and very large files are skipped and counted. A search that was cut says so.
 
 use super::Workspace;
 use super::beneath::{DirUse, file_type};
@@ -35,6 +35,8 @@ pub struct SearchQuery {
     pub path: ResolvedPath,
     /// Which files: against the name when it has no `/`, otherwise against the path from the workspace's root.
     pub glob: Option<String>,
+    /// Search also what ignore files name. A path that is named itself is searched in any case.
+    pub include_ignored: bool,
     pub case_insensitive: bool,
     /// The most matches; beyond [`MAX_SEARCH_MATCHES`] it is cut.
     pub max_matches: usize,
@@ -71,6 +73,8 @@ pub struct SearchResult {
     pub skipped_binary: usize,
     /// Files above [`MAX_SEARCH_FILE_BYTES`].
     pub skipped_large: usize,
+    /// Files and directories that ignore files name.
+    pub skipped_ignored: usize,
     /// Lines so long that they were searched in overlapping pieces: a match of many thousand bytes may be missed there.
     pub lines_in_pieces: usize,
     /// Files and directories that could not be read.
@@ -92,7 +96,8 @@ impl Workspace {
             }
         }
         let dir = self.open_dir(text, DirUse::Content)?;
-        search.tree(TreeWalk::new(dir, text, MAX_WALK_DEPTH)?)?;
+        let walk = TreeWalk::new(dir, text, MAX_WALK_DEPTH)?;
+        search.tree(if query.include_ignored { walk } else { walk.ignoring(self.ignore_rules_above(&query.path)?) })?;
         Ok(search.result)
     }
 }
@@ -133,15 +138,13 @@ impl<'q> Search<'q> {
     }
 
     fn tree(&mut self, mut walk: TreeWalk) -> Result<(), FileError> {
-        let mut entries = 0;
         while let Some(found) = walk.next() {
-            entries += 1;
             self.check_stop()?;
-            if entries > MAX_SEARCH_ENTRIES || self.exhausted() {
+            if walk.seen > MAX_SEARCH_ENTRIES || self.exhausted() {
                 self.result.truncated = true;
                 break;
             }
-            let name = found.path.rsplit('/').next().unwrap_or(&found.path);
+            let name = found.name();
             match found.kind() {
                 FileType::Directory if is_git(name) => walk.prune(),
                 FileType::RegularFile if self.glob.as_ref().is_none_or(|glob| glob.admits(&found.path, name)) => {
@@ -157,7 +160,8 @@ impl<'q> Search<'q> {
                 _ => {}
             }
         }
-        self.result.unreadable += walk.unreadable;
+        self.result.unreadable += walk.unreadable();
+        self.result.skipped_ignored = walk.ignored;
         self.result.truncated |= walk.cut;
         Ok(())
     }

@@ -6,6 +6,7 @@
 
 use super::beneath::{DirUse, file_type, open_regular, open_subdir};
 use super::error::{FileError, at};
+use super::ignore_files::IgnoreRules;
 use super::limits::{MAX_DIRECTORY_NAMES, MAX_WALK_DEPTH};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, Dir, FileType, OFlags, Stat, statat};
@@ -25,6 +26,11 @@ pub(super) struct Found {
 impl Found {
     pub(super) fn kind(&self) -> FileType {
         file_type(&self.stat)
+    }
+
+    /// The last part of the path.
+    pub(super) fn name(&self) -> &str {
+        self.path.rsplit('/').next().unwrap_or(&self.path)
     }
 
     pub(super) fn size(&self) -> u64 {
@@ -49,9 +55,15 @@ pub(super) struct TreeWalk {
     /// A directory that was just found and is entered next, unless the caller prunes it.
     ahead: Option<(CString, String, bool)>,
     /// Directories that could not be read.
-    pub(super) unreadable: usize,
+    unreadable: usize,
     /// Some directory had more names than are read.
     pub(super) cut: bool,
+    /// Leaves out what ignore files name, where there are rules.
+    ignoring: Option<IgnoreRules>,
+    /// Entries that ignore files name.
+    pub(super) ignored: usize,
+    /// Entries that the walk came by, the ignored ones included.
+    pub(super) seen: usize,
 }
 
 impl TreeWalk {
@@ -63,11 +75,28 @@ impl TreeWalk {
             ahead: None,
             unreadable: 0,
             cut: false,
+            ignoring: None,
+            ignored: 0,
+            seen: 0,
         };
         let names = walk.names_of(&dir).map_err(at(path))?;
         let prefix = if path == "." { String::new() } else { format!("{path}/") };
         walk.levels.push(Level { dir, prefix, lossy: false, names });
         Ok(walk)
+    }
+
+    /// Leaves out what ignore files name: those above the walk's start, and those that it comes by.
+    pub(super) fn ignoring(mut self, mut rules: IgnoreRules) -> Self {
+        for level in &self.levels {
+            rules.enter(level.dir.as_fd(), &level.prefix);
+        }
+        self.ignoring = Some(rules);
+        self
+    }
+
+    /// How many files and directories could not be read.
+    pub(super) fn unreadable(&self) -> usize {
+        self.unreadable + self.ignoring.as_ref().map_or(0, |rules| rules.unreadable)
     }
 
     /// The next entry.
@@ -77,8 +106,12 @@ impl TreeWalk {
             let level = self.levels.last_mut()?;
             let Some(name) = level.names.next() else {
                 self.levels.pop();
+                if let Some(rules) = &mut self.ignoring {
+                    rules.leave();
+                }
                 continue;
             };
+            self.seen += 1;
             let Ok(stat) = statat(&level.dir, name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW) else {
                 continue;
             };
@@ -86,7 +119,12 @@ impl TreeWalk {
             let lossy = level.lossy || matches!(text, std::borrow::Cow::Owned(_));
             let path = format!("{}{text}", level.prefix);
             let found = Found { path, lossy, stat, name };
-            if found.kind() == FileType::Directory && self.levels.len() < self.max_depth {
+            let is_directory = found.kind() == FileType::Directory;
+            if self.ignoring.as_ref().is_some_and(|rules| rules.ignores(&found.path, is_directory)) {
+                self.ignored += 1;
+                continue;
+            }
+            if is_directory && self.levels.len() < self.max_depth {
                 self.ahead = Some((found.name.clone(), found.path.clone(), lossy));
             }
             return Some(found);
@@ -114,7 +152,13 @@ impl TreeWalk {
         let opened = open_subdir(level.dir.as_fd(), name.as_c_str(), &path, DirUse::Content);
         let entered = opened.ok().and_then(|dir| self.names_of(&dir).ok().map(|names| (dir, names)));
         match entered {
-            Some((dir, names)) => self.levels.push(Level { dir, prefix: format!("{path}/"), lossy, names }),
+            Some((dir, names)) => {
+                let prefix = format!("{path}/");
+                if let Some(rules) = &mut self.ignoring {
+                    rules.enter(dir.as_fd(), &prefix);
+                }
+                self.levels.push(Level { dir, prefix, lossy, names });
+            }
             None => self.unreadable += 1,
         }
     }

@@ -14,10 +14,11 @@ macro_rules! targets {
     };
 }
 
-const TARGETS: [Target; 8] = targets! {
+const TARGETS: [Target; 9] = targets! {
     "egress_request" => palyra_egress::fuzzing::request,
     "egress_rule" => palyra_egress::fuzzing::rule,
     "http_head" => palyra_egress::fuzzing::http_head,
+    "ignore_file" => palyra_workspace::fuzzing::ignore_file,
     "journal_export" => palyra_protocol::fuzzing::journal_export,
     "json" => palyra_protocol::fuzzing::json,
     "patch" => palyra_workspace::fuzzing::patch,

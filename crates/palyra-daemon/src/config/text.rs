@@ -39,7 +39,7 @@ pub(super) fn with_nearest(message: &str) -> String {
 }
 
 /// Names the nearest of what there is, if something is near; otherwise all of it.
-pub(super) fn did_you_mean<'k>(given: &str, known: impl Iterator<Item = &'k str>) -> String {
+fn did_you_mean<'k>(given: &str, known: impl Iterator<Item = &'k str>) -> String {
     let known: Vec<_> = known.collect();
     let nearest = known.iter().map(|known| (strsim::damerau_levenshtein(given, known), known)).min();
     match nearest {

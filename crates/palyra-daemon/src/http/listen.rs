@@ -8,7 +8,6 @@ use super::voice::Voice;
 use super::{Door, router};
 use crate::doors::Doors;
 use crate::ending::DRAIN;
-use crate::mcp;
 use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -96,7 +95,7 @@ fn bind(port: Port) -> Result<StdListener, HttpError> {
 
 impl Listening {
     /// Opens the door, and says in the state directory where it is.
-    pub(crate) fn open(doors: Doors, mcp: mcp::Shared, port: Port, state_dir: &Path) -> Result<Self, HttpError> {
+    pub(crate) fn open(doors: Doors, port: Port, state_dir: &Path) -> Result<Self, HttpError> {
         let listener = TcpListener::from_std(bind(port)?)?;
         let address = listener.local_addr()?;
         let door = Door::new(doors, address.port())?;
@@ -106,8 +105,7 @@ impl Listening {
             tracing::warn!(%error, file = %address_file.display(), "the HTTP door's address could not be written down");
         }
         let connections = TaskTracker::new();
-        let serving =
-            Serving { closing: door.closing.clone(), router: router(door.clone(), mcp), guests: Guests::new() };
+        let serving = Serving { closing: door.closing.clone(), router: router(door.clone()), guests: Guests::new() };
         tokio::spawn(accept(listener, serving, connections.clone()));
         tracing::info!(%address, "the HTTP door is open");
         Ok(Self { door, connections, address, address_file })

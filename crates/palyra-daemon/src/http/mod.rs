@@ -122,10 +122,10 @@ fn describe_headers(openapi: &mut OpenApi) {
 /// The whole door as one service. Services that speak other protocols than the described one are added here, with
 /// `route_service` and their lines in the table of rights: the gate stands before them as well, and leaves them the
 /// `Arc<VerifiedPeer>` and the `RequestId` in the request's extensions.
-fn router(door: Door, mcp: crate::mcp::Shared) -> Router {
+fn router(door: Door) -> Router {
     let (router, _) = routes().split_for_parts();
     let gate = axum::middleware::from_fn_with_state(door.clone(), gate::gate);
-    let mcp = crate::mcp::http::route(mcp);
+    let mcp = crate::mcp::http::route(door.doors.clone());
     router.route(crate::mcp::http::PATH, mcp).fallback(gate::nowhere).layer(gate).with_state(door)
 }
 

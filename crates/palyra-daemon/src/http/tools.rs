@@ -7,7 +7,7 @@ use super::records::told;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use palyra_protocol::{ToolAlias, ToolDefinition};
+use palyra_protocol::ToolDefinition;
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -20,7 +20,7 @@ struct Tool<'a> {
     definition: &'a ToolDefinition,
     /// Its name as model APIs take it; `invoke` understands both.
     #[schema(pattern = "^[A-Za-z0-9_-]{1,64}$")]
-    alias: String,
+    alias: &'a str,
     /// A person is asked before it runs, unless a rule or a grant says otherwise.
     sensitive: bool,
     /// The operator lets it be called at all.
@@ -42,7 +42,6 @@ struct Definition {
     /// `low`, `medium`, `high` or `critical`
     risk: String,
     executor: String,
-    facets: Vec<Value>,
     /// An input that works.
     example: Value,
 }
@@ -62,11 +61,11 @@ struct Tools<'a> {
 )]
 pub(super) async fn list(State(door): State<Door>, caller: Caller) -> Result<Response, Refused> {
     let tools = door.engine.tools(&caller.peer)?;
-    let tools = tools.into_iter().map(|(definition, allowlisted)| Tool {
-        definition,
-        alias: ToolAlias::of(&definition.name).as_str().to_owned(),
-        sensitive: definition.metadata().is_sensitive(),
-        allowlisted,
+    let tools = tools.iter().map(|(tool, allowlisted)| Tool {
+        definition: tool.definition(),
+        alias: tool.alias().as_str(),
+        sensitive: tool.metadata().is_sensitive(),
+        allowlisted: *allowlisted,
     });
     told(StatusCode::OK, &Tools { tools: tools.collect() })
 }

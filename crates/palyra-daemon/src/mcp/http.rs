@@ -7,7 +7,8 @@
 use super::lines::{self, Told};
 use super::sessions::Sessions;
 use super::whose::Whose;
-use super::{Caller, MAX_MESSAGE_BYTES, McpServer, Shared};
+use super::{Caller, MAX_MESSAGE_BYTES, McpServer};
+use crate::doors::Doors;
 use crate::http::{Refused, keep, whole};
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
@@ -41,22 +42,22 @@ const MAX_WORDS: usize = 4096;
 struct Mcp {
     service: StreamableHttpService<McpServer, LocalSessionManager>,
     sessions: Sessions,
-    shared: Shared,
+    doors: Doors,
 }
 
 /// The route.
-pub(crate) fn route<S: Clone + Send + Sync + 'static>(shared: Shared) -> MethodRouter<S> {
+pub(crate) fn route<S: Clone + Send + Sync + 'static>(doors: Doors) -> MethodRouter<S> {
     let sessions = Sessions::new();
     let config = StreamableHttpServerConfig::default()
         .with_json_response(true)
         .with_max_request_body_bytes(MAX_MESSAGE_BYTES)
-        .with_cancellation_token(shared.doors.ending.ended().child_token());
+        .with_cancellation_token(doors.ending.ended().child_token());
     let serve = {
-        let shared = shared.clone();
-        move || Ok(McpServer::new(shared.clone(), Caller::Http))
+        let doors = doors.clone();
+        move || Ok(McpServer::new(doors.clone(), Caller::Http))
     };
     let service = StreamableHttpService::new(serve, sessions.kept(), config);
-    any(handle).with_state(Mcp { service, sessions, shared })
+    any(handle).with_state(Mcp { service, sessions, doors })
 }
 
 /// What a request is, as far as it has been looked at.
@@ -92,7 +93,7 @@ impl Mcp {
             true => Some(self.sessions.begin(&token).await.ok_or_else(Refusal::too_many_sessions)?),
             false => None,
         };
-        let owed = asked.message.then(|| self.shared.doors.ending.owe());
+        let owed = asked.message.then(|| self.doors.ending.owe());
         let mut response = self.service.handle(request).await.map(Body::new);
         if ends && response.status() == StatusCode::ACCEPTED {
             // It has ended by now, and clients that look expect to hear so.

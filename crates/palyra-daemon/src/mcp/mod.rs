@@ -15,7 +15,7 @@ pub(crate) mod socket;
 mod tools;
 mod whose;
 
-pub(crate) use server::{Caller, McpServer, Shared};
+pub(crate) use server::{Caller, McpServer};
 
 /// The name of this door, to policy and journal.
 pub(crate) const CHANNEL: &str = "mcp";

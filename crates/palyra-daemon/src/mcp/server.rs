@@ -3,8 +3,8 @@
 use super::{answer, tools};
 use crate::doors::Doors;
 use axum::http::request::Parts;
-use palyra_engine::{Engine, EngineError, VerifiedPeer};
-use palyra_protocol::{CallId, SessionId, ToolDefinition, ToolName};
+use palyra_engine::{CatalogTool, Engine, EngineError, VerifiedPeer};
+use palyra_protocol::{CallId, SessionId};
 use rmcp::handler::server::ServerHandler;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CancelledNotificationParam, CompleteRequestMethod, CompleteRequestParams,
@@ -38,21 +38,6 @@ pub(crate) enum Caller {
     Http,
 }
 
-/// What every client's server is made of, put together once.
-#[derive(Debug, Clone)]
-pub(crate) struct Shared {
-    pub(super) doors: Doors,
-    /// Every tool as it is told.
-    told: Arc<HashMap<ToolName, Tool>>,
-}
-
-impl Shared {
-    pub(crate) fn new(doors: Doors) -> Self {
-        let told = doors.engine.catalog().iter().map(|tool| (tool.name.clone(), tools::told(tool))).collect();
-        Self { doors, told: Arc::new(told) }
-    }
-}
-
 /// One client's view of the engine.
 #[derive(Debug, Clone)]
 pub(crate) struct McpServer {
@@ -61,7 +46,7 @@ pub(crate) struct McpServer {
 
 #[derive(Debug)]
 struct Inner {
-    shared: Shared,
+    doors: Doors,
     caller: Caller,
     /// What a caller that names no session belongs to.
     session: SessionId,
@@ -69,21 +54,24 @@ struct Inner {
     calls: Mutex<HashMap<RequestId, CallId>>,
     places: Arc<Semaphore>,
     told_of_changes: AtomicBool,
+    /// The list that the client is told of changes to: what it was shown first, or would have been shown when it was ready.
+    shown: Mutex<Option<Vec<Arc<CatalogTool>>>>,
     /// Cancelled when the connection is gone.
     gone: CancellationToken,
     _gone: DropGuard,
 }
 
 impl McpServer {
-    pub(crate) fn new(shared: Shared, caller: Caller) -> Self {
+    pub(crate) fn new(doors: Doors, caller: Caller) -> Self {
         let gone = CancellationToken::new();
         let inner = Inner {
-            shared,
+            doors,
             caller,
             session: SessionId::mint(),
             calls: Mutex::default(),
             places: Arc::new(Semaphore::new(MAX_CALLS)),
             told_of_changes: AtomicBool::new(false),
+            shown: Mutex::default(),
             _gone: gone.clone().drop_guard(),
             gone,
         };
@@ -91,11 +79,11 @@ impl McpServer {
     }
 
     pub(super) fn engine(&self) -> &Engine {
-        &self.inner.shared.doors.engine
+        &self.inner.doors.engine
     }
 
     pub(super) fn doors(&self) -> &Doors {
-        &self.inner.shared.doors
+        &self.inner.doors
     }
 
     pub(super) fn session(&self) -> &SessionId {
@@ -146,32 +134,39 @@ impl McpServer {
     }
 
     fn listing(&self, peer: &VerifiedPeer) -> Result<Vec<Tool>, EngineError> {
-        let told = |tool: &ToolDefinition| self.inner.shared.told.get(&tool.name).cloned();
-        Ok(self.engine().callable(peer)?.into_iter().filter_map(told).collect())
+        // Held while it is looked: a client that asks before it is watched for must not miss a change in between.
+        let mut shown = lock(&self.inner.shown);
+        let tools = self.engine().callable(peer)?;
+        let told = tools.iter().map(|tool| tools::told(tool)).collect();
+        shown.get_or_insert(tools);
+        Ok(told)
     }
 
     /// Waits until the peer would be shown another list.
-    async fn list_changed(&self, peer: &VerifiedPeer, seen: &mut Vec<String>) {
-        let mut changes = self.engine().watch_rights();
+    async fn list_changed(&self, peer: &VerifiedPeer, seen: &mut Vec<Arc<CatalogTool>>) {
+        let (mut rights, mut tools) = (self.engine().watch_rights(), self.engine().watch_tools());
         loop {
-            // Looked at after listening began, so that nothing happens in between. Whoever may not look sees nothing.
-            let now: Vec<String> = match self.engine().callable(peer) {
-                Ok(tools) => tools.into_iter().map(|tool| tool.name.to_string()).collect(),
-                Err(_) => Vec::new(),
-            };
-            if now != *seen {
+            // Looked at after listening began, so that nothing happens in between.
+            let now = self.seen(peer);
+            // Another tool of the same name is another tool.
+            let same = now.len() == seen.len() && now.iter().zip(seen.iter()).all(|(now, then)| Arc::ptr_eq(now, then));
+            if !same {
                 *seen = now;
                 return;
             }
-            if changes.changed().await.is_err() {
+            let changed = tokio::select! {
+                changed = rights.changed() => changed,
+                changed = tools.changed() => changed,
+            };
+            if changed.is_err() {
                 return std::future::pending().await;
             }
         }
     }
 
-    fn seen(&self, peer: &VerifiedPeer) -> Vec<String> {
-        let tools = self.engine().callable(peer);
-        tools.map_or_else(|_| Vec::new(), |tools| tools.into_iter().map(|tool| tool.name.to_string()).collect())
+    /// The tools that the peer would be shown now. Whoever may not look sees nothing.
+    fn seen(&self, peer: &VerifiedPeer) -> Vec<Arc<CatalogTool>> {
+        self.engine().callable(peer).unwrap_or_default()
     }
 }
 
@@ -307,10 +302,10 @@ impl ServerHandler for McpServer {
             return;
         }
         let gone = self.inner.gone.clone();
+        let mut seen = lock(&self.inner.shown).get_or_insert_with(|| self.seen(&peer)).clone();
         // The connection must be able to end while this waits, so it holds no part of it.
-        let server = Self::new(self.inner.shared.clone(), Caller::Http);
+        let server = Self::new(self.inner.doors.clone(), Caller::Http);
         tokio::spawn(async move {
-            let mut seen = server.seen(&peer);
             loop {
                 tokio::select! {
                     () = gone.cancelled() => return,

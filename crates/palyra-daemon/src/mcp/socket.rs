@@ -5,7 +5,8 @@
 //! agent of the owner's.
 
 use super::lines::Lines;
-use super::{CHANNEL, Caller, McpServer, Shared};
+use super::{CHANNEL, Caller, McpServer};
+use crate::doors::Doors;
 use palyra_engine::{Engine, EngineError, ErrorKind, VerifiedPeer};
 use palyra_protocol::{ChannelId, Principal, PrincipalKind, Problem, Secret};
 use serde::Deserialize;
@@ -77,8 +78,8 @@ impl Credentials {
 }
 
 /// Lets clients in until told to end. Those who are in stay until everything has its answer.
-pub(crate) async fn serve(shared: Shared, listener: UnixListener) {
-    let ending = shared.doors.ending.clone();
+pub(crate) async fn serve(doors: Doors, listener: UnixListener) {
+    let ending = doors.ending.clone();
     let places = Arc::new(Semaphore::new(MAX_CLIENTS));
     loop {
         let accepted = tokio::select! {
@@ -95,10 +96,10 @@ pub(crate) async fn serve(shared: Shared, listener: UnixListener) {
             }
         };
         let place = Arc::clone(&places).try_acquire_owned();
-        let shared = shared.clone();
+        let doors = doors.clone();
         ending.clients().spawn(async move {
             let served = match place {
-                Ok(_place) => client(shared, stream).await,
+                Ok(_place) => client(doors, stream).await,
                 Err(_) => turn_away(stream).await,
             };
             if let Err(error) = served {
@@ -117,7 +118,7 @@ async fn turn_away(stream: UnixStream) -> io::Result<()> {
     tokio::time::timeout(GREETING_TIME, tell(&mut writer, &refusal)).await.unwrap_or(Ok(()))
 }
 
-async fn client(shared: Shared, stream: UnixStream) -> io::Result<()> {
+async fn client(doors: Doors, stream: UnixStream) -> io::Result<()> {
     let peer_uid = stream.peer_cred().ok().map(|credentials| credentials.uid());
     let daemon_uid = rustix::process::geteuid().as_raw();
     let (reader, mut writer) = stream.into_split();
@@ -127,27 +128,27 @@ async fn client(shared: Shared, stream: UnixStream) -> io::Result<()> {
     let admitted = greeting.and_then(|Greeting { token, act_as, .. }| {
         let token = token.map(|text| Secret::new(text.into_bytes()));
         let credentials = Credentials { peer_uid, daemon_uid, token, act_as };
-        let peer = credentials.identify(&shared.doors.engine)?;
+        let peer = credentials.identify(&doors.engine)?;
         Ok((credentials, peer))
     });
     match admitted {
         Ok((credentials, peer)) => {
             tell(&mut writer, &json!({ "ok": true, "principal": peer.effective() })).await?;
-            talk(shared, credentials, reader, writer).await
+            talk(doors, credentials, reader, writer).await
         }
         Err(refusal) => tell(&mut writer, &json!({ "ok": false, "error": refusal.problem })).await,
     }
 }
 
 async fn talk(
-    shared: Shared,
+    doors: Doors,
     credentials: Credentials,
     reader: BufReader<OwnedReadHalf>,
     writer: OwnedWriteHalf,
 ) -> io::Result<()> {
     // A child: the SDK cancels what it is given when the connection ends.
-    let ended = shared.doors.ending.ended().child_token();
-    let server = McpServer::new(shared, Caller::Local(credentials));
+    let ended = doors.ending.ended().child_token();
+    let server = McpServer::new(doors, Caller::Local(credentials));
     let lines = Lines::new(reader, writer);
     match rmcp::service::serve_server_with_ct(server, lines, ended).await {
         Ok(running) => {

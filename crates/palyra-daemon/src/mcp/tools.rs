@@ -3,7 +3,8 @@
 //! A published output schema describes everything that `structuredContent` can be: what the tool returns, or an `error`
 //! object that says why there is nothing. Clients check results against it, refusals too.
 
-use palyra_protocol::{ToolAlias, ToolCapability, ToolDefinition};
+use palyra_engine::CatalogTool;
+use palyra_protocol::{ToolCapability, ToolDefinition};
 use rmcp::model::{JsonObject, MetaObject, Tool, ToolAnnotations};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -15,12 +16,13 @@ pub(super) const CANONICAL_NAME: &str = "palyra/name";
 pub(super) const ERROR: &str = "error";
 
 /// The tool as `tools/list` shows it.
-pub(super) fn told(tool: &ToolDefinition) -> Tool {
+pub(super) fn told(entry: &CatalogTool) -> Tool {
+    let tool = entry.definition();
     let about = format!("{} (`{}`)", tool.description, tool.name);
     let mut meta = JsonObject::new();
     meta.insert(CANONICAL_NAME.to_owned(), json!(tool.name));
     meta.insert("palyra/risk".to_owned(), json!(tool.risk.as_str()));
-    let mut told = Tool::new(ToolAlias::of(&tool.name).as_str().to_owned(), about, object(&tool.input_schema))
+    let mut told = Tool::new(entry.alias().as_str().to_owned(), about, object(&tool.input_schema))
         .with_title(tool.summary.clone())
         .with_annotations(annotations(tool))
         .with_meta(MetaObject(meta));
@@ -82,10 +84,10 @@ fn error_schema() -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use palyra_engine::builtin;
+    use palyra_engine::ToolCatalog;
 
     fn tool(name: &str) -> Tool {
-        told(builtin::definitions().unwrap().iter().find(|tool| tool.name.as_str() == name).unwrap())
+        told(ToolCatalog::builtin().unwrap().find(name).unwrap())
     }
 
     #[test]
@@ -95,15 +97,15 @@ mod tests {
             [hints.read_only_hint, hints.destructive_hint, hints.idempotent_hint, hints.open_world_hint]
                 .map(Option::unwrap)
         };
-        assert_eq!(hints(builtin::names::FS_READ), [true, false, true, false]);
-        assert_eq!(hints(builtin::names::FS_WRITE), [false, true, false, false]);
-        assert_eq!(hints(builtin::names::PROCESS_RUN), [false, true, false, true]);
+        assert_eq!(hints("palyra.fs.read"), [true, false, true, false]);
+        assert_eq!(hints("palyra.fs.write"), [false, true, false, false]);
+        assert_eq!(hints("palyra.process.run"), [false, true, false, true]);
     }
 
     #[test]
     fn names_are_those_that_models_take_and_schemas_are_objects() {
-        for definition in builtin::definitions().unwrap() {
-            let tool = told(&definition);
+        for entry in ToolCatalog::builtin().unwrap().iter() {
+            let (tool, definition) = (told(entry), entry.definition());
             assert!(tool.name.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-".contains(&b)), "{}", tool.name);
             assert_eq!(tool.meta.unwrap().0[CANONICAL_NAME], json!(definition.name));
             assert_eq!(tool.input_schema["type"], "object");

@@ -2,11 +2,13 @@
 
 use super::rights::Shortfall;
 use super::{VerifiedPeer, as_shown};
+use crate::catalog::CatalogTool;
 use crate::engine::Engine;
 use crate::error::EngineError;
 use palyra_policy::{PolicyAction, PolicyRequest, PolicyRequestContext, PolicyResource, Verdict};
+use palyra_protocol::DecisionKind;
 use palyra_protocol::access::{RightView, WhoAmI};
-use palyra_protocol::{DecisionKind, ToolDefinition};
+use std::sync::Arc;
 
 /// A name for something that need not exist.
 const ANY: &str = "any";
@@ -60,21 +62,22 @@ impl Engine {
     ///
     /// # Errors
     /// The peer may not know.
-    pub fn callable(&self, peer: &VerifiedPeer) -> Result<Vec<&ToolDefinition>, EngineError> {
+    pub fn callable(&self, peer: &VerifiedPeer) -> Result<Vec<Arc<CatalogTool>>, EngineError> {
         self.authorize(peer, PolicyAction::ToolList, PolicyResource::Daemon, None)?;
-        let denied = |tool: &&ToolDefinition| self.right_to_call(peer, tool).decision == DecisionKind::Deny.as_str();
-        Ok(self.catalog().iter().filter(|tool| self.sees_tool(peer, tool) && !denied(tool)).collect())
+        let denied = |tool: &CatalogTool| self.right_to_call(peer, tool).decision == DecisionKind::Deny.as_str();
+        let catalog = self.catalog();
+        Ok(catalog.iter().filter(|tool| self.sees_tool(peer, tool) && !denied(tool)).cloned().collect())
     }
 
     /// What would be decided about a call of a tool whose arguments touch nothing in particular; where it is the arguments that
     /// decide, that they do.
-    fn right_to_call(&self, peer: &VerifiedPeer, tool: &ToolDefinition) -> RightView {
-        let name = tool.name.as_str();
+    fn right_to_call(&self, peer: &VerifiedPeer, tool: &CatalogTool) -> RightView {
+        let name = tool.name().as_str();
         let context = PolicyRequestContext {
             proposed_by: Some(peer.principal().clone()),
             tool: Some(name.to_owned()),
-            is_allowlisted_tool: self.config().allowed_tools.contains(&tool.name),
-            ..self.placed(PolicyRequestContext::for_tool(peer.channel().clone(), &tool.metadata(), Default::default()))
+            is_allowlisted_tool: self.config().allowed_tools.contains(tool.name()),
+            ..self.placed(PolicyRequestContext::for_tool(peer.channel().clone(), tool.metadata(), Default::default()))
         };
         self.asked(peer, PolicyAction::ToolExecute, PolicyResource::Tool(name.to_owned()), context)
     }

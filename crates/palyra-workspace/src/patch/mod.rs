@@ -46,6 +46,14 @@ enum Target {
 }
 
 impl Target {
+    /// Where content comes from that ends up elsewhere.
+    fn moved_from(&self) -> Option<&ResolvedPath> {
+        match self {
+            Self::Rename { from, .. } => Some(from),
+            Self::Create(_) | Self::Edit(_) | Self::Delete(_) => None,
+        }
+    }
+
     fn paths(&self) -> impl Iterator<Item = &ResolvedPath> {
         let (first, second) = match self {
             Self::Create(path) | Self::Edit(path) | Self::Delete(path) => (path, None),
@@ -96,6 +104,17 @@ impl PatchPlan {
 /// Reads a patch and forgets it: how many files it names.
 pub(super) fn parse_only(text: &str) -> Result<usize, FileError> {
     parse::parse(text).map(|files| files.len())
+}
+
+impl PatchPlan {
+    /// What the patch would read beyond the places it changes: the content of a renamed file appears under another name,
+    /// where other rules may hold.
+    #[must_use]
+    pub fn paths_read(&self) -> Vec<&ResolvedPath> {
+        let mut sources: Vec<_> = self.changes.iter().filter_map(|change| change.target.moved_from()).collect();
+        sources.sort();
+        sources
+    }
 }
 
 impl Workspace {

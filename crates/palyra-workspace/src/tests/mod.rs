@@ -3,6 +3,7 @@
 //! Every test has a workspace and, beside it, an `outside` with a secret in it. Whatever a test does, the secret is never
 //! returned and never changed.
 
+mod ignoring;
 mod leftovers;
 mod patching;
 mod paths;

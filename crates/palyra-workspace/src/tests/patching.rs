@@ -79,6 +79,7 @@ new mode 100755
     assert_eq!(texts(&paths.edited), ["edit", "run"]);
     assert_eq!(texts(&paths.deleted), ["dir/gone", "old name"]);
     assert_eq!(paths.all().len(), 7);
+    assert_eq!(plan.paths_read().iter().map(ToString::to_string).collect::<Vec<_>>(), ["old name"]);
     let outcome = room.workspace.apply_patch(plan, errand(&going_on)).unwrap();
     let files: Vec<_> =
         outcome.files.iter().map(|file| (file.path.as_str(), file.change, file.added, file.removed)).collect();

@@ -30,6 +30,7 @@ fn everything(path: &ResolvedPath) -> SearchQuery {
         syntax: PatternSyntax::Regex,
         path: path.clone(),
         glob: None,
+        include_ignored: false,
         case_insensitive: false,
         max_matches: 10,
         context_lines: 0,

@@ -87,7 +87,7 @@ fn a_listing_is_sorted_and_follows_no_link() {
     room.link("../outside", "out");
     let list = |path: &str, depth, max_entries| {
         let path = room.workspace.resolve(path).unwrap();
-        room.workspace.list(&path, ListOptions { depth, max_entries }, &going_on).unwrap()
+        room.workspace.list(&path, ListOptions { depth, max_entries, ..ListOptions::default() }, &going_on).unwrap()
     };
     let names = |listing: &super::super::Listing| -> Vec<String> {
         listing.entries.iter().map(|entry| entry.path.clone()).collect()

@@ -10,6 +10,7 @@ fn query(room: &Room, pattern: &str) -> SearchQuery {
         syntax: PatternSyntax::Regex,
         path: room.workspace.resolve(".").unwrap(),
         glob: None,
+        include_ignored: false,
         case_insensitive: false,
         max_matches: usize::MAX,
         context_lines: 0,

@@ -22,13 +22,12 @@ const STATUS: [&str; 15] = [
     "version",
     "workspace_root",
 ];
-const TOOL: [&str; 12] = [
+const TOOL: [&str; 11] = [
     "allowlisted",
     "capabilities",
     "description",
     "example",
     "executor",
-    "facets",
     "input_schema",
     "name",
     "output_schema",

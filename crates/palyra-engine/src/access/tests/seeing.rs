@@ -85,12 +85,12 @@ async fn what_a_rule_hides_is_in_no_listing() {
     assert_eq!(refused.problem.code, "forbidden");
     assert_eq!(refused.problem.denial.unwrap().rules, ["payroll_keeps_its_grants"], "as structured as a call's");
     engine.revoke_grant(&owner(), &grants[1]).await.unwrap();
-    let tools: Vec<_> = engine.tools(&owner()).unwrap().into_iter().map(|(tool, _)| tool.name.to_string()).collect();
+    let tools: Vec<_> = engine.tools(&owner()).unwrap().into_iter().map(|(tool, _)| tool.name().to_string()).collect();
     assert!(tools.contains(&"palyra.fs.read".to_owned()), "{tools:?}");
     for hidden in ["palyra.fs.list", "palyra.http.fetch"] {
         assert!(!tools.contains(&hidden.to_owned()), "{hidden}");
         assert_eq!(code(engine.tool(&owner(), hidden)), "unknown_tool");
-        assert!(!engine.callable(&owner()).unwrap().iter().any(|tool| tool.name.as_str() == hidden));
+        assert!(!engine.callable(&owner()).unwrap().iter().any(|tool| tool.name().as_str() == hidden));
     }
 }
 
@@ -130,7 +130,7 @@ async fn a_denial_that_hinges_on_arguments_is_said_to() {
         (right("tool:palyra.fs.list").as_str(), right("tool:palyra.echo").as_str()),
         (RightView::DEPENDS, "deny")
     );
-    let callable: Vec<_> = engine.callable(&owner()).unwrap().iter().map(|tool| tool.name.to_string()).collect();
+    let callable: Vec<_> = engine.callable(&owner()).unwrap().iter().map(|tool| tool.name().to_string()).collect();
     assert_eq!(callable, ["palyra.fs.list"], "what some arguments allow is listed");
     let agent = engine.whoami(&acting_as(&engine, "agent:nobody")).unwrap();
     assert_eq!(agent.role, None, "an agent has its own role, not that of whoever acts as it");

@@ -9,12 +9,12 @@
 //! write that came a moment too late would be attested as one that did not happen.
 
 use crate::engine::Engine;
-use crate::execute::{cancelled, printable, timed_out};
-use crate::resolve::{Refusal, ResolvedCall, file_problem};
-use crate::work::FileWork;
-use palyra_protocol::{CallId, FacetRule, Problem, ToolProposal};
-use palyra_workspace::{Errand, FileContent, FileError, Workspace};
-use serde_json::{Value, json};
+use crate::execute::{Stopped, timed_out};
+use crate::resolve::{Refusal, ResolvedCall, file_problem, resolve_with};
+use crate::tools::Preparing;
+use palyra_protocol::{CallId, Problem, ToolProposal};
+use palyra_workspace::{Errand, FileError, Workspace};
+use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -25,6 +25,15 @@ use tokio_util::sync::CancellationToken;
 const SEARCHES: usize = 4;
 /// How many other pieces of file work run at a time.
 const OTHERS: usize = 16;
+
+/// Which threads a piece of file work takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lane {
+    /// Those for work that may take as long as an execution may.
+    Search,
+    /// Those for everything else.
+    Short,
+}
 
 /// The threads that file work may take.
 #[derive(Debug)]
@@ -41,25 +50,29 @@ impl Default for FileThreads {
 
 impl FileThreads {
     /// Does the work and tells how it went, whatever the clock said meanwhile.
-    pub(crate) async fn run(
+    pub(crate) async fn run<W>(
         &self,
-        workspace: &Arc<Workspace>,
-        (call, work): (&CallId, FileWork),
+        lane: Lane,
+        (workspace, call): (&Arc<Workspace>, &CallId),
         limit: Duration,
         cancel: &CancellationToken,
-    ) -> Result<Value, Problem> {
+        work: W,
+    ) -> Result<Value, Stopped>
+    where
+        W: FnOnce(&Workspace, Errand<'_>) -> Result<Value, FileError> + Send + 'static,
+    {
         let deadline = Instant::now() + limit;
-        let threads = if matches!(work, FileWork::Search(_)) { &self.searches } else { &self.others };
         let thread = tokio::select! {
-            thread = free(threads) => thread?,
-            () = sleep_until(deadline) => return Err(timed_out(limit)),
-            () = cancel.cancelled() => return Err(cancelled()),
+            thread = free(self.threads(lane)) => thread?,
+            () = sleep_until(deadline) => return Err(timed_out(limit).into()),
+            () = cancel.cancelled() => return Err(Stopped::cancelled()),
         };
         let (workspace, call, stop) = (Arc::clone(workspace), call.clone(), cancel.child_token());
         let on_thread = stop.clone();
         let mut task = tokio::task::spawn_blocking(move || {
             let _thread = thread;
-            on_files(&workspace, &call, work, &|| on_thread.is_cancelled())
+            let stop = || on_thread.is_cancelled();
+            if stop() { Err(FileError::Cancelled) } else { work(&workspace, Errand { call: &call, stop: &stop }) }
         });
         let mut late = false;
         let joined = tokio::select! {
@@ -71,9 +84,17 @@ impl FileThreads {
             }
         };
         match joined {
-            Ok(Err(FileError::Cancelled)) if late => Err(timed_out(limit)),
-            Ok(done) => done.map_err(|e| file_problem(&e)),
-            Err(panic) => Err(panicked(&panic)),
+            Ok(Err(FileError::Cancelled)) if late => Err(timed_out(limit).into()),
+            Ok(Err(error @ FileError::Cancelled)) => Err(Stopped::Cancelled(file_problem(&error))),
+            Ok(done) => done.map_err(|e| file_problem(&e).into()),
+            Err(panic) => Err(panicked(&panic).into()),
+        }
+    }
+
+    fn threads(&self, lane: Lane) -> &Arc<Semaphore> {
+        match lane {
+            Lane::Search => &self.searches,
+            Lane::Short => &self.others,
         }
     }
 }
@@ -81,36 +102,18 @@ impl FileThreads {
 impl Engine {
     /// Resolves a proposal: on a thread if that looks at the disk, at once if it does not.
     pub(crate) async fn resolve(&self, id: &CallId, proposal: &ToolProposal) -> Result<ResolvedCall, Refusal> {
-        let on_disk =
-            self.catalog().find(&proposal.tool).is_ok_and(|tool| tool.facets.iter().any(|rule| on_disk(*rule)));
-        if !on_disk {
-            return self.resolver().resolve(id.clone(), proposal);
+        let tool = Arc::clone(self.catalog().find(&proposal.tool)?);
+        match tool.preparing() {
+            Preparing::AtOnce => return resolve_with(tool, &self.place(), id.clone(), proposal),
+            Preparing::OnThread => {}
         }
         let thread = free(&self.file_threads().others).await?;
         let (engine, id, proposal) = (self.clone(), id.clone(), proposal.clone());
         let task = tokio::task::spawn_blocking(move || {
             let _thread = thread;
-            engine.resolver().resolve(id, &proposal)
+            resolve_with(tool, &engine.place(), id, &proposal)
         });
         task.await.unwrap_or_else(|panic| Err(panicked(&panic).into()))
-    }
-}
-
-/// Whether a facet is found out by looking at files or programs.
-fn on_disk(rule: FacetRule) -> bool {
-    match rule {
-        FacetRule::PathRead(_)
-        | FacetRule::TreeRead(_)
-        | FacetRule::Listed { .. }
-        | FacetRule::PathWritten(_)
-        | FacetRule::PatchTargets(_)
-        | FacetRule::WorkingDirectory(_)
-        | FacetRule::Argv(_) => true,
-        FacetRule::Environment(_)
-        | FacetRule::StandardInput(_)
-        | FacetRule::RequestedHosts(_)
-        | FacetRule::Url(_)
-        | FacetRule::Method(_) => false,
     }
 }
 
@@ -121,44 +124,15 @@ async fn free(threads: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Problem>
 }
 
 fn panicked(panic: &tokio::task::JoinError) -> Problem {
-    tracing::error!(%panic, "a file tool panicked");
+    tracing::error!(%panic, "a tool panicked");
     Problem::plain("internal", "the tool failed; the daemon's log says how")
-}
-
-fn on_files(workspace: &Workspace, call: &CallId, work: FileWork, stop: &dyn Fn() -> bool) -> Result<Value, FileError> {
-    let errand = Errand { call, stop };
-    if stop() {
-        return Err(FileError::Cancelled);
-    }
-    match work {
-        FileWork::Read { path, range } => {
-            workspace.read(&path, range).map(|content| text_or_base64(path.as_str(), content))
-        }
-        FileWork::List { path, options } => workspace.list(&path, options, stop).map(|listing| json!(listing)),
-        FileWork::Search(query) => workspace.search(&query, stop).map(|found| json!(found)),
-        FileWork::Write { path, content, options } => {
-            workspace.write(&path, &content, &options, errand).map(|written| {
-                let mut output = json!(written);
-                output["path"] = json!(path.as_str());
-                output
-            })
-        }
-        FileWork::Patch(plan) => workspace.apply_patch(plan, errand).map(|outcome| json!(outcome)),
-    }
-}
-
-fn text_or_base64(path: &str, content: FileContent) -> Value {
-    let (text, encoding) = printable(content.bytes);
-    json!({
-        "path": path, "content": text, "encoding": encoding, "total_bytes": content.total_bytes,
-        "truncated": content.truncated, "sha256": content.sha256_hex,
-    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use palyra_workspace::{PatternSyntax, SearchQuery, WriteOptions};
+    use palyra_workspace::{ListOptions, PatternSyntax, SearchQuery, WriteOptions};
+    use serde_json::json;
 
     struct Place {
         dir: tempfile::TempDir,
@@ -172,22 +146,30 @@ mod tests {
     }
 
     /// A search whose end nobody lives to see: some hundred steps for every byte of a line of eight million.
-    fn endless(place: &Place) -> FileWork {
+    fn endless(place: &Place) -> impl FnOnce(&Workspace, Errand<'_>) -> Result<Value, FileError> + Send + 'static {
         let mut state = 1_u32;
         let line = std::iter::repeat_with(|| {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             if state >> 31 == 0 { b'a' } else { b'b' }
         });
         std::fs::write(place.dir.path().join("line"), line.take(8_000_000).collect::<Vec<_>>()).unwrap();
-        FileWork::Search(SearchQuery {
+        let query = SearchQuery {
             pattern: "a[ab]{200}[^ab]".to_owned(),
             syntax: PatternSyntax::Regex,
             path: place.workspace.resolve("line").unwrap(),
             glob: None,
+            include_ignored: false,
             case_insensitive: false,
             max_matches: 1,
             context_lines: 0,
-        })
+        };
+        move |workspace, errand| workspace.search(&query, errand.stop).map(|found| json!(found))
+    }
+
+    fn code(ended: Result<Value, Stopped>) -> String {
+        match ended.unwrap_err() {
+            Stopped::Cancelled(problem) | Stopped::Failed(problem) => problem.code,
+        }
     }
 
     #[tokio::test(flavor = "multi_thread")]
@@ -195,15 +177,15 @@ mod tests {
         let place = place();
         let threads = FileThreads::default();
         let limit = Duration::from_millis(50);
-        let ended =
-            threads.run(&place.workspace, (&CallId::mint(), endless(&place)), limit, &CancellationToken::new()).await;
-        assert_eq!(ended.unwrap_err().code, "execution_timeout");
+        let (call, never) = (CallId::mint(), CancellationToken::new());
+        let ended = threads.run(Lane::Search, (&place.workspace, &call), limit, &never, endless(&place)).await;
+        assert_eq!(code(ended), "execution_timeout");
         assert_eq!(threads.searches.available_permits(), SEARCHES, "the answer came after the work had ended");
         let cancel = CancellationToken::new();
         cancel.cancel();
-        let ended =
-            threads.run(&place.workspace, (&CallId::mint(), endless(&place)), Duration::from_secs(60), &cancel).await;
-        assert_eq!(ended.unwrap_err().code, "cancelled");
+        let limit = Duration::from_secs(60);
+        let ended = threads.run(Lane::Search, (&place.workspace, &call), limit, &cancel, endless(&place)).await;
+        assert_eq!(code(ended), "cancelled");
     }
 
     #[tokio::test(flavor = "multi_thread")]
@@ -212,11 +194,15 @@ mod tests {
         let threads = FileThreads::default();
         let taken = Arc::clone(&threads.searches).acquire_many_owned(u32::try_from(SEARCHES).unwrap()).await.unwrap();
         let (limit, cancel) = (Duration::from_millis(20), CancellationToken::new());
-        let ended = threads.run(&place.workspace, (&CallId::mint(), endless(&place)), limit, &cancel).await;
-        assert_eq!(ended.unwrap_err().code, "execution_timeout");
+        let call = CallId::mint();
+        let ended = threads.run(Lane::Search, (&place.workspace, &call), limit, &cancel, endless(&place)).await;
+        assert_eq!(code(ended), "execution_timeout");
         let path = place.workspace.resolve(".").unwrap();
-        let list = FileWork::List { path, options: palyra_workspace::ListOptions::default() };
-        assert!(threads.run(&place.workspace, (&CallId::mint(), list), Duration::from_secs(60), &cancel).await.is_ok());
+        let list = move |workspace: &Workspace, errand: Errand<'_>| {
+            workspace.list(&path, ListOptions::default(), errand.stop).map(|listing| json!(listing))
+        };
+        let limit = Duration::from_secs(60);
+        assert!(threads.run(Lane::Short, (&place.workspace, &call), limit, &cancel, list).await.is_ok());
         drop(taken);
     }
 
@@ -227,13 +213,14 @@ mod tests {
         let (mut written, mut ended) = (0, 0);
         for n in 0..200_u32 {
             let name = format!("f{n}");
-            let work = FileWork::Write {
-                path: place.workspace.resolve(&name).unwrap(),
-                content: vec![b'x'; 1 << 20],
-                options: WriteOptions::default(),
+            let path = place.workspace.resolve(&name).unwrap();
+            let write = move |workspace: &Workspace, errand: Errand<'_>| {
+                let content = vec![b'x'; 1 << 20];
+                workspace.write(&path, &content, &WriteOptions::default(), errand).map(|written| json!(written))
             };
             let limit = Duration::from_micros(u64::from(n) * 20);
-            let told = threads.run(&place.workspace, (&CallId::mint(), work), limit, &CancellationToken::new()).await;
+            let (call, never) = (CallId::mint(), CancellationToken::new());
+            let told = threads.run(Lane::Short, (&place.workspace, &call), limit, &never, write).await;
             let there = place.dir.path().join(&name).exists();
             assert_eq!(told.is_ok(), there, "{n}: {told:?}");
             if there { written += 1 } else { ended += 1 }

@@ -1,0 +1,87 @@
+//! `palyra.fs.write`: writes a whole file of the workspace, atomically.
+
+use super::schema::{object, path};
+use super::{Executing, Input, Job, Made, Place, Prepared, Tool};
+use crate::execute::Running;
+use crate::file_threads::Lane;
+use crate::resolve::Refusal;
+use palyra_protocol::{ExecutorKind, Facets, RiskLevel, ToolCapability, ToolDefinition};
+use palyra_workspace::{ResolvedPath, WriteOptions};
+use serde_json::json;
+use std::sync::Arc;
+
+pub(super) const NAME: &str = "palyra.fs.write";
+
+#[derive(Debug)]
+struct FsWrite(ToolDefinition);
+
+pub(super) fn tool() -> Made {
+    Ok(Arc::new(FsWrite(ToolDefinition {
+        name: NAME.parse()?,
+        summary: "Write a file of the workspace".to_owned(),
+        description:
+            "Writes a whole file, atomically: readers see the old file or the new one. With `expected_sha256` it writes \
+             only over the content you have read, with `must_not_exist` only where nothing is."
+                .to_owned(),
+        input_schema: object(
+            json!({
+                "path": path("the file, relative to the workspace"),
+                "content": { "type": "string", "description": "the new content" },
+                "encoding": { "enum": ["utf-8", "base64"], "description": "how `content` is written; utf-8 when absent" },
+                "create_parents": { "type": "boolean", "description": "make missing directories" },
+                "expected_sha256": { "type": "string", "pattern": "^[0-9a-f]{64}$" },
+                "must_not_exist": { "type": "boolean" },
+            }),
+            &["path", "content"],
+        ),
+        output_schema: object(
+            json!({
+                "path": { "type": "string" }, "bytes": { "type": "integer" },
+                "sha256": { "type": "string" }, "created": { "type": "boolean" },
+            }),
+            &["path", "bytes", "sha256", "created"],
+        ),
+        capabilities: [ToolCapability::FilesystemWrite].into(),
+        risk: RiskLevel::Medium,
+        executor: ExecutorKind::Builtin,
+        example: json!({ "path": "notes.txt", "content": "remember the milk\n" }),
+    })))
+}
+
+impl Tool for FsWrite {
+    fn definition(&self) -> &ToolDefinition {
+        &self.0
+    }
+
+    fn prepare(&self, input: Input<'_>, place: &Place<'_>) -> Result<Prepared, Refusal> {
+        let path = place.path(input, "/path")?;
+        path.refuse_protected()?;
+        let facets = Facets { paths_written: vec![path.as_str().to_owned()], ..Facets::default() };
+        let content = input.bytes("/content", "/encoding")?;
+        let options = WriteOptions {
+            create_parents: input.flag("/create_parents"),
+            expected_sha256: input.optional("/expected_sha256").map(str::to_owned),
+            must_not_exist: input.flag("/must_not_exist"),
+        };
+        Ok(Prepared::new(facets, Write { path, content, options }))
+    }
+}
+
+/// A file to write.
+#[derive(Debug)]
+struct Write {
+    path: ResolvedPath,
+    content: Vec<u8>,
+    options: WriteOptions,
+}
+
+impl Job for Write {
+    fn execute<'r>(self: Box<Self>, run: &'r Running<'_>) -> Executing<'r> {
+        let Self { path, content, options } = *self;
+        Box::pin(run.with_files(Lane::Short, move |workspace, errand| {
+            let mut output = json!(workspace.write(&path, &content, &options, errand)?);
+            output["path"] = json!(path.as_str());
+            Ok(output)
+        }))
+    }
+}

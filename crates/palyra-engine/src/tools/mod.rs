@@ -1,0 +1,160 @@
+//! The tools: one file each, one trait for all.
+//!
+//! To add a built-in tool, write `tools/<name>.rs` beside the others and enter it in [`BUILTIN`]. The file holds everything
+//! that is particular to the tool:
+//!
+//! 1. its **definition**: name, description, schemas, capabilities, risk. Validation, policy context, listings, help and the
+//!    schemas that doors publish all follow from it;
+//! 2. how its input becomes **facts** ([`Tool::prepare`]): the facets that rules, people and grants judge the call by, and a
+//!    [`Job`] in which every path and program is resolved already;
+//! 3. how the job is **executed** ([`Job::execute`]), after the call was decided, approved and recorded.
+//!
+//! Skills, and whatever else brings tools, implement the same trait and enter the catalog as a source of their own
+//! ([`crate::Engine::replace_tools`]).
+//!
+//! A tool must name in its facets everything that it will touch: nothing else is decided, shown or covered by the call's
+//! digest. A job must look up nothing anew, because what it finds then is not what was shown.
+
+mod echo;
+mod fs_apply_patch;
+mod fs_list;
+mod fs_read;
+mod fs_search;
+mod fs_write;
+mod http_fetch;
+mod input;
+mod process_run;
+mod schema;
+mod sleep;
+#[cfg(test)]
+mod tests;
+
+pub use input::Input;
+
+use crate::config::ToolCallConfig;
+use crate::execute::{Executed, Running};
+use crate::resolve::Refusal;
+use palyra_egress::Fetcher;
+use palyra_protocol::tool::ToolNameError;
+use palyra_protocol::{Facets, ToolDefinition};
+use palyra_workspace::{ResolvedPath, Workspace};
+use std::fmt;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+
+/// Something that a caller can propose to do.
+pub trait Tool: fmt::Debug + Send + Sync {
+    /// What everybody may know about it. It stays the same for as long as the tool lives.
+    fn definition(&self) -> &ToolDefinition;
+
+    /// Turns an input that fits the schema into facts. Changes nothing.
+    ///
+    /// # Errors
+    /// The input names something that cannot be, or that no rule can allow.
+    fn prepare(&self, input: Input<'_>, place: &Place<'_>) -> Result<Prepared, Refusal>;
+
+    /// What a call would be decided by if this host had every program and the operator allowed every host: for cases beside
+    /// a policy, which are resolved in an empty workspace. Tools that ask for neither need no answer of their own.
+    ///
+    /// # Errors
+    /// As for [`Tool::prepare`].
+    fn rehearse(&self, input: Input<'_>, place: &Place<'_>) -> Result<Facets, Refusal> {
+        Ok(self.prepare(input, place)?.facets)
+    }
+
+    /// Where [`Tool::prepare`] may run.
+    fn preparing(&self) -> Preparing {
+        Preparing::OnThread
+    }
+}
+
+/// Where a tool's input becomes facts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Preparing {
+    /// Wherever the caller is: it takes no time and looks at nothing.
+    AtOnce,
+    /// On a thread that may wait, because it looks at files or programs.
+    OnThread,
+}
+
+/// A call's facts: what it would touch, and what is to be done.
+#[derive(Debug)]
+pub struct Prepared {
+    /// What rules, people and grants judge the call by.
+    pub facets: Facets,
+    /// What is to be done once the call is permitted.
+    pub job: Box<dyn Job>,
+}
+
+impl Prepared {
+    /// A call with these facets, and what is to be done.
+    pub fn new(facets: Facets, job: impl Job + 'static) -> Self {
+        Self { facets, job: Box::new(job) }
+    }
+}
+
+/// What a tool has prepared. It is executed at most once, by whoever holds a recorded permit for its call.
+pub trait Job: fmt::Debug + Send {
+    /// Does it, and tells what happened. It ends soon after [`Running::cancel`] is cancelled, and keeps nothing of `run`.
+    fn execute<'r>(self: Box<Self>, run: &'r Running<'_>) -> Executing<'r>;
+}
+
+/// A job under way.
+pub type Executing<'r> = Pin<Box<dyn Future<Output = Executed> + Send + 'r>>;
+
+/// What a tool may look at while it prepares a call.
+#[derive(Debug, Clone, Copy)]
+pub struct Place<'a> {
+    pub(crate) workspace: &'a Workspace,
+    pub(crate) config: &'a ToolCallConfig,
+    pub(crate) fetcher: &'a Fetcher,
+}
+
+impl Place<'_> {
+    /// The workspace.
+    #[must_use]
+    pub fn workspace(&self) -> &Workspace {
+        self.workspace
+    }
+
+    /// The path in the workspace that part of an input names: the root where the input says nothing.
+    fn path(&self, input: Input<'_>, pointer: &str) -> Result<ResolvedPath, Refusal> {
+        Ok(self.workspace.resolve(input.optional(pointer).unwrap_or("."))?)
+    }
+
+    /// Where a workspace path is on this host.
+    fn absolute(&self, path: &ResolvedPath) -> PathBuf {
+        if path.is_root() { self.workspace.root().to_owned() } else { self.workspace.root().join(path.as_str()) }
+    }
+}
+
+type Made = Result<Arc<dyn Tool>, ToolNameError>;
+/// Makes a tool.
+type Make = fn() -> Made;
+
+/// Every built-in tool: its name, and how it is made.
+const BUILTIN: [(&str, Make); 9] = [
+    (echo::NAME, echo::tool),
+    (sleep::NAME, sleep::tool),
+    (fs_read::NAME, fs_read::tool),
+    (fs_list::NAME, fs_list::tool),
+    (fs_search::NAME, fs_search::tool),
+    (fs_write::NAME, fs_write::tool),
+    (fs_apply_patch::NAME, fs_apply_patch::tool),
+    (process_run::NAME, process_run::tool),
+    (http_fetch::NAME, http_fetch::tool),
+];
+
+/// The names of the built-in tools.
+pub fn names() -> impl Iterator<Item = &'static str> + Clone {
+    BUILTIN.iter().map(|(name, _)| *name)
+}
+
+/// The built-in tools.
+///
+/// # Errors
+/// A name is malformed, which the tests rule out.
+pub fn builtin() -> Result<Vec<Arc<dyn Tool>>, ToolNameError> {
+    BUILTIN.iter().map(|(_, tool)| tool()).collect()
+}

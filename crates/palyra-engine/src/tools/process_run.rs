@@ -1,0 +1,376 @@
+//! `palyra.process.run`: a native program in Tier B or Tier C.
+
+use super::input::printable;
+use super::schema::{object, path};
+use super::{Executing, Input, Job, Made, Place, Prepared, Tool};
+use crate::execute::{Executed, Running, timed_out_by};
+use crate::output::LiveOutput;
+use crate::resolve::{Refusal, sandbox_problem};
+use palyra_egress::EgressObserver;
+use palyra_protocol::{
+    CallState, Digest, EgressRecord, Environment, ExecutorKind, Facets, Problem, RiskLevel, ToolCapability,
+    ToolDefinition,
+};
+use palyra_sandbox::{
+    CancelSignal, LimitHit, OutputSink, OutputStream, ProcessExit, ProcessOutcome, ProcessRequest, ResolvedExecutable,
+    SandboxError, SandboxProcessRunnerPolicy, check_environment, check_hosts, resolve_executable,
+    run_constrained_process,
+};
+use serde_json::{Value, json};
+use std::cmp::Ordering;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(super) const NAME: &str = "palyra.process.run";
+
+#[derive(Debug)]
+struct ProcessRun(ToolDefinition);
+
+pub(super) fn tool() -> Made {
+    Ok(Arc::new(ProcessRun(ToolDefinition {
+        name: NAME.parse()?,
+        summary: "Run a program in the sandbox".to_owned(),
+        description:
+            "Runs one program with its arguments, without a shell, in the configured tier. Both output streams come back \
+             whatever the exit code; a non-zero exit makes the call fail, with its output."
+                .to_owned(),
+        input_schema: input(),
+        output_schema: output(),
+        capabilities: [ToolCapability::ProcessExec].into(),
+        risk: RiskLevel::High,
+        executor: ExecutorKind::Process,
+        example: json!({ "argv": ["ls", "-l"] }),
+    })))
+}
+
+fn input() -> Value {
+    object(
+        json!({
+            "argv": {
+                "type": "array", "minItems": 1, "maxItems": 1024,
+                "items": { "type": "string", "maxLength": 131_072 },
+                "description": "the program and its arguments, one word each",
+            },
+            "cwd": path("where to run, relative to the workspace; its root when absent"),
+            "stdin": { "type": "string", "description": "what the program reads on standard input" },
+            "env": {
+                "type": "object", "maxProperties": 256, "additionalProperties": { "type": "string", "maxLength": 32_768 },
+                "propertyNames": { "pattern": "^[A-Za-z_][A-Za-z0-9_]*$" },
+                "description": "further environment variables",
+            },
+            "timeout_ms": { "type": "integer", "minimum": 1, "description": "a shorter limit than the configured one" },
+            "requested_egress_hosts": {
+                "type": "array", "maxItems": 256, "items": { "type": "string", "minLength": 1, "maxLength": 261 },
+                "description": "hosts that the program will need, `example.org` or `example.org:443`; the operator's list must allow them",
+            },
+        }),
+        &["argv"],
+    )
+}
+
+fn output() -> Value {
+    let stream = json!({ "type": "string" });
+    object(
+        json!({
+            "exit_code": { "type": ["integer", "null"] }, "signal": { "type": ["integer", "null"] },
+            "ended_by": { "type": ["string", "null"], "description": "the limit that ended it" },
+            "stdout": stream, "stdout_encoding": { "enum": ["utf-8", "base64"] },
+            "stdout_total_bytes": { "type": "integer" }, "stdout_truncated": { "type": "boolean" },
+            "stderr": stream, "stderr_encoding": { "enum": ["utf-8", "base64"] },
+            "stderr_total_bytes": { "type": "integer" }, "stderr_truncated": { "type": "boolean" },
+            "duration_ms": { "type": "integer" }, "cpu_time_ms": { "type": "integer" },
+            "peak_memory_bytes": { "type": "integer" },
+            "set_aside": {
+                "type": "array", "items": { "type": "string" },
+                "description": "new files that would run as code later, under the names they were given: `.envrc.held`",
+            },
+            "not_set_aside": {
+                "type": "array", "items": { "type": "string" },
+                "description": "such files that could not be renamed and are still there",
+            },
+            "egress": connections(),
+        }),
+        &["exit_code", "signal", "ended_by", "stdout", "stderr"],
+    )
+}
+
+/// What is told about a program's connections.
+fn connections() -> Value {
+    let denial = json!({
+        "type": "object",
+        "properties": {
+            "code": { "type": "string" }, "host": { "type": "string" }, "port": { "type": "integer" },
+            "message": { "type": "string" }, "hint": { "type": "string" },
+        },
+        "required": ["code", "message", "hint"],
+    });
+    json!({
+        "type": "object", "description": "connections through the filtering proxy",
+        "properties": {
+            "allowed": { "type": "integer" }, "denied": { "type": "integer" },
+            "denials": {
+                "type": "array", "items": denial, "description": "why connections were denied, and what to ask for",
+            },
+            "further_denials": { "type": "integer", "description": "denied connections that are not among those" },
+        },
+    })
+}
+
+impl Tool for ProcessRun {
+    fn definition(&self) -> &ToolDefinition {
+        &self.0
+    }
+
+    fn prepare(&self, input: Input<'_>, place: &Place<'_>) -> Result<Prepared, Refusal> {
+        let policy = &place.config.process_runner;
+        let mut command = Command::read(input, place)?;
+        let executable = resolve_executable(policy, &command.facets.argv, &command.directory)?;
+        command.will_run(&executable);
+        let env = input.pairs("/env").collect();
+        // A call that would be refused when it is run is not put before anybody.
+        check_environment(policy, &env)?;
+        command.asks_for_hosts(policy)?;
+        let Command { facets, directory, requested_hosts } = command;
+        let request = ProcessRequest {
+            argv: facets.argv.clone(),
+            working_directory: directory,
+            stdin: input.text("/stdin").as_bytes().to_vec(),
+            env,
+            requested_egress_hosts: requested_hosts,
+        };
+        let timeout = input.number("/timeout_ms").map(Duration::from_millis);
+        Ok(Prepared::new(facets, Run { executable, request, timeout }))
+    }
+
+    /// Programs that this host lacks are taken to be in `/usr/bin`.
+    fn rehearse(&self, input: Input<'_>, place: &Place<'_>) -> Result<Facets, Refusal> {
+        let policy = &place.config.process_runner;
+        let mut command = Command::read(input, place)?;
+        let program = command.facets.argv.first().filter(|name| !name.contains('/')).cloned();
+        match (resolve_executable(policy, &command.facets.argv, &command.directory), program) {
+            (Ok(executable), _) => command.will_run(&executable),
+            (Err(SandboxError::ExecutableNotFound { .. } | SandboxError::InterpreterDenied { .. }), Some(program)) => {
+                command.facets.executable = Some(format!("/usr/bin/{program}"));
+            }
+            (Err(refused), _) => return Err(refused.into()),
+        }
+        command.asks_for_hosts(policy)?;
+        Ok(command.facets)
+    }
+}
+
+/// What an input says about a command before anybody has looked for its program.
+struct Command {
+    facets: Facets,
+    directory: PathBuf,
+    requested_hosts: Vec<String>,
+}
+
+impl Command {
+    fn read(input: Input<'_>, place: &Place<'_>) -> Result<Self, Refusal> {
+        let directory = place.path(input, "/cwd")?;
+        let argv = input.texts("/argv");
+        // No program can be given one, so that nobody is asked about it.
+        if let Some(at) = argv.iter().position(|word| word.contains('\0')) {
+            return Err(SandboxError::NulByte { what: format!("argv[{at}]") }.into());
+        }
+        let variables: Vec<_> = input.pairs("/env").collect();
+        let stdin = input.text("/stdin");
+        let facets = Facets {
+            argv,
+            working_directory: Some(directory.as_str().to_owned()),
+            environment: Environment::new(variables.iter().map(|(name, value)| (name.as_str(), value.as_str()))),
+            stdin_sha256: (!stdin.is_empty()).then(|| Digest::of(stdin.as_bytes())),
+            ..Facets::default()
+        };
+        let requested_hosts = input.texts("/requested_egress_hosts");
+        Ok(Self { facets, directory: place.absolute(&directory), requested_hosts })
+    }
+
+    /// Names every file that will run.
+    fn will_run(&mut self, executable: &ResolvedExecutable) {
+        let programs: Vec<String> = executable.programs().map(|path| path.to_string_lossy().into_owned()).collect();
+        self.facets.executable = programs.first().cloned();
+        self.facets.executables = if programs.len() > 1 { programs } else { Vec::new() };
+        self.facets.programs_sha256 = executable.rewritable();
+    }
+
+    /// Names the hosts that the command asks for, and those in its arguments. What it reaches beyond them is the sandbox's
+    /// business.
+    fn asks_for_hosts(&mut self, policy: &SandboxProcessRunnerPolicy) -> Result<(), Refusal> {
+        let hosts = check_hosts(policy, &self.facets.argv, &self.requested_hosts)?;
+        self.facets.hosts = hosts.iter().map(ToString::to_string).collect();
+        Ok(())
+    }
+}
+
+/// A program to run.
+#[derive(Debug)]
+struct Run {
+    executable: ResolvedExecutable,
+    request: ProcessRequest,
+    timeout: Option<Duration>,
+}
+
+impl Job for Run {
+    fn execute<'r>(self: Box<Self>, run: &'r Running<'_>) -> Executing<'r> {
+        Box::pin(ran(*self, run))
+    }
+}
+
+/// Hands output and connections on while the program runs.
+struct Watcher {
+    output: LiveOutput,
+    connections: EgressObserver,
+}
+
+impl OutputSink for Watcher {
+    fn chunk(&mut self, stream: OutputStream, bytes: &[u8]) {
+        self.output.chunk(stream, bytes);
+    }
+
+    fn egress(&mut self, record: &EgressRecord) {
+        (self.connections)(record);
+    }
+}
+
+/// The shortest of the limits on a run's time, and what gives it more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct TimeLimit {
+    limit: Duration,
+    remedy: &'static str,
+}
+
+impl TimeLimit {
+    /// From what the call itself wants, what the daemon gives any call, and what it gives a process.
+    fn of(wanted: Option<Duration>, execution: Duration, wall_clock: Duration) -> Self {
+        let both = "raise `execution_timeout_ms` and `wall_clock_limit_ms` in palyra.toml";
+        let configured = match execution.cmp(&wall_clock) {
+            Ordering::Less => Self { limit: execution, remedy: "raise `execution_timeout_ms` in palyra.toml" },
+            Ordering::Equal => Self { limit: execution, remedy: both },
+            Ordering::Greater => Self { limit: wall_clock, remedy: "raise `wall_clock_limit_ms` in palyra.toml" },
+        };
+        match wanted {
+            Some(limit) if limit < configured.limit => Self { limit, remedy: "ask for more with `timeout_ms`" },
+            _ => configured,
+        }
+    }
+}
+
+/// Runs a program on a thread of its own and tells what really happened. Whoever watches sees its output meanwhile.
+async fn ran(job: Run, run: &Running<'_>) -> Executed {
+    let mut policy = run.config().process_runner.clone();
+    let time = TimeLimit::of(job.timeout, run.time_limit(), Duration::from_millis(policy.wall_clock_limit_ms));
+    policy.wall_clock_limit_ms = u64::try_from(time.limit.as_millis()).unwrap_or(u64::MAX);
+    let (handle, signal) = match CancelSignal::new().map_err(SandboxError::io("prepare a cancellation")) {
+        Ok(pair) => pair,
+        Err(error) => return refused(&error),
+    };
+    let mut watcher = Watcher { output: run.output().clone(), connections: run.egress().observer() };
+    let mut task = tokio::task::spawn_blocking(move || {
+        run_constrained_process(&policy, &job.executable, &job.request, &signal, &mut watcher)
+    });
+    let joined = tokio::select! {
+        joined = &mut task => joined,
+        () = run.egress().stop().cancelled() => {
+            handle.cancel();
+            task.await
+        }
+    };
+    match joined {
+        Ok(Ok(outcome)) => told(outcome, time),
+        Ok(Err(error)) => refused(&error),
+        Err(panic) => {
+            tracing::error!(%panic, "the sandbox runner panicked");
+            Executed::not_run(Problem::plain("internal", "the process runner failed; the daemon's log says how"))
+        }
+    }
+}
+
+fn refused(error: &SandboxError) -> Executed {
+    tracing::warn!(error = error as &dyn std::error::Error, "a process was not run");
+    Executed::not_run(sandbox_problem(error))
+}
+
+fn told(outcome: ProcessOutcome, time: TimeLimit) -> Executed {
+    let enforcement = serde_json::to_value(&outcome.enforcement)
+        .unwrap_or_else(|e| json!({ "error": format!("the enforcement cannot be told: {e}") }));
+    let (exit_code, signal, exit) = match outcome.exit {
+        ProcessExit::Code(code) => (Some(code), None, format!("code {code}")),
+        ProcessExit::Signal(signal) => (None, Some(signal), format!("signal {signal}")),
+    };
+    let problem = problem(&outcome, time, &exit);
+    let state = match (&problem, outcome.ended_by) {
+        (None, _) => CallState::Succeeded,
+        (Some(_), Some(LimitHit::Cancelled)) => CallState::Cancelled,
+        (Some(_), _) => CallState::Failed,
+    };
+    let (stdout, stdout_encoding) = printable(outcome.stdout.bytes);
+    let (stderr, stderr_encoding) = printable(outcome.stderr.bytes);
+    let ms = |d: Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
+    let names = |paths: &[PathBuf]| paths.iter().map(|path| path.to_string_lossy().into_owned()).collect::<Vec<_>>();
+    let output = json!({
+        "exit_code": exit_code, "signal": signal, "ended_by": outcome.ended_by,
+        "stdout": stdout, "stdout_encoding": stdout_encoding,
+        "stdout_total_bytes": outcome.stdout.total_bytes, "stdout_truncated": outcome.stdout.truncated,
+        "stderr": stderr, "stderr_encoding": stderr_encoding,
+        "stderr_total_bytes": outcome.stderr.total_bytes, "stderr_truncated": outcome.stderr.truncated,
+        "duration_ms": ms(outcome.duration), "cpu_time_ms": ms(outcome.cpu_time),
+        "peak_memory_bytes": outcome.peak_memory_bytes, "egress": outcome.egress,
+        "set_aside": names(&outcome.set_aside), "not_set_aside": names(&outcome.not_set_aside),
+    });
+    Executed { state, output, problem, exit: Some(exit), enforcement }
+}
+
+fn problem(outcome: &ProcessOutcome, time: TimeLimit, exit: &str) -> Option<Problem> {
+    let limit = |what: &str, key: &str| {
+        Some(Problem::new(
+            "limit_reached",
+            format!("the {what} limit ended the process"),
+            format!("do less, or raise `{key}` in palyra.toml"),
+        ))
+    };
+    match outcome.ended_by {
+        Some(LimitHit::Cancelled) => Some(Problem::plain("cancelled", "the call was cancelled; the process was ended")),
+        Some(LimitHit::WallClock) => Some(timed_out_by(time.limit, time.remedy)),
+        Some(LimitHit::CpuTime) => limit("CPU time", "cpu_time_limit_ms"),
+        Some(LimitHit::Memory) => limit("memory", "memory_limit_bytes"),
+        Some(LimitHit::Output) => limit("output", "max_output_bytes"),
+        Some(LimitHit::FileSize) => limit("file size", "max_file_size_bytes"),
+        Some(LimitHit::Processes) if !outcome.exit.success() => limit("process", "max_processes"),
+        Some(LimitHit::Seccomp) => {
+            Some(Problem::plain("syscall_denied", "the process made a system call that the sandbox never allows"))
+        }
+        _ if outcome.exit.success() => None,
+        _ => Some(Problem {
+            // Programs seldom say that it was the network, and never what to ask for.
+            hint: outcome.egress.denials.denials.first().map(|denial| format!("{denial}; {}", denial.hint)),
+            ..Problem::plain("nonzero_exit", format!("the process ended with {exit}"))
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_that_ends_a_run_is_the_one_that_is_named() {
+        let ms = Duration::from_millis;
+        for (wanted, execution, wall_clock, limit, named) in [
+            (None, 300_000, 2_000, 2_000, &["wall_clock_limit_ms"][..]),
+            (None, 2_000, 300_000, 2_000, &["execution_timeout_ms"]),
+            (None, 120_000, 120_000, 120_000, &["execution_timeout_ms", "wall_clock_limit_ms"]),
+            (Some(500), 2_000, 3_000, 500, &["`timeout_ms`"]),
+            (Some(9_000), 300_000, 2_000, 2_000, &["wall_clock_limit_ms"]),
+        ] {
+            let time = TimeLimit::of(wanted.map(ms), ms(execution), ms(wall_clock));
+            assert_eq!(time.limit, ms(limit));
+            let known = ["execution_timeout_ms", "wall_clock_limit_ms", "`timeout_ms`"];
+            for name in known {
+                assert_eq!(time.remedy.contains(name), named.contains(&name), "{name} in {}", time.remedy);
+            }
+        }
+    }
+}
