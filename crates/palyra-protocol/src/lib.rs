@@ -16,6 +16,7 @@ pub mod clock;
 pub mod decision;
 pub mod digest;
 pub mod display;
+pub mod effect;
 pub mod egress;
 pub mod event;
 pub mod facets;
@@ -45,6 +46,9 @@ pub use chain::{ChainFault, ChainVerifier, Checkpoint, CheckpointFault};
 pub use clock::{Clock, SystemClock, Timestamp};
 pub use decision::{DecisionBasis, DecisionKind, ToolDecision};
 pub use digest::{Digest, DigestBuilder};
+pub use effect::{
+    ChangeKind, EffectChange, EffectCounts, EffectPath, EffectPathError, EffectRecord, EffectState, EntryKind,
+};
 pub use egress::{EgressEnd, EgressProtocol, EgressRecord, EgressVerdict, TlsName};
 pub use event::{ChainedEvent, JournalEvent};
 pub use facets::{Environment, Facets};

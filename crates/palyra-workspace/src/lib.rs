@@ -19,6 +19,7 @@
 //! [`Workspace::open`], follow a link, open what is not a regular file, or write to git's or Palyra's own files.
 
 mod beneath;
+pub mod effects;
 mod error;
 #[doc(hidden)]
 pub mod fuzzing;

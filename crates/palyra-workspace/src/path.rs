@@ -88,7 +88,7 @@ pub(super) fn is_git(component: &str) -> bool {
 
 /// A name as the most forgiving file system compares it: without case, without the code points that HFS+ ignores,
 /// without the trailing dots and blanks that NTFS drops. Those are the ways by which `.git` was smuggled past git.
-fn folded(component: &str) -> String {
+pub(super) fn folded(component: &str) -> String {
     let ignored = |c: &char| matches!(*c, '\u{200c}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{206a}'..='\u{206f}' | '\u{feff}');
     let name: String = component.chars().filter(|c| !ignored(c)).flat_map(char::to_lowercase).collect();
     name.trim_end_matches(['.', ' ']).to_owned()

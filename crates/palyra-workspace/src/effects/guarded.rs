@@ -1,0 +1,202 @@
+//! Guarded paths: what no call writes without consent.
+//!
+//! The list is data (`guarded_paths.txt`); operators can add to it, not take from it. Three kinds of files are judged by their
+//! content as well: git's settings, where a branch or remote is harmless; dependency manifests, where only a new dependency
+//! or script counts; and `.git` itself, which is a directory in honest repositories and a pointer in dishonest ones.
+
+use super::git_settings;
+use super::manifests;
+use crate::path::folded;
+use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use palyra_protocol::EffectPath;
+
+/// The largest file whose content is judged; a larger one is guarded.
+pub(super) const MAX_READ_BYTES: u64 = 1 << 20;
+
+const BUILT_IN: &str = include_str!("guarded_paths.txt");
+
+/// Which paths are guarded.
+#[derive(Debug, Clone)]
+pub struct GuardRules {
+    guarded: GlobSet,
+    excepted: GlobSet,
+}
+
+/// A pattern that cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("`{pattern}` is not a pattern for guarded paths: {reason}")]
+pub struct GuardRulesError {
+    /// The pattern.
+    pub pattern: String,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+/// A file before and after; nothing where there is none, or where it is too large to be read.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Versions<'a> {
+    pub(super) old: Option<&'a [u8]>,
+    pub(super) new: Option<&'a [u8]>,
+}
+
+impl GuardRules {
+    /// The built-in list and an operator's additions.
+    ///
+    /// # Errors
+    /// An addition is not a pattern.
+    pub fn new<'a>(further: impl IntoIterator<Item = &'a str>) -> Result<Self, GuardRulesError> {
+        let (mut guarded, mut excepted) = (GlobSetBuilder::new(), GlobSetBuilder::new());
+        let built_in = BUILT_IN.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+        for line in built_in {
+            match line.strip_prefix('!') {
+                Some(exception) => add(&mut excepted, exception)?,
+                None => add(&mut guarded, line)?,
+            }
+        }
+        for line in further {
+            add(&mut guarded, line)?;
+        }
+        let build = |set: GlobSetBuilder| {
+            set.build().map_err(|e| GuardRulesError { pattern: "the whole list".to_owned(), reason: e.to_string() })
+        };
+        Ok(Self { guarded: build(guarded)?, excepted: build(excepted)? })
+    }
+
+    /// Whether a path is on the list. What its content says is not looked at.
+    #[must_use]
+    pub fn lists(&self, path: &EffectPath) -> bool {
+        let Some(path) = comparable(path) else { return false };
+        self.guarded.is_match(&path) && !self.excepted.is_match(&path)
+    }
+
+    /// Whether writing a file needs consent. For callers that have both versions at hand.
+    #[must_use]
+    pub fn guards_file(&self, path: &EffectPath, old: Option<&[u8]>, new: &[u8]) -> bool {
+        let fits = new.len() as u64 <= MAX_READ_BYTES;
+        self.guards(path, &Versions { old, new: fits.then_some(new) })
+    }
+
+    /// Whether a new or changed file needs consent.
+    pub(super) fn guards(&self, path: &EffectPath, versions: &Versions<'_>) -> bool {
+        if self.lists(path) || is_git_pointer(path) {
+            return true;
+        }
+        if git_settings::is_settings(path) {
+            return !git_settings::is_harmless(versions);
+        }
+        manifests::is_manifest(path) && manifests::gains(path, versions)
+    }
+
+    /// Whether a directory as a whole needs consent: everything in it does.
+    pub(super) fn guards_directory(&self, path: &EffectPath) -> bool {
+        let Some(path) = comparable(path) else { return false };
+        // A name that no exception could match, so that the directory counts only if all of it does.
+        self.guarded.is_match(format!("{path}/\u{1}")) && !self.excepted.is_match(format!("{path}/x.sample"))
+    }
+
+    /// Whether a link needs consent: where a guarded file may not be written, a link to another may not be put.
+    pub(super) fn guards_link(&self, path: &EffectPath) -> bool {
+        self.lists(path)
+            || self.guards_directory(path)
+            || is_git_pointer(path)
+            || git_settings::is_settings(path)
+            || manifests::is_manifest(path)
+    }
+
+    /// Whether removing an entry needs consent: settings that hold an agent or a client back do.
+    pub(super) fn guards_deletion(&self, path: &EffectPath) -> bool {
+        let top_level = path.as_bytes().iter().filter(|b| **b == b'/').count() <= 1;
+        top_level && (self.lists(path) || self.guards_directory(path)) && !path.is_under(b".git")
+    }
+
+    /// Whether a file is judged by its content.
+    pub(super) fn reads_content(&self, path: &EffectPath) -> bool {
+        git_settings::is_settings(path) || manifests::is_manifest(path)
+    }
+}
+
+/// `.git` as a file or link: it makes git look elsewhere.
+fn is_git_pointer(path: &EffectPath) -> bool {
+    std::str::from_utf8(path.name()).is_ok_and(|name| folded(name) == ".git")
+}
+
+/// A path as the most forgiving file system compares it; nothing if it is not text.
+fn comparable(path: &EffectPath) -> Option<String> {
+    let text = std::str::from_utf8(path.as_bytes()).ok()?;
+    Some(text.split('/').map(folded).collect::<Vec<_>>().join("/"))
+}
+
+fn add(set: &mut GlobSetBuilder, line: &str) -> Result<(), GuardRulesError> {
+    let wrong = |reason: String| GuardRulesError { pattern: line.to_owned(), reason };
+    let (anchored, pattern) = line.strip_prefix('/').map_or((false, line), |rest| (true, rest));
+    let (directory, pattern) = pattern.strip_suffix('/').map_or((false, pattern), |rest| (true, rest));
+    if pattern.is_empty() || pattern.split('/').any(|part| matches!(part, "" | "." | "..")) {
+        return Err(wrong("a pattern is a relative path of plain names".to_owned()));
+    }
+    let lower = pattern.to_lowercase();
+    let mut places = vec![lower.clone()];
+    if !anchored {
+        places.push(format!("**/{lower}"));
+    }
+    for place in places {
+        for form in [Some(place.clone()), directory.then(|| format!("{place}/**"))].into_iter().flatten() {
+            let glob = GlobBuilder::new(&form).literal_separator(true).backslash_escape(true).build();
+            set.add(glob.map_err(|e| wrong(e.kind().to_string()))?);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(text: &str) -> EffectPath {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn the_list_matches_at_any_depth_and_in_any_spelling() {
+        let rules = GuardRules::new([]).unwrap();
+        for guarded in [
+            ".git/hooks/pre-commit",
+            "sub/.git/hooks/pre-commit",
+            ".GIT/Hooks/post-merge",
+            ".github/workflows/x.yml",
+            ".claude/settings.local.json",
+            "a/b/.envrc",
+            ".bashrc",
+            "x.code-workspace",
+            ".git/modules/a/b/config",
+            ".palyra/x",
+            ".g\u{200c}it/hooks/x",
+        ] {
+            assert!(rules.lists(&path(guarded)), "{guarded}");
+        }
+        for free in
+            [".git/hooks/pre-commit.sample", ".github/README.md", "src/main.rs", ".git/HEAD", ".gitignore", ".env"]
+        {
+            assert!(!rules.lists(&path(free)), "{free}");
+        }
+        assert!(rules.guards_directory(&path(".claude")) && rules.guards_directory(&path("a/.vscode")));
+        assert!(!rules.guards_directory(&path("src")) && !rules.guards_directory(&path(".git")));
+        assert!(!rules.guards_directory(&path(".git/hooks")), "its samples are free");
+    }
+
+    #[test]
+    fn operators_add_and_cannot_take_away() {
+        let rules = GuardRules::new(["/infra/", "*.tf"]).unwrap();
+        assert!(rules.lists(&path("infra/a/b")) && rules.lists(&path("x/y.tf")) && !rules.lists(&path("x/infra/a")));
+        assert!(GuardRules::new(["!.git/hooks/"]).unwrap().lists(&path(".git/hooks/x")));
+        for bad in ["", "/", "../x", "a//b", "[", "."] {
+            assert!(GuardRules::new([bad]).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_pointer_named_git_is_guarded() {
+        let rules = GuardRules::new([]).unwrap();
+        let new = Versions { old: None, new: Some(b"gitdir: /elsewhere\n") };
+        assert!(rules.guards(&path("sub/.git"), &new) && rules.guards_link(&path(".git")));
+    }
+}
