@@ -11,6 +11,7 @@ pub mod client;
 pub mod conversation;
 pub mod providers;
 mod reply;
+pub mod routines;
 mod sse;
 
 #[doc(hidden)]
