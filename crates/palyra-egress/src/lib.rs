@@ -41,7 +41,8 @@ pub use cancel::{CancelHandle, CancelSignal};
 pub use denial::{Denial, DenialCode, Denials};
 #[cfg(target_os = "linux")]
 pub use fetch::{
-    FetchError, FetchLimits, FetchRequest, FetchResponse, FetchUrl, FetchWatch, Fetcher, Redirect, Roots, UrlError,
+    FetchError, FetchLimits, FetchRequest, FetchResponse, FetchSink, FetchUrl, FetchWatch, Fetcher, Redirect, Roots,
+    UrlError,
 };
 pub use host::{Host, HostError};
 pub use palyra_protocol::egress::{EgressEnd, EgressProtocol, EgressRecord, EgressVerdict, TlsName};

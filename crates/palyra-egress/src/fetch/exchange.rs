@@ -3,7 +3,7 @@
 use super::error::FetchError;
 use super::request::FetchRequest;
 use super::transport::{Pinned, Ready};
-use super::{FetchLimits, Roots};
+use super::{FetchLimits, FetchSink, Roots};
 use std::io::Read as _;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -32,13 +32,13 @@ impl Exchange {
     }
 }
 
-/// Sends the request over the connection and reads the answer.
+/// Sends the request over the connection and reads the answer. With a sink, the body goes there as it comes.
 pub(super) fn exchange(
     request: &FetchRequest,
     limits: &FetchLimits,
     roots: &Roots,
-    ready: Ready,
-    address: SocketAddr,
+    (ready, address): (Ready, SocketAddr),
+    sink: Option<&mut dyn FetchSink>,
 ) -> Result<Exchange, FetchError> {
     let failed = |reason: String| FetchError::Exchange { host: request.url.host().to_string(), reason };
     let agent = Agent::with_parts(config(limits, roots), ready.chain(RustlsConnector::default()), Pinned(address));
@@ -59,13 +59,44 @@ pub(super) fn exchange(
         agent.run(message)
     };
     let answer = answer.map_err(|error| failed(whole(&error)))?;
-    read(answer, limits).map_err(failed)
+    match sink {
+        None => read(answer, limits).map_err(failed),
+        Some(sink) => pass_on(answer, limits, sink).map_err(failed),
+    }
+}
+
+/// Hands the body on in the pieces in which it comes.
+fn pass_on(answer: Response<ureq::Body>, limits: &FetchLimits, sink: &mut dyn FetchSink) -> Result<Exchange, String> {
+    let (parts, body) = answer.into_parts();
+    let status = parts.status.as_u16();
+    let headers = fields(&parts.headers);
+    sink.head(status, &headers);
+    let mut reader = body.into_reader();
+    let (mut buffer, mut total) = (vec![0; 16 << 10], 0_usize);
+    let mut truncated = false;
+    loop {
+        let count = match reader.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(count) => count,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(whole(&error)),
+        };
+        total = total.saturating_add(count);
+        if total > limits.max_body_bytes || !sink.piece(&buffer[..count]) {
+            truncated = true;
+            break;
+        }
+    }
+    Ok(Exchange { status, headers, body: Vec::new(), truncated })
+}
+
+fn fields(headers: &ureq::http::HeaderMap) -> Vec<(String, Vec<u8>)> {
+    headers.iter().map(|(name, value)| (name.as_str().to_owned(), value.as_bytes().to_vec())).collect()
 }
 
 fn read(answer: Response<ureq::Body>, limits: &FetchLimits) -> Result<Exchange, String> {
     let (parts, body) = answer.into_parts();
-    let headers =
-        parts.headers.iter().map(|(name, value)| (name.as_str().to_owned(), value.as_bytes().to_vec())).collect();
+    let headers = fields(&parts.headers);
     let most = limits.max_body_bytes as u64;
     let mut kept = Vec::new();
     body.into_reader().take(most.saturating_add(1)).read_to_end(&mut kept).map_err(|error| whole(&error))?;

@@ -102,6 +102,15 @@ pub trait FetchWatch {
     fn connection(&self, record: &EgressRecord);
 }
 
+/// Takes an answer as it comes.
+pub trait FetchSink {
+    /// The status and the header fields, once.
+    fn head(&mut self, status: u16, headers: &[(String, Vec<u8>)]);
+
+    /// The next bytes of the body. Returns whether there is a wish for more.
+    fn piece(&mut self, bytes: &[u8]) -> bool;
+}
+
 /// What all hops of one fetch have in common.
 #[derive(Clone, Copy)]
 struct Way<'a> {
@@ -181,7 +190,7 @@ impl Fetcher {
         let mut redirects: Vec<Redirect> = Vec::new();
         let mut asked = Asked::Before;
         loop {
-            let answer = self.hop(&request, asked, way)?;
+            let answer = self.hop(&request, asked, way, None)?;
             let Some(location) = answer.location() else {
                 let Exchange { status, headers, body, truncated } = answer;
                 return Ok(FetchResponse { status, headers, body, truncated, final_url: request.url, redirects });
@@ -197,8 +206,32 @@ impl Fetcher {
         }
     }
 
+    /// Sends one request and hands its answer to `sink` as it comes, on this thread, to the end. Redirects are not followed.
+    /// Returns whether the body came whole.
+    ///
+    /// # Errors
+    /// When the request is denied or fails, or a limit ends it.
+    pub fn stream(
+        &self,
+        request: &FetchRequest,
+        limits: &FetchLimits,
+        cancel: &CancelSignal,
+        watch: &dyn FetchWatch,
+        sink: &mut dyn FetchSink,
+    ) -> Result<bool, FetchError> {
+        let way = Way { limits, deadline: Instant::now() + limits.timeout, cancel, watch };
+        let answer = self.hop(request, Asked::Before, way, Some(sink))?;
+        Ok(!answer.truncated)
+    }
+
     /// One connection and its record.
-    fn hop(&self, request: &FetchRequest, asked: Asked, way: Way<'_>) -> Result<Exchange, FetchError> {
+    fn hop(
+        &self,
+        request: &FetchRequest,
+        asked: Asked,
+        way: Way<'_>,
+        sink: Option<&mut dyn FetchSink>,
+    ) -> Result<Exchange, FetchError> {
         let url = &request.url;
         let began = Instant::now();
         let protocol = if url.is_tls() { EgressProtocol::Https } else { EgressProtocol::Http };
@@ -209,7 +242,7 @@ impl Fetcher {
             path: Some(url.path().chars().take(1024).collect()),
             ..EgressRecord::new(protocol, SystemClock.now())
         };
-        let result = self.connected_hop(request, asked, way, &mut record);
+        let result = self.connected_hop(request, (asked, way), &mut record, sink);
         match &result {
             Ok(_) => record.ended = EgressEnd::Closed,
             Err(FetchError::Denied(denial)) => {
@@ -232,9 +265,9 @@ impl Fetcher {
     fn connected_hop(
         &self,
         request: &FetchRequest,
-        asked: Asked,
-        way: Way<'_>,
+        (asked, way): (Asked, Way<'_>),
         record: &mut EgressRecord,
+        sink: Option<&mut dyn FetchSink>,
     ) -> Result<Exchange, FetchError> {
         let Way { limits, deadline, cancel, watch } = way;
         let rule = self.check(request)?;
@@ -265,7 +298,7 @@ impl Fetcher {
         record.address = Some(address.to_string());
         let traffic = Arc::new(transport::Traffic::default());
         let ready = transport::Ready::new(socket, cancel.clone(), deadline, Arc::clone(&traffic));
-        let result = exchange(request, limits, &self.roots, ready, address);
+        let result = exchange(request, limits, &self.roots, (ready, address), sink);
         record.bytes_sent = traffic.sent.load(Ordering::Acquire);
         record.bytes_received = traffic.received.load(Ordering::Acquire);
         result.map_err(|error| {
