@@ -129,20 +129,23 @@ impl<'a> Resolver<'a> {
         if let Content::Script { interpreter } = content {
             own = found.hand_over(at, interpreter, &name);
             end += own - at;
-            if replaced.iter().any(|text| found.command[at..=own].iter().any(|word| word.contains(text.as_str()))) {
+            if found.command[at..=own].iter().any(|word| contains_any(word, replaced)) {
                 return Err(refused(&name, "its interpreter's words would be changed by what starts it"));
             }
         }
         let argv = found.command[own..end].to_vec();
         let looked_at = LookedAt { name: &name, walk: &walk, original: original.as_ref(), argv: &argv, script };
-        let inner = self.judge(&looked_at)?;
+        // What an outer wrapper replaces is no program's name either.
+        let is_fixed = |inner: &Inner| argv.get(inner.at).is_some_and(|word| !contains_any(word, replaced));
+        let inner = self.judge(&looked_at)?.filter(|inner| inner.iter().all(is_fixed));
         if inner.is_none() {
             found.cannot_be_told();
         }
-        for Inner { at, end: inner_end, replaced } in inner.unwrap_or_default() {
+        for Inner { at, end: inner_end, replaced: inner_replaced } in inner.unwrap_or_default() {
             let shift = end - own - argv.len();
             let (at, before) = (own + at + shift, own + inner_end + shift);
-            end += self.admit(found, Place { at, end: before, replaced: &replaced, script })? - before;
+            let replaced = &[replaced, &inner_replaced].concat();
+            end += self.admit(found, Place { at, end: before, replaced, script })? - before;
         }
         if own > at {
             end = self.admit(found, Place { at, end, replaced, script: Some(&name) })?;
@@ -330,6 +333,10 @@ fn families<'a>(looked_at: &'a LookedAt<'_>) -> Vec<(&'static str, Option<&'a Pa
     let by_name =
         looked_at.walk.hops.iter().filter_map(|hop| Some((names::family_of(base_name(hop))?, Some(hop.as_path()))));
     by_name.chain(looked_at.original.map(|original| (original.family, None))).collect()
+}
+
+fn contains_any(word: &str, texts: &[String]) -> bool {
+    texts.iter().any(|text| word.contains(text.as_str()))
 }
 
 /// Whether a path is another one than its own real path, beyond `.` and `..`.

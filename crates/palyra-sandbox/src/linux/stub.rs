@@ -69,9 +69,10 @@ pub(super) fn execute_as() -> Option<Vec<u8>> {
     EXECUTE_AS.map(program)
 }
 
-/// A program that says that another one is not allowed. `None` on a processor that it is not written for.
-pub(super) fn refusal(name: &str) -> Option<Vec<u8>> {
-    let text = format!("palyra: `{name}` is not allowed here; an operator can add `{name}` to `allow_interpreters`\n");
+/// A program that says that those of a family are not allowed. `None` on a processor that it is not written for.
+pub(super) fn refusal(family: &str) -> Option<Vec<u8>> {
+    let text =
+        format!("palyra: `{family}` is not allowed here; an operator can add `{family}` to `allow_interpreters`\n");
     let length = u32::try_from(text.len()).ok()?.to_le_bytes();
     SAY.map(|code| program(&[code, &length, text.as_bytes()].concat()))
 }
