@@ -7,7 +7,7 @@ use crate::work::RunWork;
 use palyra_egress::EgressObserver;
 use palyra_protocol::{CallState, EgressRecord, Problem};
 use palyra_sandbox::{
-    CancelSignal, LimitHit, OutputSink, OutputStream, ProcessExit, ProcessOutcome, SandboxError,
+    CancelSignal, LimitHit, MissingPrograms, OutputSink, OutputStream, ProcessExit, ProcessOutcome, SandboxError,
     SandboxProcessRunnerPolicy, run_constrained_process,
 };
 use serde_json::{Value, json};
@@ -157,11 +157,20 @@ fn problem(outcome: &ProcessOutcome, time: TimeLimit, exit: &str) -> Option<Prob
         }
         _ if outcome.exit.success() => None,
         _ => Some(Problem {
-            // Programs seldom say that it was the network, and never what to ask for.
-            hint: outcome.egress.denials.denials.first().map(|denial| format!("{denial}; {}", denial.hint)),
+            hint: hint(outcome),
             ..Problem::plain("nonzero_exit", format!("the process ended with {exit}"))
         }),
     }
+}
+
+/// What may have made a process fail that Palyra knows of and the process does not. Programs seldom say that it was the network,
+/// and never what to ask for.
+fn hint(outcome: &ProcessOutcome) -> Option<String> {
+    let denied = outcome.egress.denials.denials.first().map(|denial| format!("{denial}; {}", denial.hint));
+    let missing = outcome.missing_programs.as_ref();
+    let hidden = |missing: &MissingPrograms| missing.hint("an operator can add it to `allow_interpreters`");
+    let named = missing.filter(|missing| !missing.names.is_empty()).map(hidden);
+    named.or(denied).or_else(|| missing.map(hidden))
 }
 
 #[cfg(test)]

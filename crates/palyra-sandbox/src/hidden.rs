@@ -8,7 +8,7 @@
 //!
 //! This file says what is hidden; each platform says how.
 
-use crate::executable::{Inventory, SHELLS, allowed_of, inventory};
+use crate::executable::{Inventory, allowed_of, inventory};
 use crate::layout;
 use crate::outcome::{CapturedStream, MissingPrograms, ProcessExit};
 use crate::policy::SandboxProcessRunnerPolicy;
@@ -16,6 +16,7 @@ use crate::roots::Roots;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+#[cfg(target_os = "linux")]
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -23,6 +24,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Debug)]
 pub(crate) struct Hidden {
     /// No two have the same.
+    #[cfg(target_os = "linux")]
     pub(crate) number: u64,
     /// Programs, by the directory that holds them. Outer directories come first.
     pub(crate) directories: Vec<HiddenIn>,
@@ -47,10 +49,11 @@ pub(crate) struct HiddenProgram {
     pub(crate) is_link: bool,
 }
 
+#[cfg(target_os = "linux")]
 impl HiddenProgram {
-    /// Whether a program that says why is put in its place.
+    /// Whether a program that says why is put in its place: nobody asks whether a system has a shell before starting one.
     pub(crate) fn is_shell(&self) -> bool {
-        SHELLS.contains(&self.family)
+        ["sh", "bash"].contains(&self.family)
     }
 }
 
@@ -92,6 +95,7 @@ impl Hidden {
     }
 
     fn find(policy: &SandboxProcessRunnerPolicy, inventory: &Inventory, key: &Key) -> Self {
+        #[cfg(target_os = "linux")]
         static NUMBER: AtomicU64 = AtomicU64::new(1);
         let is_allowed = allowed_of(policy);
         let allowed: Vec<bool> = inventory.programs.iter().map(is_allowed).collect();
@@ -113,6 +117,7 @@ impl Hidden {
             HiddenIn { directory: directory.to_owned(), programs }
         };
         Self {
+            #[cfg(target_os = "linux")]
             number: NUMBER.fetch_add(1, Ordering::Relaxed),
             directories: by_directory.into_iter().map(in_directory).collect(),
             files: key.files.clone(),
@@ -120,6 +125,7 @@ impl Hidden {
     }
 
     /// Whether there is nothing to hide.
+    #[cfg(target_os = "linux")]
     pub(crate) fn is_empty(&self) -> bool {
         self.directories.is_empty() && self.files.is_empty()
     }
@@ -178,7 +184,7 @@ impl Hidden {
             }
         }
         let certain = !names.is_empty();
-        (certain || NOT_STARTED.contains(&exit)).then(|| MissingPrograms { names, hidden: hidden.len() })
+        (certain || NOT_STARTED.contains(&exit)).then_some(MissingPrograms { names, hidden: hidden.len() })
     }
 }
 

@@ -102,9 +102,6 @@ pub(crate) const CREDENTIAL_FILES: &[&str] = &[
     "/usr/local/etc/wgetrc",
     "/usr/local/etc/curlrc",
 ];
-#[cfg(windows)]
-pub(crate) const CREDENTIAL_FILES: &[&str] = &[];
-
 /// Files of `/etc` that programs need: read. Tier C copies them, which is cheaper than a mount each, and leaves out those that
 /// are not open to every user.
 #[cfg(not(any(target_os = "macos", windows)))]

@@ -25,6 +25,7 @@ mod git;
 mod group;
 #[cfg(any(target_os = "macos", test))]
 mod guards;
+#[cfg(not(windows))]
 mod hidden;
 mod hosts;
 mod layout;

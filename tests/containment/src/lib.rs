@@ -137,6 +137,14 @@ impl World {
             .unwrap_or_else(|e| panic!("{argv:?}: {e}: {:?}", std::error::Error::source(&e)))
     }
 
+    /// The same with something to read.
+    #[must_use]
+    pub fn run_with(&self, argv: &[&str], stdin: &str) -> ProcessOutcome {
+        let mut request = self.request(argv);
+        request.stdin = stdin.into();
+        self.try_run(&request).unwrap_or_else(|e| panic!("{argv:?}: {e}"))
+    }
+
     /// Runs a line of shell.
     #[must_use]
     pub fn shell(&self, line: &str) -> ProcessOutcome {

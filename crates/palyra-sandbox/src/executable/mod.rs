@@ -26,8 +26,8 @@ use crate::error::SandboxError;
 use crate::explain::ProgramStep;
 use crate::policy::SandboxProcessRunnerPolicy;
 pub use file::FileIdentity;
+#[cfg(not(windows))]
 pub(crate) use inventory::{Installed, Inventory, inventory};
-pub(crate) use names::SHELLS;
 #[cfg(target_os = "linux")]
 pub(crate) use opened::Opened;
 use palyra_protocol::{Digest, DigestBuilder};
@@ -183,6 +183,7 @@ pub fn resolve_executable(
 }
 
 /// Tells which installed interpreters a policy allows.
+#[cfg(not(windows))]
 pub(crate) fn allowed_of(policy: &SandboxProcessRunnerPolicy) -> impl Fn(&Installed) -> bool {
     let entries: Vec<(&str, Option<PathBuf>)> = Resolver::new(policy, Path::new("/")).allowed_files().collect();
     move |program| {

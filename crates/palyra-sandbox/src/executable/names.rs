@@ -127,9 +127,6 @@ const INTERPRETERS: &[(&str, &[&str])] = &[
 const INCLUDED: &[(&str, &[&str])] =
     &[("bash", &["sh", "awk"]), ("zsh", &["sh", "awk"]), ("ksh", &["sh", "awk"]), ("sh", &["awk"])];
 
-/// The families whose programs are covered by one that says why, instead of being gone: nobody asks whether a system has a shell.
-pub(crate) const SHELLS: &[&str] = &["sh", "bash"];
-
 /// The family that a base name belongs to.
 pub(crate) fn family_of(name: &str) -> Option<&'static str> {
     static MEMBERS: OnceLock<HashMap<&str, &str>> = OnceLock::new();

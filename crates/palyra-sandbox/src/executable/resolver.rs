@@ -290,6 +290,7 @@ impl<'a> Resolver<'a> {
     }
 
     /// The operator's entries for interpreters, each with the file that it means.
+    #[cfg(not(windows))]
     pub(super) fn allowed_files(&self) -> impl Iterator<Item = (&'a str, Option<PathBuf>)> {
         let entries = self.policy.allow_interpreters.iter();
         entries.map(|entry| (entry.as_str(), self.meant(entry)))

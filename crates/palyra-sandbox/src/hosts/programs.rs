@@ -67,22 +67,15 @@ const PROGRAMS: &[Program] = &[
         hosts: &["--proxy"],
     },
     Program { names: &["lynx", "w3m", "links", "elinks"], words: Words::Urls, valued: "TIOtlo", ..NOTHING },
-    Program {
-        names: &["ssh", "slogin"],
-        words: Words::HostFirst,
-        valued: "BbcDEeFIiLlmOoPpQRSWw",
-        hosts: &["-J"],
-        ..NOTHING
-    },
-    Program { names: &["scp"], words: Words::Places, valued: "cDFiloPSX", hosts: &["-J"], ..NOTHING },
-    Program { names: &["sftp"], words: Words::HostFirst, valued: "BbcDFilloPRSsX", hosts: &["-J"], ..NOTHING },
+    Program { names: &["ssh", "slogin"], words: Words::HostFirst, valued: "BbcDEeFIiLlmOoPpQRSWw", hosts: &["-J"] },
+    Program { names: &["scp"], words: Words::Places, valued: "cDFiloPSX", hosts: &["-J"] },
+    Program { names: &["sftp"], words: Words::HostFirst, valued: "BbcDFilloPRSsX", hosts: &["-J"] },
     Program { names: &["rsync"], words: Words::Places, valued: "efBMT", ..NOTHING },
     Program {
         names: &["nc", "ncat", "netcat"],
         words: Words::HostFirst,
         valued: "IiMmOoPpqsTVWwXbegGDtd",
         hosts: &["-x", "--proxy"],
-        ..NOTHING
     },
     Program {
         names: &["telnet", "ftp", "tnftp", "lftp", "rlogin", "rsh", "finger"],
@@ -101,7 +94,6 @@ const PROGRAMS: &[Program] = &[
         words: Words::Hosts,
         valued: "bcfkpqtyxRWNm",
         hosts: &["-h"],
-        ..NOTHING
     },
     Program { names: &["socat"], words: Words::Sockets, ..NOTHING },
     Program { names: &["openssl"], hosts: &["-connect", "-proxy", "-host"], ..NOTHING },

@@ -83,12 +83,6 @@ fn attacks() -> Vec<String> {
     words
 }
 
-fn run(world: &World, argv: &[&str], stdin: &str) -> Result<ProcessOutcome, SandboxError> {
-    let mut request = world.request(argv);
-    request.stdin = stdin.into();
-    world.try_run(&request)
-}
-
 /// Everything that must not start a hidden program.
 fn nothing_starts_a_hidden_program(world: &World) {
     let words = attacks();
@@ -119,7 +113,7 @@ fn nothing_starts_a_hidden_program(world: &World) {
         (&["timeout", "-k", "1", "9", "setsid", "-w", "env", "-S", "python3 say.py"], ""),
         (&["cc", "-wrapper", "python3,say.py", "probe.c"], ""),
     ] {
-        let ran = run(world, argv, stdin).unwrap_or_else(|refused| panic!("{argv:?}: {refused}"));
+        let ran = world.run_with(argv, stdin);
         let written = stdout(&ran) + &stderr(&ran);
         let owned = written.lines().any(|line| line == "OWNED");
         assert!(!owned && !world.workspace.join("owned").exists(), "{} {argv:?}: {ran:?}", world.policy.tier);
@@ -195,7 +189,7 @@ fn ordinary_commands_work_without_a_shell() {
             (&["less", "+G", "paths"], "", "a/b\nc//d"),
             (&["find", ".", "-name", "paths", "-exec", "grep", "-c", "d", "{}", ";"], "", "1"),
         ] {
-            let ran = run(&world, argv, stdin).unwrap_or_else(|refused| panic!("{tier} {argv:?}: {refused}"));
+            let ran = world.run_with(argv, stdin);
             assert_eq!(stdout(&ran).trim(), expect.trim(), "{tier} {argv:?}: {}", stderr(&ran));
         }
     }
