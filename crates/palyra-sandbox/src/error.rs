@@ -84,23 +84,23 @@ pub enum SandboxError {
         path: PathBuf,
     },
     /// A shell or interpreter that was not allowed by name.
-    #[error("`{name}` runs arbitrary code and is not allowed ({reason})")]
+    #[error("`{name}` is not allowed here: {reason}")]
     InterpreterDenied {
         /// The name that would have to be allowed.
         name: String,
         /// How it was recognised.
         reason: String,
     },
-    /// A program whose purpose is to start others, in a form that cannot be seen through.
-    #[error("`{name}` starts another program in a way that cannot be checked: {reason}")]
+    /// A program that is started by another one, in a form in which it cannot be checked.
+    #[error("`{name}` cannot be checked as it is started: {reason}")]
     WrapperRefused {
         /// The wrapper.
         name: String,
         /// Why.
         reason: String,
     },
-    /// A variable that changes which code runs.
-    #[error("the environment variable `{name}` changes which code runs and may not be set")]
+    /// A variable that decides which program runs.
+    #[error("the environment variable `{name}` decides which program runs and may not be set")]
     EnvironmentRefused {
         /// The variable.
         name: String,

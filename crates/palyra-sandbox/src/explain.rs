@@ -37,6 +37,8 @@ pub struct Explanation {
     pub environment: BTreeMap<String, String>,
     /// Its limits.
     pub limits: Limits,
+    /// The names of the programs that would be gone from its file tree.
+    pub hidden_programs: Vec<String>,
     /// The walls that would stand on this host.
     pub layers: Vec<Layer>,
 }
@@ -80,7 +82,7 @@ pub struct ProgramView {
 pub struct ProgramStep {
     /// The file.
     pub path: PathBuf,
-    /// What it is: `program`, `script`, `wrapper`, `interpreter python`, `launcher`.
+    /// What it is: `program`, `script`, `wrapper`, `interpreter python`.
     pub role: String,
 }
 
@@ -187,6 +189,7 @@ pub fn explain(policy: &SandboxProcessRunnerPolicy, request: &ProcessRequest) ->
             allowed_hosts: Vec::new(),
             environment: BTreeMap::new(),
             limits: Limits::of(policy),
+            hidden_programs: Vec::new(),
             layers: Vec::new(),
         }
     }

@@ -3,8 +3,8 @@
 //! Many settings name a program that git starts: a pager, an editor, a hook, a filter, a credential helper. The list of those
 //! grows with git, so this is the list of the others.
 
-/// Settings that may be given on a command line, with `git -c`: a whole section, or one key.
-const ON_A_COMMAND_LINE: &[&str] = &[
+/// Settings that name no program: a whole section, or one key.
+const NAMING_NO_PROGRAM: &[&str] = &[
     "advice.",
     "apply.",
     "author.",
@@ -115,11 +115,6 @@ fn is_listed(list: &[&str], key: &str) -> bool {
     list.iter().any(|known| key == *known || (known.ends_with('.') && key.starts_with(known)))
 }
 
-/// Whether a setting may be given with `git -c`.
-pub(crate) fn is_harmless_setting(setting: &str) -> bool {
-    is_listed(ON_A_COMMAND_LINE, setting.split('=').next().unwrap_or(setting))
-}
-
 /// One line of settings that are written plainly.
 enum Line<'a> {
     Nothing,
@@ -206,7 +201,7 @@ pub(crate) fn named_paths(text: &str) -> Vec<NamedPath> {
         };
         let Some((key, value)) = rest.split_once('=') else { continue };
         let key = format!("{section}.{}", key.trim().to_ascii_lowercase());
-        if is_listed(IN_A_REPOSITORY, &key) || is_listed(ON_A_COMMAND_LINE, &key) {
+        if is_listed(IN_A_REPOSITORY, &key) || is_listed(NAMING_NO_PROGRAM, &key) {
             continue;
         }
         let is_directory = key == "core.hookspath";

@@ -23,8 +23,87 @@ pub(crate) const SYSTEM_DIRECTORIES: &[&str] = &[
     "/run/current-system/sw",
 ];
 
+/// Directories that hold programs beside those of the search path, as patterns. `*` stands for one name.
+#[cfg(not(any(target_os = "macos", windows)))]
+const PROGRAM_DIRECTORIES: &[&str] = &[
+    "/usr/games",
+    "/usr/local/games",
+    "/usr/libexec",
+    "/usr/local/libexec",
+    "/usr/lib/git-core",
+    "/usr/libexec/git-core",
+    "/usr/local/libexec/git-core",
+    "/usr/local/*/bin",
+    "/usr/lib/*/bin",
+    "/usr/lib/jvm/*/bin",
+    "/usr/lib/libreoffice/program",
+    "/run/current-system/sw/bin",
+];
+#[cfg(target_os = "macos")]
+const PROGRAM_DIRECTORIES: &[&str] = &[
+    "/usr/libexec",
+    "/opt/homebrew/sbin",
+    "/opt/homebrew/opt/*/bin",
+    "/opt/homebrew/opt/*/libexec/bin",
+    "/usr/local/opt/*/bin",
+    "/Library/Frameworks/Python.framework/Versions/*/bin",
+    "/Library/Developer/CommandLineTools/usr/bin",
+    "/Applications/Xcode.app/Contents/Developer/usr/bin",
+];
+#[cfg(windows)]
+const PROGRAM_DIRECTORIES: &[&str] = &[];
+
+/// The directories in which a pattern's `*` stands.
+pub(crate) fn pattern_directories() -> impl Iterator<Item = PathBuf> {
+    PROGRAM_DIRECTORIES.iter().filter_map(|pattern| pattern.split_once('*')).map(|(before, _)| PathBuf::from(before))
+}
+
+/// The directories of this host that hold programs beside those of the search path.
+pub(crate) fn program_directories() -> impl Iterator<Item = PathBuf> {
+    PROGRAM_DIRECTORIES.iter().flat_map(|pattern| match pattern.split_once('*') {
+        None => vec![PathBuf::from(pattern)],
+        Some((before, behind)) => {
+            let entries = std::fs::read_dir(before).into_iter().flatten().flatten();
+            entries.map(|entry| entry.path().join(behind.trim_start_matches('/'))).collect()
+        }
+    })
+}
+
+/// Files below the directories that runs may read in which system-wide credentials are kept: tokens of package registries, of
+/// git hosts and of proxies. A run finds them empty, or not at all. Whoever administers the host often leaves them readable by
+/// everybody, since everybody on it is trusted; a run is not.
+#[cfg(not(windows))]
+pub(crate) const CREDENTIAL_FILES: &[&str] = &[
+    // git reads the one in its own prefix.
+    "/etc/gitconfig",
+    "/usr/etc/gitconfig",
+    "/usr/local/etc/gitconfig",
+    "/opt/homebrew/etc/gitconfig",
+    // npm: the global one in its prefix, and the one that comes with it.
+    "/etc/npmrc",
+    "/usr/etc/npmrc",
+    "/usr/local/etc/npmrc",
+    "/opt/homebrew/etc/npmrc",
+    "/usr/lib/node_modules/npm/npmrc",
+    "/usr/local/lib/node_modules/npm/npmrc",
+    "/usr/share/nodejs/npm/npmrc",
+    "/usr/share/npm/npmrc",
+    "/usr/etc/yarnrc",
+    "/usr/local/etc/yarnrc",
+    "/usr/local/share/.yarnrc",
+    "/usr/local/share/.yarnrc.yml",
+    // pip: the one of its prefix.
+    "/usr/pip.conf",
+    "/usr/local/pip.conf",
+    // cargo, where its home is the system's.
+    "/usr/local/cargo/credentials",
+    "/usr/local/cargo/credentials.toml",
+    "/usr/local/etc/netrc",
+    "/usr/local/etc/wgetrc",
+    "/usr/local/etc/curlrc",
+];
 /// Files of `/etc` that programs need: read. Tier C copies them, which is cheaper than a mount each, and leaves out those that
-/// are not open to every user: an `npmrc` or `gitconfig` that is may be read by anybody anyway.
+/// are not open to every user.
 #[cfg(not(any(target_os = "macos", windows)))]
 pub(crate) const ETC_FILES: &[&str] = &[
     "/etc/ld.so.cache",
@@ -41,8 +120,6 @@ pub(crate) const ETC_FILES: &[&str] = &[
     "/etc/os-release",
     "/etc/debian_version",
     "/etc/ssl/openssl.cnf",
-    "/etc/gitconfig",
-    "/etc/npmrc",
 ];
 
 /// Directories of `/etc` of the same kind.

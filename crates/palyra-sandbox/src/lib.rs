@@ -14,7 +14,6 @@
 )]
 
 mod arguments;
-mod code_variables;
 mod detect;
 mod environment;
 mod error;
@@ -26,6 +25,8 @@ mod git;
 mod group;
 #[cfg(any(target_os = "macos", test))]
 mod guards;
+#[cfg(not(windows))]
+mod hidden;
 mod hosts;
 mod layout;
 #[cfg(target_os = "linux")]
@@ -60,8 +61,8 @@ pub use explain::{
 pub use hosts::{NamedHost, check_hosts, hosts_in_arguments};
 pub use minimum::check_required_layers;
 pub use outcome::{
-    CapturedStream, EgressCount, Enforcement, Layer, LimitHit, OutputSink, OutputStream, ProcessExit, ProcessOutcome,
-    SeccompRule,
+    CapturedStream, EgressCount, Enforcement, Layer, LimitHit, MissingPrograms, OutputSink, OutputStream, ProcessExit,
+    ProcessOutcome, SeccompRule,
 };
 pub use palyra_egress::{CancelHandle, CancelSignal};
 pub use policy::{EgressEnforcementMode, ProcessRequest, SandboxProcessRunnerPolicy, SandboxTier, WorkspaceAccess};

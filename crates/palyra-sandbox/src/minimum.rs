@@ -20,6 +20,7 @@ const LAYERS: &[&str] = &[
     "file_limits",
     "guarded_paths",
     "handles",
+    "hidden_programs",
     "integrity_level",
     "ipc_namespace",
     "job_object",

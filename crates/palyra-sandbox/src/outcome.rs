@@ -141,8 +141,34 @@ pub struct ProcessOutcome {
     pub set_aside: Vec<PathBuf>,
     /// Guarded paths that it created or changed and that could not be set aside: they are still there.
     pub not_set_aside: Vec<PathBuf>,
+    /// What it seems to have lacked because nobody allowed it.
+    pub missing_programs: Option<MissingPrograms>,
     /// What really held it.
     pub enforcement: Enforcement,
+}
+
+/// Programs that are hidden from a process that failed. A guess, made from how it ended and what it wrote.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct MissingPrograms {
+    /// Those that it seems to have asked for; none when its exit code alone says that some program could not be started.
+    pub names: Vec<String>,
+    /// How many names are hidden from it.
+    pub hidden: usize,
+}
+
+impl MissingPrograms {
+    /// What to tell whoever ran it: `allow` says how a program is allowed.
+    #[must_use]
+    pub fn hint(&self, allow: &str) -> String {
+        let names: Vec<String> = self.names.iter().map(|name| format!("`{name}`")).collect();
+        match names.len() {
+            0 => {
+                format!("Palyra hides {} interpreters that are not allowed here; if it needs one, {allow}", self.hidden)
+            }
+            1 => format!("{} is not allowed here, so Palyra hides it; {allow}", names.join("")),
+            _ => format!("{} are not allowed here, so Palyra hides them; {allow}", names.join(", ")),
+        }
+    }
 }
 
 /// The connections that a process made through the filtering proxy. Many clients hide what a denied one was told, so it is kept here.

@@ -137,6 +137,14 @@ impl World {
             .unwrap_or_else(|e| panic!("{argv:?}: {e}: {:?}", std::error::Error::source(&e)))
     }
 
+    /// The same with something to read.
+    #[must_use]
+    pub fn run_with(&self, argv: &[&str], stdin: &str) -> ProcessOutcome {
+        let mut request = self.request(argv);
+        request.stdin = stdin.into();
+        self.try_run(&request).unwrap_or_else(|e| panic!("{argv:?}: {e}"))
+    }
+
     /// Runs a line of shell.
     #[must_use]
     pub fn shell(&self, line: &str) -> ProcessOutcome {
@@ -199,10 +207,14 @@ pub fn alone(name: &str, wrapper: &[&str], body: impl FnOnce()) {
 }
 
 /// Tests that take root. The ordinary user's pass leaves them out, by name.
-pub const TAKE_ROOT: [&str; 3] = [
+pub const TAKE_ROOT: [&str; 7] = [
     "limits::a_missing_bubblewrap_is_named_with_what_installs_it",
     "limits::a_blocked_bubblewrap_is_named_with_what_it_said",
-    "neighbours::files_of_etc_that_are_roots_alone_stay_so",
+    "walls::what_is_installed_meanwhile_is_hidden_too",
+    "walls::where_there_are_no_overlays_other_walls_stand",
+    "walls::where_there_are_no_overlays_other_walls_stand_for_an_ordinary_user",
+    "walls::system_wide_credentials_are_not_shown",
+    "walls::system_wide_credentials_are_not_shown_to_an_ordinary_user",
 ];
 
 /// The same as [`alone`] for one of those. Without root it cannot run, and fails.
@@ -210,6 +222,25 @@ pub fn as_root_alone(name: &str, wrapper: &[&str], body: impl FnOnce()) {
     assert!(TAKE_ROOT.contains(&name) && is_root(), "this probe takes root: run the suite as root");
     alone(name, wrapper, body);
 }
+
+/// The same for a body that runs as an ordinary user, in a mount namespace that root prepared: `prepare` is a line of shell
+/// that ends in `&&`.
+pub fn prepared_by_root(name: &str, prepare: &str, body: impl FnOnce()) {
+    assert!(TAKE_ROOT.contains(&name), "{name} is not among the tests that take root");
+    let dir = tempfile::Builder::new().prefix("palyra-prepared-").tempdir_in("/tmp").expect("a temporary directory");
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).expect("permissions");
+    let place = dir.path().display();
+    // The user may not be able to reach the test where it was built.
+    let become_user = format!(
+        "cp \"$1\" {place}/suite && chmod 755 {place}/suite && shift && \
+         exec setpriv --reuid {ORDINARY} --regid {ORDINARY} --clear-groups env TMPDIR={place} {place}/suite \"$@\""
+    );
+    let line = format!("{prepare} {become_user}");
+    alone(name, &["unshare", "--mount", "sh", "-c", &line, "sh"], body);
+}
+
+/// The number of a user whom nobody is.
+pub const ORDINARY: &str = "61234";
 
 /// Whether the tests run as root, as which a daemon drops to another user first.
 #[must_use]

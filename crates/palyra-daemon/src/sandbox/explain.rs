@@ -41,6 +41,10 @@ fn print(explanation: &Explanation, argv: &[String]) {
     for file in &explanation.files {
         say(&format!("  {:<8} {:<32} {}", access(file.access), shown(&file.path), file.why));
     }
+    if !explanation.hidden_programs.is_empty() {
+        let names: Vec<_> = explanation.hidden_programs.iter().map(|name| safe(name)).collect();
+        say(&format!("\nprograms that are not allowed, and gone\n  {}", names.join(" ")));
+    }
     say(&format!("\nnetwork\n  {}", explanation.network));
     for rule in &explanation.allowed_hosts {
         say(&format!("  ✔ {}", safe(rule)));

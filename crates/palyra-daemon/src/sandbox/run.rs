@@ -147,6 +147,10 @@ fn notes(policy: &SandboxProcessRunnerPolicy, outcome: &ProcessOutcome, format: 
     if denials.further_denials > 0 {
         tell(&format!("palyra: denied: {} further connection(s)", denials.further_denials));
     }
+    if let Some(missing) = &outcome.missing_programs {
+        let name = missing.names.first().map_or("NAME", String::as_str);
+        tell(&format!("palyra: {}", missing.hint(&format!("allow it: `--allow-interpreter {name}`"))));
+    }
     for (name, stream) in [("stdout", &outcome.stdout), ("stderr", &outcome.stderr)] {
         if stream.truncated {
             let (kept, total) = (stream.bytes.len(), stream.total_bytes);
@@ -235,6 +239,7 @@ fn document(ended: &Ended) -> Value {
         "egress": outcome.egress, "connections": ended.connections.listed,
         "further_connections": ended.connections.further,
         "set_aside": outcome.set_aside, "not_set_aside": outcome.not_set_aside,
+        "missing_programs": outcome.missing_programs,
     })
 }
 

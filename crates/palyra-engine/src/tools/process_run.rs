@@ -12,8 +12,8 @@ use palyra_protocol::{
     ToolDefinition,
 };
 use palyra_sandbox::{
-    CancelSignal, LimitHit, OutputSink, OutputStream, ProcessExit, ProcessOutcome, ProcessRequest, ResolvedExecutable,
-    SandboxError, SandboxProcessRunnerPolicy, check_environment, check_hosts, resolve_executable,
+    CancelSignal, LimitHit, MissingPrograms, OutputSink, OutputStream, ProcessExit, ProcessOutcome, ProcessRequest,
+    ResolvedExecutable, SandboxError, SandboxProcessRunnerPolicy, check_environment, check_hosts, resolve_executable,
     run_constrained_process,
 };
 use serde_json::{Value, json};
@@ -344,11 +344,20 @@ fn problem(outcome: &ProcessOutcome, time: TimeLimit, exit: &str) -> Option<Prob
         }
         _ if outcome.exit.success() => None,
         _ => Some(Problem {
-            // Programs seldom say that it was the network, and never what to ask for.
-            hint: outcome.egress.denials.denials.first().map(|denial| format!("{denial}; {}", denial.hint)),
+            hint: hint(outcome),
             ..Problem::plain("nonzero_exit", format!("the process ended with {exit}"))
         }),
     }
+}
+
+/// What may have made a process fail that Palyra knows of and the process does not. Programs seldom say that it was the
+/// network, and never what to ask for.
+fn hint(outcome: &ProcessOutcome) -> Option<String> {
+    let denied = outcome.egress.denials.denials.first().map(|denial| format!("{denial}; {}", denial.hint));
+    let missing = outcome.missing_programs.as_ref();
+    let hidden = |missing: &MissingPrograms| missing.hint("an operator can add it to `allow_interpreters`");
+    let named = missing.filter(|missing| !missing.names.is_empty()).map(hidden);
+    named.or(denied).or_else(|| missing.map(hidden))
 }
 
 #[cfg(test)]

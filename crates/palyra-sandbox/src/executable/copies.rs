@@ -7,111 +7,48 @@
 
 use super::elf::Prints;
 use super::file::{self, FileIdentity};
-use super::names::{self, Kind};
+use super::inventory::{Installed, inventory};
 use super::opened::{Opened, read_at};
-use super::options;
 use memchr::memmem;
 use std::collections::HashMap;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
+use std::sync::{Mutex, PoisonError};
 
 /// What a file is a copy of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Original {
-    /// What the original is known as.
-    pub(super) kind: Kind,
+    /// The original's family.
+    pub(super) family: &'static str,
     /// Its name.
     pub(super) name: String,
     /// Where it is installed, if the copy was compared with it.
     pub(super) path: Option<PathBuf>,
 }
 
-/// One installed program that is on a list of names.
-#[derive(Debug)]
-struct Installed {
-    original: Original,
-    identity: FileIdentity,
-    prints: Prints,
-}
-
-/// The installed programs of the lists.
-#[derive(Debug)]
-struct Inventory {
-    /// The directories that were searched, and when each had last changed.
-    searched: Vec<(PathBuf, Option<SystemTime>)>,
-    programs: Vec<Installed>,
-}
-
-/// Programs outside the search path that execute what their arguments name.
-const LOADERS: &[&str] = &[
-    "/lib64/ld-linux-x86-64.so.2",
-    "/lib/ld-linux-aarch64.so.1",
-    "/lib/ld-musl-x86_64.so.1",
-    "/lib/ld-musl-aarch64.so.1",
-];
-
-/// The listed program that a file is, judged by its content.
+/// The interpreter that a file is, judged by its content.
 pub(super) fn original_of(opened: &Opened, search_path: &str) -> Option<Original> {
     recognise(opened.file(), opened.identity(), search_path)
 }
 
 /// The same for a copy of what had this identity.
 pub(super) fn recognise(file: &File, identity: FileIdentity, search_path: &str) -> Option<Original> {
-    let inventory = inventory(search_path);
     let prints = Prints::of(file);
     let same = |known: &&Installed| {
-        let exact = || known.identity.size == identity.size && same_bytes(file, known.original.path.as_deref());
+        let exact = || known.identity.size == identity.size && same_bytes(file, &known.real);
         known.identity.is_same_file(identity) || known.prints.agree(&prints) || exact()
     };
-    if let Some(known) = inventory.programs.iter().find(same) {
-        return Some(known.original.clone());
+    if let Some(known) = inventory(search_path).programs.iter().find(same) {
+        let name = file::known_as(&known.real).to_owned();
+        return Some(Original { family: known.family, name, path: Some(known.path.clone()) });
     }
     let family = marked(file, identity)?;
-    Some(Original { kind: Kind::Interpreter(family), name: family.to_owned(), path: None })
+    Some(Original { family, name: family.to_owned(), path: None })
 }
 
-/// What is installed now. Looked up again when one of the directories has changed.
-fn inventory(search_path: &str) -> Arc<Inventory> {
-    static KNOWN: Mutex<Option<Arc<Inventory>>> = Mutex::new(None);
-    let changed = |dir: &Path| fs::metadata(dir).and_then(|metadata| metadata.modified()).ok();
-    let searched: Vec<_> = std::env::split_paths(search_path).map(|dir| (changed(&dir), dir)).collect();
-    let searched: Vec<_> = searched.into_iter().map(|(time, dir)| (dir, time)).collect();
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(inventory) = known.as_ref().filter(|inventory| inventory.searched == searched) {
-        return Arc::clone(inventory);
-    }
-    let programs = installed(searched.iter().map(|(dir, _)| dir));
-    Arc::clone(known.insert(Arc::new(Inventory { searched, programs })))
-}
-
-fn installed<'a>(directories: impl Iterator<Item = &'a PathBuf>) -> Vec<Installed> {
-    let entries = directories.filter_map(|dir| fs::read_dir(dir).ok()).flatten().filter_map(Result::ok);
-    let paths = entries.map(|entry| entry.path()).chain(LOADERS.iter().map(PathBuf::from));
-    let mut programs: Vec<Installed> = Vec::new();
-    for path in paths {
-        let name = file::known_as(&path).to_owned();
-        let sensitive = || options::are_sensitive(&name).then_some(Kind::Tool);
-        let Some(kind) = names::kind_of(&name).or_else(sensitive) else { continue };
-        let Some((file, identity)) = open(&path) else { continue };
-        // A script is known by its interpreter.
-        let prints = Prints::of(&file);
-        programs.push(Installed { original: Original { kind, name, path: Some(path) }, identity, prints });
-    }
-    programs
-}
-
-fn open(path: &Path) -> Option<(File, FileIdentity)> {
-    let real = fs::canonicalize(path).ok().filter(|real| real.is_file())?;
-    let file = File::open(real).ok()?;
-    let identity = FileIdentity::of_file(&file).ok()?;
-    Some((file, identity))
-}
-
-fn same_bytes(a: &File, b: Option<&Path>) -> bool {
-    let Some(Ok(b)) = b.map(File::open) else { return false };
+fn same_bytes(a: &File, b: &Path) -> bool {
+    let Ok(b) = File::open(b) else { return false };
     let (mut x, mut y) = (vec![0u8; 1 << 16], vec![0u8; 1 << 16]);
     let mut at = 0;
     loop {

@@ -24,6 +24,17 @@ impl FileIdentity {
         fs::metadata(path).map(|metadata| Self::of(&metadata))
     }
 
+    /// What a file that cannot be opened is now.
+    pub(super) fn of_path(path: &Path) -> Option<Self> {
+        #[cfg(unix)]
+        return fs::metadata(path).ok().map(|metadata| Self::of(&metadata));
+        #[cfg(not(unix))]
+        {
+            let _unknown = path;
+            None
+        }
+    }
+
     /// What an opened file is now.
     pub(crate) fn of_file(file: &fs::File) -> io::Result<Self> {
         #[cfg(unix)]

@@ -2,8 +2,9 @@
 //!
 //! A decision about `git` means nothing when `git` is a symlink to `bash`. [`resolve_executable`] follows a command to the
 //! files that the kernel would execute: through the search path, symlinks, the shebang, and wrappers such as `env`
-//! and `timeout`; it recognises shells and interpreters on the way and refuses those that no operator allowed. The
-//! result carries the identity of each of these files and the command as the kernel would see it, scripts handed to their
+//! and `timeout` where they can be read; it recognises shells and interpreters on the way and refuses those that no
+//! operator allowed. That is for people and rules: what a run cannot execute is gone from its file tree ([`crate::hidden`]).
+//! The result carries the identity of each of these files and the command as the kernel would see it, scripts handed to their
 //! interpreters; the runner refuses when one of them has changed since, and executes these files whatever their names
 //! lead to by then.
 //!
@@ -14,9 +15,9 @@ mod content;
 mod copies;
 mod elf;
 mod file;
+mod inventory;
 mod names;
 mod opened;
-mod options;
 mod resolver;
 mod walk;
 mod wrappers;
@@ -25,6 +26,8 @@ use crate::error::SandboxError;
 use crate::explain::ProgramStep;
 use crate::policy::SandboxProcessRunnerPolicy;
 pub use file::FileIdentity;
+#[cfg(not(windows))]
+pub(crate) use inventory::{Installed, Inventory, inventory};
 #[cfg(target_os = "linux")]
 pub(crate) use opened::Opened;
 use palyra_protocol::{Digest, DigestBuilder};
@@ -62,11 +65,11 @@ pub(crate) struct ProgramFile {
     pub(crate) writable: bool,
     /// What such a file holds; none of one that is too large to be read each time, which its identity stands for.
     pub(crate) sha256: Option<Digest>,
-    /// Whether a program that puts words together starts it, so that only a single word may stand for it.
-    pub(crate) mixed: bool,
+    /// What the program that starts it replaces in its words, so that nothing of it may be put there.
+    pub(crate) replaced: Vec<String>,
     /// What it is a copy of, if of anything known.
     recognised: Option<String>,
-    /// What it is to the command: `program`, `script`, `wrapper`, `interpreter python`, `launcher`.
+    /// What it is to the command: `program`, `script`, `wrapper`, `interpreter python`.
     role: String,
 }
 
@@ -177,6 +180,19 @@ pub fn resolve_executable(
 ) -> Result<ResolvedExecutable, SandboxError> {
     crate::arguments::check_arguments(policy, argv, working_directory)?;
     Resolver::new(policy, working_directory).resolve(argv)
+}
+
+/// Tells which installed interpreters a policy allows.
+#[cfg(not(windows))]
+pub(crate) fn allowed_of(policy: &SandboxProcessRunnerPolicy) -> impl Fn(&Installed) -> bool {
+    let entries: Vec<(&str, Option<PathBuf>)> = Resolver::new(policy, Path::new("/")).allowed_files().collect();
+    move |program| {
+        entries.iter().any(|(entry, leads_to)| {
+            names::means_family(entry, program.family)
+                || base_name(&program.path) == *entry
+                || leads_to.as_deref() == Some(&*program.real)
+        })
+    }
 }
 
 fn base_name(path: &Path) -> &str {

@@ -1,30 +1,16 @@
-//! The names by which shells, interpreters and wrappers are known: reviewed data.
+//! The names by which shells and interpreters are known: reviewed data.
 //!
 //! A family is what an operator allows (`python` covers `python3.12`); its members are the base names, without version
-//! suffix. A list like this is never complete, which is why it is only the first of several looks at a file, and why
-//! an operator who can should name `allowed_executables` instead.
+//! suffix. The promise is that these programs are gone from a run, not that nothing interprets: a list of names is never
+//! complete.
 
-mod launchers;
-
-use launchers::LAUNCHERS;
-
-/// What kind of danger a program is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// Runs commands or code that arrive as arguments or input.
-    Interpreter(&'static str),
-    /// Starts the program named in its arguments.
-    Wrapper,
-    /// Starts other programs, as another user, elsewhere, or in ways that cannot be seen through.
-    Launcher,
-    /// Does something else, and starts other programs when its options say so. Never known by name alone: see `options`.
-    Tool,
-}
+use std::collections::HashMap;
+use std::sync::OnceLock;
 
 /// Family, members.
 const INTERPRETERS: &[(&str, &[&str])] = &[
-    ("sh", &["sh", "dash", "ash", "rbash", "posh", "static-sh", "sash", "smrsh", "git-shell"]),
-    ("bash", &["bash", "bash-static"]),
+    ("sh", &["sh", "dash", "ash", "posh", "static-sh", "sash", "smrsh", "git-shell"]),
+    ("bash", &["bash", "rbash", "bash-static"]),
     ("zsh", &["zsh", "zsh-static", "rzsh"]),
     ("ksh", &["ksh", "ksh93", "mksh", "lksh", "oksh", "pdksh", "rksh", "yash", "mksh-static"]),
     ("csh", &["csh", "tcsh", "bsd-csh"]),
@@ -137,42 +123,33 @@ const INTERPRETERS: &[(&str, &[&str])] = &[
     ("wasm", &["wasmtime", "wasmer", "wazero"]),
 ];
 
-/// Programs that start what their arguments name, and that `wrappers` can see through.
-const WRAPPERS: &[&str] = &[
-    "env", "nice", "ionice", "chrt", "taskset", "timeout", "nohup", "setsid", "stdbuf", "time", "xargs", "find",
-    "gtimeout", "genv", "gfind", "gxargs", "gnice", "gnohup", "gstdbuf", "unbuffer", "setarch", "linux64", "linux32",
-    "x86_64",
-];
+/// What a shell includes: whoever may run it can do all that these can.
+const INCLUDED: &[(&str, &[&str])] =
+    &[("bash", &["sh", "awk"]), ("zsh", &["sh", "awk"]), ("ksh", &["sh", "awk"]), ("sh", &["awk"])];
 
-/// What a base name stands for, if it is on any list.
-pub(super) fn kind_of(name: &str) -> Option<Kind> {
+/// The family that a base name belongs to.
+pub(crate) fn family_of(name: &str) -> Option<&'static str> {
+    static MEMBERS: OnceLock<HashMap<&str, &str>> = OnceLock::new();
+    let by_member = || {
+        let of = |(family, members): &(&'static str, &'static [&'static str])| {
+            let family = *family;
+            members.iter().map(move |member| (*member, family))
+        };
+        INTERPRETERS.iter().flat_map(of).collect()
+    };
     let lower = name.to_ascii_lowercase();
     let lower = lower.strip_suffix(".exe").unwrap_or(&lower);
     // `-bash` is how a login shell is called.
     let lower = lower.strip_prefix('-').unwrap_or(lower);
-    candidates(lower).find_map(lookup).or_else(|| is_loader(lower).then_some(Kind::Launcher))
+    let members = MEMBERS.get_or_init(by_member);
+    candidates(lower).find_map(|name| members.get(name).copied())
 }
 
-/// `ld-2.31.so`, `ld-linux-x86-64.so.2`: whatever the C library calls its loader.
-fn is_loader(name: &str) -> bool {
-    name.starts_with("ld-") && name.contains(".so")
-}
-
-/// Whether an operator's word means a whole family: its name, with or without a version.
-pub(super) fn means_family(entry: &str, family: &str) -> bool {
-    candidates(&entry.to_ascii_lowercase()).any(|name| name == family)
-}
-
-fn lookup(name: &str) -> Option<Kind> {
-    if let Some((family, _)) = INTERPRETERS.iter().find(|(_, members)| members.contains(&name)) {
-        return Some(Kind::Interpreter(family));
-    }
-    if WRAPPERS.contains(&name) {
-        return Some(Kind::Wrapper);
-    }
-    // Elsewhere `arch` only tells the machine's name.
-    let launches = LAUNCHERS.contains(&name) || (cfg!(target_os = "macos") && name == "arch");
-    launches.then_some(Kind::Launcher)
+/// Whether an operator's word means a family: by its name, with or without a version, or by a shell that includes it.
+pub(crate) fn means_family(entry: &str, family: &str) -> bool {
+    let entry = entry.to_ascii_lowercase();
+    let includes = |name: &str| INCLUDED.iter().any(|(shell, all)| *shell == name && all.contains(&family));
+    candidates(&entry).any(|name| name == family || includes(name))
 }
 
 /// The name itself, then without its version: `python3.12` → `python`, `node-22` → `node`, `perl5.36-x86_64-linux-gnu` →
@@ -217,7 +194,7 @@ mod tests {
             ("swipl", "prolog"),
             ("gs", "ghostscript"),
         ] {
-            assert_eq!(kind_of(name), Some(Kind::Interpreter(family)), "{name}");
+            assert_eq!(family_of(name), Some(family), "{name}");
         }
     }
 
@@ -243,30 +220,23 @@ mod tests {
             "factor",
             "less",
         ] {
-            assert_eq!(kind_of(name), None, "{name}");
+            assert_eq!(family_of(name), None, "{name}");
         }
     }
 
     #[test]
-    fn wrappers_and_launchers() {
-        assert_eq!(kind_of("env"), Some(Kind::Wrapper));
-        assert_eq!(kind_of("sudo"), Some(Kind::Launcher));
-        for name in [
-            "ld-linux-x86-64.so.2",
-            "ld-2.31.so",
-            "ssh-agent",
-            "gpg-agent",
-            "fstab-decode",
-            "systemd-cat",
-            "coreutils",
-            "not",
-            "not-14",
-            "msgexec",
-            "msgfilter",
-            "opt-14",
-            "ccache",
+    fn a_shell_includes_what_is_less_than_it() {
+        for (entry, family, expect) in [
+            ("bash", "bash", true),
+            ("bash", "sh", true),
+            ("bash", "awk", true),
+            ("sh", "awk", true),
+            ("sh", "bash", false),
+            ("python3", "python", true),
+            ("python3", "sh", false),
+            ("awk", "sh", false),
         ] {
-            assert_eq!(kind_of(name), Some(Kind::Launcher), "{name}");
+            assert_eq!(means_family(entry, family), expect, "{entry} {family}");
         }
     }
 }

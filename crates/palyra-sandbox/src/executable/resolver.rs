@@ -1,21 +1,20 @@
 //! From the words of a command to every file that would run.
 //!
-//! Each program is found, opened once and judged: by the names under which it is reached, by its content, by its options.
-//! Then come the programs behind it: a script's interpreter, which gets the script and all its arguments, and whatever a
-//! wrapper starts. The command is rewritten on the way, so that in the end each word that names a program is known.
+//! Each program is found, opened once and judged: by the names under which it is reached and by its content. Then come the
+//! programs behind it: a script's interpreter, which gets the script and all its arguments, and whatever a wrapper starts, as
+//! far as that can be told. The command is rewritten on the way, so that in the end each word that names a program is known.
 
 use super::content::{self, Content};
 use super::copies::{self, Original};
-use super::names::{self, Kind};
+use super::names;
 use super::opened::Opened;
 use super::walk::{Walk, walk};
-use super::wrappers::{Inner, Under};
-use super::{ProgramFile, ResolvedExecutable, base_name, file, options, wrappers};
+use super::wrappers::{self, Inner};
+use super::{ProgramFile, ResolvedExecutable, base_name, file};
 use crate::error::SandboxError;
 use crate::policy::{SandboxProcessRunnerPolicy, WorkspaceAccess};
 use palyra_protocol::Digest;
 use std::fs;
-use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 /// How many programs may start each other (script → interpreter, wrapper → program) before it is called a knot.
@@ -38,11 +37,14 @@ struct Found {
 }
 
 /// A program's place in the command: from its own word to the end of its arguments.
-#[derive(Debug, Clone, Copy)]
-struct Place {
+#[derive(Debug)]
+struct Place<'a> {
     at: usize,
     end: usize,
-    under: Under,
+    /// What whoever starts it replaces in the words.
+    replaced: &'a [String],
+    /// The script that it is to read.
+    script: Option<&'a str>,
 }
 
 /// One program on the way.
@@ -51,7 +53,7 @@ struct LookedAt<'a> {
     walk: &'a Walk,
     original: Option<&'a Original>,
     argv: &'a [String],
-    under: Under,
+    script: Option<&'a str>,
 }
 
 impl<'a> Resolver<'a> {
@@ -70,7 +72,7 @@ impl<'a> Resolver<'a> {
 
     pub(super) fn resolve(&self, argv: &[String]) -> Result<ResolvedExecutable, SandboxError> {
         let mut found = Found { command: argv.to_vec(), files: Vec::new() };
-        self.admit(&mut found, Place { at: 0, end: argv.len(), under: Under::NOBODY })?;
+        self.admit(&mut found, Place { at: 0, end: argv.len(), replaced: &[], script: None })?;
         let Found { command, mut files } = found;
         if files.is_empty() {
             return Err(SandboxError::EmptyCommand);
@@ -90,8 +92,8 @@ impl<'a> Resolver<'a> {
     }
 
     /// Checks the program at a place and, behind it, every program that it would start. Tells where its arguments end now.
-    fn admit(&self, found: &mut Found, place: Place) -> Result<usize, SandboxError> {
-        let Place { at, mut end, under } = place;
+    fn admit(&self, found: &mut Found, place: Place<'_>) -> Result<usize, SandboxError> {
+        let Place { at, mut end, replaced, script } = place;
         let name = found.command.get(at).filter(|name| !name.is_empty() && at < end);
         let name = name.ok_or(SandboxError::EmptyCommand)?.clone();
         if found.files.len() >= MAX_CHAIN {
@@ -120,26 +122,33 @@ impl<'a> Resolver<'a> {
             sha256,
             recognised: original.as_ref().map(|original| original.name.clone()),
             role: role(&content, &walk, original.as_ref()),
-            mixed: under.mixed,
+            replaced: replaced.to_vec(),
             path,
         });
         let mut own = at;
         if let Content::Script { interpreter } = content {
             own = found.hand_over(at, interpreter, &name);
             end += own - at;
+            if found.command[at..=own].iter().any(|word| contains_any(word, replaced)) {
+                return Err(refused(&name, "its interpreter's words would be changed by what starts it"));
+            }
         }
-        found.check_mixture(under, at..=own)?;
         let argv = found.command[own..end].to_vec();
-        let looked_at = LookedAt { name: &name, walk: &walk, original: original.as_ref(), argv: &argv, under };
-        for inner in self.judge(&looked_at)? {
+        let looked_at = LookedAt { name: &name, walk: &walk, original: original.as_ref(), argv: &argv, script };
+        // What an outer wrapper replaces is no program's name either.
+        let is_fixed = |inner: &Inner| argv.get(inner.at).is_some_and(|word| !contains_any(word, replaced));
+        let inner = self.judge(&looked_at)?.filter(|inner| inner.iter().all(is_fixed));
+        if inner.is_none() {
+            found.cannot_be_told();
+        }
+        for Inner { at, end: inner_end, replaced: inner_replaced } in inner.unwrap_or_default() {
             let shift = end - own - argv.len();
-            let place = Place { at: own + inner.at + shift, end: own + inner.end + shift, under: inner.under };
-            let before = place.end;
-            end += self.admit(found, place)? - before;
+            let (at, before) = (own + at + shift, own + inner_end + shift);
+            let replaced = &[replaced, &inner_replaced].concat();
+            end += self.admit(found, Place { at, end: before, replaced, script })? - before;
         }
         if own > at {
-            // What the interpreter starts was chosen by the script, not by whoever starts the script.
-            end = self.admit(found, Place { at, end, under: Under { mixed: false, ..under } })?;
+            end = self.admit(found, Place { at, end, replaced, script: Some(&name) })?;
         }
         // At the end: whatever was learnt was learnt of this very file.
         if opened.is_unchanged() { Ok(end) } else { Err(SandboxError::ExecutableChanged { path: walk.path }) }
@@ -191,62 +200,24 @@ impl<'a> Resolver<'a> {
         None
     }
 
-    /// Judges one program; tells the commands that it would start.
-    fn judge(&self, looked_at: &LookedAt<'_>) -> Result<Vec<Inner>, SandboxError> {
-        let LookedAt { walk, original, argv, .. } = looked_at;
-        let system = crate::layout::is_system_path(&walk.path);
-        let names = walk.hops.iter().map(|hop| base_name(hop)).filter(|_| system);
-        let known_as: Vec<&str> = names.chain(original.iter().map(|original| original.name.as_str())).collect();
-        if !self.allows_a_shell() {
-            for name in &known_as {
-                self.check_options(name, looked_at)?;
-            }
-        }
-        let mut inner = Vec::new();
-        let mut seen_through: Vec<&str> = Vec::new();
-        for (kind, base, hop) in self.kinds(looked_at) {
-            match kind {
-                Kind::Interpreter(family) => self.check_interpreter(family, hop, looked_at)?,
-                Kind::Launcher => self.check_interpreter(base, hop, looked_at)?,
-                Kind::Wrapper if looked_at.under.mixed => {
-                    return Err(refused(base, "what starts it may put another program behind it"));
-                }
-                Kind::Wrapper if !seen_through.contains(&base) => {
-                    seen_through.push(base);
-                    inner.extend(wrappers::see_through(base, argv)?);
-                }
-                Kind::Wrapper | Kind::Tool => {}
-            }
+    /// Judges one program; tells the commands that it would start, `None` where that cannot be told.
+    fn judge(&self, looked_at: &LookedAt<'_>) -> Result<Option<Vec<Inner>>, SandboxError> {
+        let LookedAt { walk, argv, .. } = looked_at;
+        for (family, hop) in families(looked_at) {
+            self.check_interpreter(family, hop, looked_at)?;
         }
         self.check_allowed(looked_at)?;
         self.check_visible(&walk.path)?;
-        Ok(inner)
-    }
-
-    /// What a program is: by each name under which it is reached, and by its content.
-    fn kinds<'b>(&self, looked_at: &'b LookedAt<'_>) -> Vec<(Kind, &'b str, Option<&'b Path>)> {
-        let walk = looked_at.walk;
+        // A file of the workspace that is merely called `timeout` is not that program.
         let system = crate::layout::is_system_path(&walk.path);
-        let by_name = walk.hops.iter().filter_map(|hop| {
-            let base = base_name(hop);
-            let kind = names::kind_of(base)?;
-            // A file of the workspace that is merely called `watch` or `script` is not that program.
-            (system || matches!(kind, Kind::Interpreter(_))).then_some((kind, base, Some(hop.as_path())))
-        });
-        let by_content = looked_at.original.map(|original| (original.kind, original.name.as_str(), None));
-        by_name.chain(by_content).collect()
-    }
-
-    fn check_options(&self, known_as: &str, looked_at: &LookedAt<'_>) -> Result<(), SandboxError> {
-        if looked_at.under.fed && options::are_sensitive(known_as) {
-            return Err(refused(known_as, "what is read would become its options, and some of them start programs"));
+        let wrapper = walk.hops.iter().map(|hop| base_name(hop)).find(|name| system && wrappers::is_wrapper(name));
+        let Some(name) = wrapper else { return Ok(Some(Vec::new())) };
+        match wrappers::see_through(name, argv) {
+            None if !self.policy.allowed_executables.is_empty() => {
+                Err(refused(name, "what it starts cannot be told, and has to be among `allowed_executables`"))
+            }
+            inner => Ok(inner),
         }
-        options::check(known_as, looked_at.argv)
-    }
-
-    /// Whether a shell may be run anyway: then an option that starts one opens nothing.
-    fn allows_a_shell(&self) -> bool {
-        self.policy.allow_interpreters.iter().any(|entry| matches!(entry.as_str(), "sh" | "bash" | "dash"))
     }
 
     /// Lets an interpreter pass when the operator named it: by family, by the file that the entry leads to, or by the name it has
@@ -268,10 +239,13 @@ impl<'a> Resolver<'a> {
         if allowed {
             return Ok(());
         }
-        let name = looked_at.name;
-        let reason = match (hop, looked_at.original) {
-            (None, Some(original)) => format!("`{}` is a copy of `{}`", path.display(), original.name),
-            (hop, _) => format!("`{name}` is `{}`", hop.map_or(family, base_name)),
+        let reason = match (hop, looked_at.original, looked_at.script) {
+            (None, Some(original), _) => format!("`{}` is a copy of `{}`", path.display(), original.name),
+            (_, _, Some(script)) => format!("`{script}` is a script for it"),
+            (Some(hop), ..) if base_name(hop) != looked_at.name => {
+                format!("`{}` is `{}`, which runs arbitrary code", looked_at.name, base_name(hop))
+            }
+            _ => "it runs arbitrary code".to_owned(),
         };
         let name = looked_at.walk.hops.first().map_or(family, |hop| base_name(hop)).to_owned();
         Err(SandboxError::InterpreterDenied { name, reason })
@@ -287,11 +261,7 @@ impl<'a> Resolver<'a> {
         let path = &looked_at.walk.path;
         let entries = &self.policy.allowed_executables;
         // An interpreter has already been allowed by name when we come here; a file of the workspace has no name to go by.
-        let is_interpreter = || {
-            let mut kinds = self.kinds(looked_at).into_iter();
-            kinds.any(|(kind, ..)| matches!(kind, Kind::Interpreter(_) | Kind::Launcher))
-        };
-        let by_interpreter_rule = || !self.is_writable(path) && is_interpreter();
+        let by_interpreter_rule = || !self.is_writable(path) && !families(looked_at).is_empty();
         if entries.is_empty() || entries.iter().any(|entry| self.leads_to(entry, path)) || by_interpreter_rule() {
             return Ok(());
         }
@@ -306,12 +276,24 @@ impl<'a> Resolver<'a> {
         Err(SandboxError::ExecutableNotVisible { path: path.to_owned() })
     }
 
-    /// Whether an operator's entry means this very file. A bare name means the system's program of that name, so that a file
-    /// of the same name in the workspace is not meant.
+    /// Whether an operator's entry means this very file.
     fn leads_to(&self, entry: &str, path: &Path) -> bool {
+        self.meant(entry).is_some_and(|found| found == path)
+    }
+
+    /// The file that an operator's entry means. A bare name means the system's program of that name, so that a file of the same
+    /// name in the workspace is not meant.
+    fn meant(&self, entry: &str) -> Option<PathBuf> {
         let by_name = || self.search(entry).filter(|(_, replaceable)| !replaceable).map(|(path, _)| path);
         let found = if Path::new(entry).is_absolute() { Some(PathBuf::from(entry)) } else { by_name() };
-        found.and_then(|found| fs::canonicalize(found).ok()).is_some_and(|found| found == path)
+        fs::canonicalize(found?).ok()
+    }
+
+    /// The operator's entries for interpreters, each with the file that it means.
+    #[cfg(not(windows))]
+    pub(super) fn allowed_files(&self) -> impl Iterator<Item = (&'a str, Option<PathBuf>)> {
+        let entries = self.policy.allow_interpreters.iter();
+        entries.map(|entry| (entry.as_str(), self.meant(entry)))
     }
 
     /// The same for a path that may be a symlink.
@@ -339,17 +321,23 @@ impl Found {
         own
     }
 
-    /// Refuses words that were put into a command which its starter changes once more.
-    fn check_mixture(&self, under: Under, words: RangeInclusive<usize>) -> Result<(), SandboxError> {
-        let Some(file) = self.files.last() else { return Ok(()) };
-        if under.pasted && (file.script || file.replaceable) {
-            return Err(refused("xargs", "what it reads would be put into the name of what it executes"));
+    /// Says of the last file that what it starts is not known.
+    fn cannot_be_told(&mut self) {
+        if let Some(file) = self.files.last_mut() {
+            file.role = "wrapper of something that cannot be told".to_owned();
         }
-        if under.mixed && self.command[words].iter().any(|word| word.contains("{}")) {
-            return Err(refused("find", "what it finds would be put into the name of what it executes"));
-        }
-        Ok(())
     }
+}
+
+/// The families that a program belongs to: by each name under which it is reached, and by its content.
+fn families<'a>(looked_at: &'a LookedAt<'_>) -> Vec<(&'static str, Option<&'a Path>)> {
+    let by_name =
+        looked_at.walk.hops.iter().filter_map(|hop| Some((names::family_of(base_name(hop))?, Some(hop.as_path()))));
+    by_name.chain(looked_at.original.map(|original| (original.family, None))).collect()
+}
+
+fn contains_any(word: &str, texts: &[String]) -> bool {
+    texts.iter().any(|text| word.contains(text.as_str()))
 }
 
 /// Whether a path is another one than its own real path, beyond `.` and `..`.
@@ -361,12 +349,11 @@ fn is_linked(called: &Path, path: &Path) -> bool {
 /// What a file is to the command, for people.
 fn role(content: &Content, walk: &Walk, original: Option<&Original>) -> String {
     let system = crate::layout::is_system_path(&walk.path);
-    let named = names::kind_of(base_name(&walk.path));
-    match (content, original.map(|original| original.kind).or(named)) {
+    let name = base_name(&walk.path);
+    match (content, original.map(|original| original.family).or_else(|| names::family_of(name))) {
         (Content::Script { .. }, _) => "script".to_owned(),
-        (_, Some(Kind::Interpreter(family))) => format!("interpreter {family}"),
-        (_, Some(Kind::Wrapper)) if system || original.is_some() => "wrapper".to_owned(),
-        (_, Some(Kind::Launcher)) if system || original.is_some() => "launcher".to_owned(),
+        (_, Some(family)) => format!("interpreter {family}"),
+        _ if system && wrappers::is_wrapper(name) => "wrapper".to_owned(),
         _ => "program".to_owned(),
     }
 }

@@ -6,6 +6,7 @@
 
 use super::grants::{Access, Roots};
 use super::guards::{Guard, Hold};
+use super::walls::Cover;
 use crate::error::SandboxError;
 use crate::executable::FileIdentity;
 use crate::layout;
@@ -13,7 +14,7 @@ use crate::policy::{EgressEnforcementMode, SandboxProcessRunnerPolicy};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
@@ -111,6 +112,8 @@ pub(super) struct Blueprint<'a> {
     pub(super) roots: &'a Roots,
     /// Programs that are too large to be copied, and where to.
     pub(super) binds: &'a [(PathBuf, PathBuf)],
+    /// What stands in the place of hidden files that are still there.
+    pub(super) covers: &'a [Cover],
     pub(super) working_directory: &'a Path,
     pub(super) environment: &'a BTreeMap<OsString, OsString>,
     pub(super) descriptors: Descriptors<'a>,
@@ -226,6 +229,15 @@ fn workspace(words: &mut Words, blueprint: &Blueprint<'_>, guarded: &[Guard]) {
     binds.sort();
     for (root, option) in binds {
         words.bind(option, root, root);
+    }
+    for Cover { target, content } in blueprint.covers {
+        match content {
+            Some(content) => {
+                words.flags(&format!("--perms 0555 --ro-bind-data {}", content.as_raw_fd()));
+                words.add([target.as_ref()]);
+            }
+            None => words.bind("--ro-bind", Path::new("/dev/null"), target),
+        }
     }
     for guard in guarded {
         let option = match guard.hold {

@@ -28,6 +28,7 @@ pub(crate) fn detect() -> HostCapabilities {
         user_namespaces().needed_by(&[SandboxTier::C]),
         apparmor(works).needed_by(&[SandboxTier::C]),
         control_groups(),
+        overlays(),
         mapped_mounts(root),
     ];
     HostCapabilities { platform: platform(), tier_b, tier_c, root, container: container::detect(), capabilities }
@@ -188,6 +189,17 @@ fn control_groups() -> Capability {
             Some(
                 "run the daemon as a systemd service with `Delegate=yes`: memory and processes are then limited for the tree",
             ),
+        ),
+    }
+}
+
+fn overlays() -> Capability {
+    match super::view::gives_overlays() {
+        Ok(()) => Capability::there("overlays", "programs that are not allowed are hidden by the directory"),
+        Err(error) => Capability::missing(
+            "overlays",
+            format!("{error}: programs that are not allowed are hidden one by one, which takes longer"),
+            Some("Linux 5.11 or newer, and user namespaces for ordinary users"),
         ),
     }
 }

@@ -9,6 +9,7 @@ use super::grants::Roots;
 use super::plan::User;
 use super::view::{self, Rest, View};
 use crate::error::SandboxError;
+use crate::hidden::Hidden;
 use crate::policy::SandboxTier;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -29,19 +30,19 @@ pub(super) struct Identity {
     pub(super) view: Option<Arc<View>>,
 }
 
-/// Chooses the user for a run.
-pub(super) fn choose(roots: &Roots, tier: SandboxTier) -> Result<Identity, SandboxError> {
+/// Chooses the user for a run, and a file tree without what is hidden.
+pub(super) fn choose(roots: &Roots, tier: SandboxTier, hidden: &Arc<Hidden>) -> Result<Identity, SandboxError> {
     let own = rustix::process::geteuid();
     let rest = match tier {
         SandboxTier::B => Rest::read_only()?,
         SandboxTier::C => Rest::AsItIs,
     };
     if !own.is_root() {
-        return Ok(Identity { user: None, uid: own.as_raw(), view: view::for_ordinary(roots, rest)? });
+        return Ok(Identity { user: None, uid: own.as_raw(), view: view::for_ordinary(roots, rest, hidden)? });
     }
     let owner = owner_of(&roots.workspace)?;
     let user = if owner.uid == 0 { NOBODY } else { User { uid: owner.uid, gid: primary_group(owner.uid) } };
-    Ok(Identity { user: Some(user), uid: user.uid, view: view::for_user(roots, user, rest)? })
+    Ok(Identity { user: Some(user), uid: user.uid, view: view::for_user(roots, user, rest, hidden)? })
 }
 
 pub(super) fn owner_of(path: &Path) -> Result<User, SandboxError> {

@@ -6,7 +6,9 @@
 //! that the command can reach neither the supervisor nor anything that is not granted.
 //!
 //! Rules name inodes and can only add. A protected path below a granted directory cannot be cut out again: that is checked
-//! before ([`super::grants`]) and refused. It must never be papered over here.
+//! before ([`super::grants`]) and refused. It must never be papered over here. A hidden program can, since what lies around it is
+//! known and cannot be changed by a run: where a host gives no overlays ([`super::walls`]), everything beside it is granted
+//! instead, file by file.
 //!
 //! The system's part of the rules is the same for every run. Its descriptors are opened once and kept until a directory that
 //! holds one of them changes, so that a run pays one call per rule; the `landlock` crate pays three and cannot be
@@ -17,6 +19,7 @@ use super::sys;
 use crate::error::SandboxError;
 use crate::layout;
 use rustix::fs::{FileType, Mode, OFlags};
+use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
@@ -87,16 +90,48 @@ pub(super) fn fence() -> Result<Option<Arc<OwnedFd>>, SandboxError> {
     Ok(fence.clone())
 }
 
-/// A ruleset with the system's part and these grants.
-pub(super) fn make(grants: &[Grant]) -> Result<OwnedFd, SandboxError> {
+/// A ruleset with the system's part and these grants, without what is `hidden` in them.
+pub(super) fn make(grants: &[Grant], hidden: &[PathBuf]) -> Result<OwnedFd, SandboxError> {
     let ruleset = sys::landlock_create(handled(abi()), scope()).map_err(unavailable)?;
-    for (fd, rights) in &system_rules()?.rules {
-        sys::landlock_add(&ruleset, fd, *rights).map_err(unavailable)?;
+    for rule in &system_rules()?.rules {
+        if !add_around(&ruleset, &rule.path, rule.access, hidden)? {
+            sys::landlock_add(&ruleset, &rule.fd, rule.rights).map_err(unavailable)?;
+        }
     }
     for grant in grants {
-        add(&ruleset, grant)?;
+        if !add_around(&ruleset, &grant.path, grant.access, hidden)? {
+            add(&ruleset, grant)?;
+        }
     }
     Ok(ruleset)
+}
+
+/// Grants everything in a directory that is not hidden; `false` when nothing in it is, or it may be written: what can be moved away
+/// cannot be left out.
+fn add_around(ruleset: &OwnedFd, directory: &Path, access: Access, hidden: &[PathBuf]) -> Result<bool, SandboxError> {
+    let around = hidden.iter().any(|path| path.starts_with(directory)) && access != Access::Write;
+    if !around {
+        return Ok(false);
+    }
+    let fault = |source| SandboxError::Io { action: "look at a directory that hidden programs lie in", source };
+    // Its names, and those of the directories in it, may be seen.
+    let (fd, _) = open(directory, access).map_err(fault)?;
+    sys::landlock_add(ruleset, &fd, READ_DIR).map_err(unavailable)?;
+    for entry in fs::read_dir(directory).map_err(fault)? {
+        let entry = entry.map_err(fault)?;
+        let (path, kind) = (entry.path(), entry.file_type().map_err(fault)?);
+        // A link grants nothing by itself; what it leads to counts.
+        if kind.is_symlink() || hidden.contains(&path) || add_around(ruleset, &path, access, hidden)? {
+            continue;
+        }
+        match open(&path, access) {
+            Ok((fd, rights)) => sys::landlock_add(ruleset, &fd, rights).map_err(unavailable)?,
+            // One that went away meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(source) => return Err(fault(source)),
+        }
+    }
+    Ok(true)
 }
 
 /// Adds a grant to a ruleset.
@@ -106,9 +141,12 @@ pub(super) fn add(ruleset: &OwnedFd, grant: &Grant) -> Result<(), SandboxError> 
     sys::landlock_add(ruleset, &fd, rights).map_err(unavailable)
 }
 
-/// Lets a view's own `/proc` be read: it is another file system than the host's.
-pub(super) fn add_processes(ruleset: &OwnedFd, processes: &OwnedFd) -> Result<(), SandboxError> {
-    sys::landlock_add(ruleset, processes, rights(Access::Read) & handled(abi())).map_err(unavailable)
+/// Grants what only a view has, and what is therefore another file than the host's at the same path.
+pub(super) fn add_seen(ruleset: &OwnedFd, seen: &OwnedFd, access: Access) -> Result<(), SandboxError> {
+    let is_directory = |fd| Ok::<_, Errno>(FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode).is_dir());
+    let rights = rights(access) & handled(abi());
+    let all = is_directory(seen).map_err(|e| unavailable(e.into()))?;
+    sys::landlock_add(ruleset, seen, if all { rights } else { rights & OF_FILES }).map_err(unavailable)
 }
 
 /// A number that changes whenever the system's part of the rules does.
@@ -138,9 +176,18 @@ fn rights(access: Access) -> u64 {
 struct SystemRules {
     /// Counts up each time the rules are read anew.
     generation: u64,
-    rules: Vec<(OwnedFd, u64)>,
+    rules: Vec<SystemRule>,
     /// The directories that hold the granted names, and when each last changed.
     stamps: Vec<(PathBuf, Stamp)>,
+}
+
+#[derive(Debug)]
+struct SystemRule {
+    /// Free of symlinks.
+    path: PathBuf,
+    access: Access,
+    fd: OwnedFd,
+    rights: u64,
 }
 
 type Stamp = Option<(i64, i64)>;
@@ -179,7 +226,7 @@ fn open_system_rules() -> Result<SystemRules, SandboxError> {
             continue;
         }
         match open(&real, access) {
-            Ok(rule) => rules.push(rule),
+            Ok((fd, rights)) => rules.push(SystemRule { path: real, access, fd, rights }),
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) => {}
             Err(source) => return Err(SandboxError::Io { action: "open a system directory", source }),
         }

@@ -7,14 +7,14 @@
 //! (Tier B); or the file's real path, where that lies in the system. The first program of a Tier B run is the file itself,
 //! executed by its descriptor, under a [`lease`] that keeps writers away until then.
 //!
-//! A program that gets another path still hears the name it was called by: `bash -p` passes it on (`exec -a`), which
-//! bubblewrap cannot; Python finds its virtual environment by it. The shell reads no file, and nothing of the caller's is
-//! part of its script. Where there is no bash, or where `find` or `xargs` put the words together, the name is the new path.
+//! A program that gets another path still hears the name it was called by: a small program of our own ([`super::stub`]) passes it on,
+//! which bubblewrap cannot; Python finds its virtual environment by it.
 //!
 //! A script is different: its interpreter opens it by name. The interpreter is chosen here and not by the kernel, so that whatever
 //! is put in the script's place is read by that interpreter and never executed; in Tier C its name leads to a copy as well.
 
 use super::lease;
+use super::stub;
 use super::tier_c::sealed;
 use crate::error::SandboxError;
 use crate::executable::{Opened, ProgramFile, ResolvedExecutable};
@@ -33,9 +33,8 @@ const MOST_COPIED_BYTES: u64 = 64 << 20;
 const MOST_SCRIPT_BYTES: u64 = 1 << 20;
 /// Where copies lie in Tier C. No root can be the root directory itself, so it lies in none.
 const COPIES: &str = "/.palyra";
-/// Starts its second argument under the name of its first.
-const RENAME: &str = r#"unset PWD OLDPWD SHLVL; exec -a "$0" "$@""#;
-const SHELLS: &[&str] = &["/usr/bin/bash", "/bin/bash"];
+/// What starts them under their names.
+const STARTER: &str = "/.palyra/as";
 
 /// The words of a command, with programs that nobody can exchange.
 #[derive(Debug)]
@@ -43,24 +42,31 @@ pub(super) struct Launch {
     words: Vec<OsString>,
     /// Put in at the end, so that places stay what they were found to be.
     stand_ins: Vec<(usize, Vec<OsString>)>,
+    /// Where the program is that starts others under their names.
+    starter: Option<PathBuf>,
 }
 
 impl Launch {
     fn of(executable: &ResolvedExecutable) -> Self {
-        Self { words: executable.command().iter().map(OsString::from).collect(), stand_ins: Vec::new() }
+        let words = executable.command().iter().map(OsString::from).collect();
+        Self { words, stand_ins: Vec::new(), starter: None }
     }
 
     /// Lets a word name another path, and the program there hear the word.
-    fn stand_in(&mut self, file: &ProgramFile, path: &Path) {
+    fn stand_in(&mut self, file: &ProgramFile, path: &Path) -> Result<(), SandboxError> {
         let called = self.words.get(file.word).cloned().unwrap_or_default();
-        let shell = SHELLS.iter().find(|shell| Path::new(shell).exists() && !file.mixed && path != Path::new(&called));
-        let words: Vec<OsString> = match shell {
-            Some(shell) => {
-                vec![shell.into(), "-p".into(), "-c".into(), RENAME.into(), called, path.into()]
-            }
-            None => vec![path.into()],
+        let words: Vec<OsString> = match &self.starter {
+            Some(starter) if path != Path::new(&called) => vec![starter.into(), path.into(), called],
+            _ => vec![path.into()],
         };
+        let is_changed = |word: &OsString| file.replaced.iter().any(|text| word.to_string_lossy().contains(text));
+        if words.iter().any(is_changed) {
+            let (name, reason) =
+                (file.path.display().to_string(), "its words would be changed by what starts it".into());
+            return Err(SandboxError::WrapperRefused { name, reason });
+        }
         self.stand_ins.push((file.word, words));
+        Ok(())
     }
 
     fn finish(mut self) -> Vec<OsString> {
@@ -70,6 +76,17 @@ impl Launch {
         }
         self.words
     }
+}
+
+/// The program that starts others under their names; `None` on a processor that it is not written for.
+fn starter() -> Result<Option<(OwnedFd, u64)>, SandboxError> {
+    let Some(program) = stub::execute_as() else { return Ok(None) };
+    let fault = |e: rustix::io::Errno| SandboxError::Io { action: "prepare a program", source: e.into() };
+    let memory = executable_memory().map_err(fault)?;
+    rustix::io::write(&memory, &program).map_err(fault)?;
+    close_to_writing(&memory).map_err(fault)?;
+    rustix::fs::seek(&memory, rustix::fs::SeekFrom::Start(0)).map_err(fault)?;
+    Ok(Some((memory, program.len() as u64)))
 }
 
 /// What Tier B executes.
@@ -92,6 +109,12 @@ pub(super) fn by_descriptor(
     let mut launch = Launch::of(executable);
     let mut program = None;
     let mut inherited = Vec::new();
+    if executable.files().any(|file| file.word > 0 && !file.script && file.replaceable)
+        && let Some((program, _)) = starter()?
+    {
+        launch.starter = Some(format!("/proc/self/fd/{}", program.as_raw_fd()).into());
+        inherited.push(program);
+    }
     for file in executable.files() {
         let opened = file.open()?;
         if file.script {
@@ -102,10 +125,10 @@ pub(super) fn by_descriptor(
             program = Some((held, file.path.clone()));
         } else if file.replaceable && file.writable {
             let content = copied_or_held(policy, file, opened)?;
-            launch.stand_in(file, Path::new(&format!("/proc/self/fd/{}", content.as_raw_fd())));
+            launch.stand_in(file, Path::new(&format!("/proc/self/fd/{}", content.as_raw_fd())))?;
             inherited.push(content);
         } else if file.replaceable {
-            launch.stand_in(file, &file.path);
+            launch.stand_in(file, &file.path)?;
         }
     }
     let (program, path) = program.ok_or(SandboxError::EmptyCommand)?;
@@ -178,6 +201,13 @@ pub(super) fn by_path(
 ) -> Result<ByPath, SandboxError> {
     let mut launch = Launch::of(executable);
     let mut by_path = ByPath { argv: Vec::new(), copies: Vec::new(), binds: Vec::new(), proofs: Vec::new() };
+    if executable.files().any(|file| !file.script && file.replaceable)
+        && let Some((program, length)) = starter()?
+    {
+        launch.starter = Some(STARTER.into());
+        by_path.copies.push((program, STARTER.into()));
+        by_path.proofs.push(Proof { path: STARTER.into(), expect: Expect::Length(length) });
+    }
     for (n, file) in executable.files().enumerate() {
         let opened = file.open()?;
         if file.script {
@@ -187,9 +217,9 @@ pub(super) fn by_path(
         } else if file.replaceable && file.writable {
             let inside = Path::new(COPIES).join(n.to_string()).join(name_of(&launch, file));
             by_path.program(policy, file, &opened, &inside)?;
-            launch.stand_in(file, &inside);
+            launch.stand_in(file, &inside)?;
         } else if file.replaceable {
-            launch.stand_in(file, &file.path);
+            launch.stand_in(file, &file.path)?;
         } else if file.word == 0
             && let Some(first) = launch.words.first_mut()
         {
@@ -252,11 +282,7 @@ impl ByPath {
 /// A copy of a program in memory that nobody can write to, not even we; proven to be what was looked at.
 fn copy(policy: &SandboxProcessRunnerPolicy, file: &ProgramFile, opened: &Opened) -> Result<OwnedFd, SandboxError> {
     let fault = |e: rustix::io::Errno| SandboxError::Io { action: "copy the program", source: e.into() };
-    let executable = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    // Older kernels do not know the flag, and need none.
-    let memory = rustix::fs::memfd_create("program", executable | MemfdFlags::EXEC)
-        .or_else(|_| rustix::fs::memfd_create("program", executable))
-        .map_err(fault)?;
+    let memory = executable_memory().map_err(fault)?;
     let mut offset = 0;
     while offset < file.identity.size {
         let left = usize::try_from(file.identity.size - offset).unwrap_or(usize::MAX);
@@ -264,9 +290,7 @@ fn copy(policy: &SandboxProcessRunnerPolicy, file: &ProgramFile, opened: &Opened
             return Err(file.changed());
         }
     }
-    rustix::fs::fchmod(&memory, Mode::from_raw_mode(0o555)).map_err(fault)?;
-    let seals = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
-    rustix::fs::fcntl_add_seals(&memory, seals).map_err(fault)?;
+    close_to_writing(&memory).map_err(fault)?;
     let memory = File::from(memory);
     file.prove(policy, &memory)?;
     if !opened.is_unchanged() {
@@ -274,6 +298,20 @@ fn copy(policy: &SandboxProcessRunnerPolicy, file: &ProgramFile, opened: &Opened
     }
     rustix::fs::seek(&memory, rustix::fs::SeekFrom::Start(0)).map_err(fault)?;
     Ok(memory.into())
+}
+
+/// A file in memory that can be executed.
+fn executable_memory() -> Result<OwnedFd, rustix::io::Errno> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    // Older kernels do not know the flag, and need none.
+    rustix::fs::memfd_create("program", flags | MemfdFlags::EXEC)
+        .or_else(|_| rustix::fs::memfd_create("program", flags))
+}
+
+fn close_to_writing(memory: &OwnedFd) -> Result<(), rustix::io::Errno> {
+    rustix::fs::fchmod(memory, Mode::from_raw_mode(0o555))?;
+    let seals = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
+    rustix::fs::fcntl_add_seals(memory, seals)
 }
 
 /// Looks at what bubblewrap's process `pid` has built and not yet moved into.

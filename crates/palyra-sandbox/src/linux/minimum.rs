@@ -41,6 +41,8 @@ fn bits(policy: &SandboxProcessRunnerPolicy, layer: &'static str) -> Result<u32,
         (SandboxTier::B, "mount_namespace") => Step::Mounts,
         (SandboxTier::B, "landlock") => Step::Files,
         (SandboxTier::B, "seccomp") => Step::Seccomp,
+        // It is part of the view that is entered, or of what is put up instead; without either nothing is prepared.
+        (_, "hidden_programs") => return Ok(0),
         (SandboxTier::C, "cgroup") => Step::Group,
         (SandboxTier::C, "network_namespace") if policy.egress == EgressEnforcementMode::Strict => return Ok(0),
         (SandboxTier::C, "egress_proxy") if has_way_out(policy) => return Ok(0),
@@ -63,6 +65,8 @@ mod tests {
     fn what_a_tier_cannot_have_is_refused_before_anything_starts() {
         for (tier, layer, possible) in [
             (SandboxTier::B, "landlock_scope", true),
+            (SandboxTier::B, "hidden_programs", true),
+            (SandboxTier::C, "hidden_programs", true),
             (SandboxTier::B, "cgroup", false),
             (SandboxTier::B, "network_namespace", false),
             (SandboxTier::C, "cgroup", true),

@@ -26,11 +26,13 @@ mod run;
 mod seccomp;
 mod sensitive;
 mod settings;
+mod stub;
 mod sys;
 mod tier_b;
 mod tier_c;
 mod tops;
 mod view;
+mod walls;
 mod way_out;
 mod workplace;
 

@@ -5,7 +5,7 @@
 #![expect(unsafe_code, reason = "raw system calls on the daemon's memory")]
 
 use super::child::check;
-use super::plan::MountStep;
+use super::plan::{MountStep, TreeAccess};
 use super::raw::call;
 use libc::{c_int, c_uint};
 use std::ffi::CStr;
@@ -15,6 +15,9 @@ use std::sync::atomic::Ordering;
 pub(super) fn build(steps: &[MountStep]) -> Result<(), c_int> {
     // SAFETY: numbers only.
     check(unsafe { call!(libc::SYS_unshare, libc::CLONE_NEWNS) })?;
+    // What is made here is for the run's user, whatever the daemon keeps from others. Unsharing made this mask our own.
+    // SAFETY: numbers only.
+    unsafe { call!(libc::SYS_umask, 0) };
     // Slave: what the host unmounts later goes away here too; nothing done here is seen there.
     let propagation = libc::MS_REC | libc::MS_SLAVE;
     // SAFETY: a constant string; the other pointers may be null for this operation.
@@ -27,36 +30,41 @@ pub(super) fn build(steps: &[MountStep]) -> Result<(), c_int> {
 
 fn build_mount(step: &MountStep) -> Result<(), c_int> {
     match step {
-        MountStep::Tmpfs { target, options } => {
-            let (kind, flags) = (c"tmpfs".as_ptr(), libc::MS_NOSUID | libc::MS_NODEV);
-            // SAFETY: all strings are NUL-terminated and outlive the call.
-            check(unsafe { call!(libc::SYS_mount, kind, target.as_ptr(), kind, flags, options.as_ptr()) })
-        }
+        MountStep::Tmpfs { target, options } => mount(c"tmpfs", target, libc::MS_NOSUID | libc::MS_NODEV, options),
         MountStep::Hide(target) => {
             let flags = libc::MS_RDONLY | libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
-            let (kind, options) = (c"tmpfs".as_ptr(), c"mode=000,size=4k".as_ptr());
-            // SAFETY: as above.
-            check(unsafe { call!(libc::SYS_mount, kind, target.as_ptr(), kind, flags, options) })
+            mount(c"tmpfs", target, flags, c"mode=000,size=4k")
+        }
+        MountStep::Overlay { options, target, access } => {
+            let read_only = if *access == TreeAccess::ReadOnly { libc::MS_RDONLY } else { 0 };
+            mount(c"overlay", target, read_only | libc::MS_NOSUID | libc::MS_NODEV, options)
         }
         MountStep::Directory(path) => {
-            // SAFETY: as above.
+            // SAFETY: the string is NUL-terminated and outlives the call.
             check(unsafe { call!(libc::SYS_mkdirat, libc::AT_FDCWD, path.as_ptr(), 0o755) })
         }
-        MountStep::File(path) => {
-            let flags = libc::O_CREAT | libc::O_WRONLY | libc::O_CLOEXEC;
+        MountStep::File(path) => write_file(path, 0o644, &[]),
+        MountStep::Program { path, content } => write_file(path, 0o755, content),
+        MountStep::Whiteout(path) => {
+            // SAFETY: as above. Device 0:0 is no device, so that making one takes no privilege.
+            check(unsafe { call!(libc::SYS_mknodat, libc::AT_FDCWD, path.as_ptr(), libc::S_IFCHR, 0) })
+        }
+        MountStep::Cover { source, target } => {
+            let cover = clone_tree(source)?;
+            set_attributes(cover, c"", libc::AT_EMPTY_PATH, (MOUNT_ATTR_RDONLY, 0))?;
+            attach(cover, target)
+        }
+        MountStep::Detach(target) => {
             // SAFETY: as above.
-            check(unsafe { call!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0o644) })
+            check(unsafe { call!(libc::SYS_umount2, target.as_ptr(), libc::MNT_DETACH) })
         }
         MountStep::Attach { tree, target } => attach(std::os::fd::AsRawFd::as_raw_fd(&**tree), target),
         MountStep::AttachCopy { tree, target } => attach(tree.load(Ordering::Relaxed), target),
         MountStep::Copy { source, tree } => {
-            let flags = OPEN_TREE_CLONE | libc::AT_RECURSIVE as c_uint | libc::AT_SYMLINK_NOFOLLOW as c_uint;
-            // SAFETY: as above.
-            let copy = unsafe { call!(libc::SYS_open_tree, libc::AT_FDCWD, source.as_ptr(), flags) };
-            check(copy)?;
-            tree.store(copy as c_int, Ordering::Relaxed);
+            let copy = clone_tree(source)?;
+            tree.store(copy, Ordering::Relaxed);
             let set = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
-            set_attributes(copy as c_int, c"", libc::AT_EMPTY_PATH | libc::AT_RECURSIVE, (set, 0))
+            set_attributes(copy, c"", libc::AT_EMPTY_PATH | libc::AT_RECURSIVE, (set, 0))
         }
         MountStep::ReadOnly => set_attributes(libc::AT_FDCWD, c"/", libc::AT_RECURSIVE, (MOUNT_ATTR_RDONLY, 0)),
         MountStep::Writable(path) => {
@@ -65,6 +73,37 @@ fn build_mount(step: &MountStep) -> Result<(), c_int> {
             Ok(())
         }
     }
+}
+
+/// Mounts a new file system; its kind is also the name that the table of mounts shows.
+fn mount(kind: &CStr, target: &CStr, flags: libc::c_ulong, options: &CStr) -> Result<(), c_int> {
+    let (kind, target, options) = (kind.as_ptr(), target.as_ptr(), options.as_ptr());
+    // SAFETY: all strings are NUL-terminated and outlive the call.
+    check(unsafe { call!(libc::SYS_mount, kind, target, kind, flags, options) })
+}
+
+/// Makes a small file.
+fn write_file(path: &CStr, mode: c_uint, content: &[u8]) -> Result<(), c_int> {
+    let flags = libc::O_CREAT | libc::O_EXCL | libc::O_WRONLY | libc::O_CLOEXEC;
+    // SAFETY: the string is NUL-terminated, the content is of that length, and both outlive the calls.
+    let (fd, written) = unsafe {
+        let fd = call!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, mode);
+        check(fd)?;
+        (fd, call!(libc::SYS_write, fd, content.as_ptr(), content.len()))
+    };
+    // SAFETY: numbers only. A program that is open for writing cannot be executed.
+    unsafe { call!(libc::SYS_close, fd) };
+    check(written)?;
+    if written as usize == content.len() { Ok(()) } else { Err(libc::ENOSPC) }
+}
+
+/// A copy of a mount and of all below it, attached nowhere yet.
+fn clone_tree(source: &CStr) -> Result<c_int, c_int> {
+    let flags = OPEN_TREE_CLONE | libc::AT_RECURSIVE as c_uint | libc::AT_SYMLINK_NOFOLLOW as c_uint;
+    // SAFETY: the string is NUL-terminated and outlives the call.
+    let copy = unsafe { call!(libc::SYS_open_tree, libc::AT_FDCWD, source.as_ptr(), flags) };
+    check(copy)?;
+    Ok(copy as c_int)
 }
 
 const OPEN_TREE_CLONE: c_uint = 1;

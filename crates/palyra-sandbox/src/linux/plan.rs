@@ -88,10 +88,46 @@ pub(super) enum MountStep {
         /// Where it goes.
         target: CString,
     },
+    /// What hides a name of the layers below, in the uppermost layer of an overlay.
+    Whiteout(CString),
+    /// A small program inside one of those file systems.
+    Program {
+        /// Where.
+        path: CString,
+        /// What it holds.
+        content: Vec<u8>,
+    },
+    /// Layers of directories as one.
+    Overlay {
+        /// The layers and how they are put together: `lowerdir=…`.
+        options: CString,
+        /// Where.
+        target: CString,
+        /// Whether it may be written, which takes a layer for what is written.
+        access: TreeAccess,
+    },
+    /// One file in the place of another, read-only.
+    Cover {
+        /// The file.
+        source: CString,
+        /// Where.
+        target: CString,
+    },
+    /// Takes the uppermost mount off a path. What was put together from it stays.
+    Detach(CString),
     /// Everything that is mounted so far becomes read-only.
     ReadOnly,
     /// One mount becomes writable again, if it may.
     Writable(CString),
+}
+
+/// Whether a tree may be written through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum TreeAccess {
+    /// As far as the file system allows.
+    Write,
+    /// Not at all.
+    ReadOnly,
 }
 
 /// The user that the command runs as.

@@ -17,6 +17,7 @@ use crate::environment;
 use crate::error::SandboxError;
 use crate::executable::{ResolvedExecutable, resolve_executable};
 use crate::explain::{ArgumentView, Explanation, FileAccess, FileView, Limits, NamedFile, ProgramView, Refusal};
+use crate::hidden::Hidden;
 use crate::layout;
 use crate::outcome::Layer;
 use crate::policy::{EgressEnforcementMode, ProcessRequest, SandboxProcessRunnerPolicy, SandboxTier};
@@ -29,6 +30,7 @@ pub(crate) fn explain(policy: &SandboxProcessRunnerPolicy, request: &ProcessRequ
     let roots = Roots::resolve(policy);
     let files = roots.as_ref().map(|roots| files(policy, roots)).unwrap_or_default();
     let (environment, composed) = environment(policy, request);
+    let hidden = roots.as_ref().ok().map(|roots| Hidden::of(policy, roots));
     let (mut uid, mut has_view, mut refusal) = (None, false, resolved.as_ref().err().map(Refusal::from));
     if let (Ok(executable), Ok(roots)) = (&resolved, &roots) {
         match start(policy, executable, request, roots) {
@@ -36,7 +38,7 @@ pub(crate) fn explain(policy: &SandboxProcessRunnerPolicy, request: &ProcessRequ
             Err(error) => refusal = Some(Refusal::from(&error)),
         }
     }
-    let layers = layers(policy, has_view);
+    let layers = layers(policy, has_view, hidden.as_deref());
     let later = [roots.as_ref().err(), composed.as_ref()].into_iter().flatten().next();
     refusal = refusal.or_else(|| later.map(Refusal::from)).or_else(|| missing(&layers, policy));
     Explanation {
@@ -52,6 +54,7 @@ pub(crate) fn explain(policy: &SandboxProcessRunnerPolicy, request: &ProcessRequ
         allowed_hosts: policy.egress_rules.rules().iter().map(ToString::to_string).collect(),
         environment,
         limits: Limits::of(policy),
+        hidden_programs: hidden.iter().flat_map(|hidden| hidden.names()).map(str::to_owned).collect(),
         layers,
     }
 }
@@ -196,7 +199,7 @@ fn network(policy: &SandboxProcessRunnerPolicy) -> &'static str {
 const READ_ONLY_REST: &str = "everything but writable roots is read-only";
 
 /// The walls that a run would report on this host, by the same names.
-fn layers(policy: &SandboxProcessRunnerPolicy, has_view: bool) -> Vec<Layer> {
+fn layers(policy: &SandboxProcessRunnerPolicy, has_view: bool, hidden: Option<&Hidden>) -> Vec<Layer> {
     let capabilities = host::detect();
     let has = |name: &str| capabilities.capability(name).is_some_and(|capability| capability.available);
     let why = |name: &str| capabilities.capability(name).map_or_else(String::new, |c| c.detail.clone());
@@ -205,7 +208,9 @@ fn layers(policy: &SandboxProcessRunnerPolicy, has_view: bool) -> Vec<Layer> {
     };
     let own_user = layer("user", capabilities.root, "dropped from root to an ordinary user");
     let scope = layer("landlock_scope", landlock::scopes_signals(), "signals and abstract sockets stay inside");
+    let gone = hidden.map_or_else(|| "the roots cannot be used".to_owned(), Hidden::describe);
     let common = [
+        layer("hidden_programs", hidden.is_some(), &gone),
         layer("no_new_privileges", true, "set-id programs give nothing"),
         own_user,
         scope,

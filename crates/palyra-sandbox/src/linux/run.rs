@@ -11,6 +11,7 @@ use super::sys;
 use super::{tier_b, tier_c};
 use crate::error::SandboxError;
 use crate::executable::ResolvedExecutable;
+use crate::hidden::Hidden;
 use crate::hosts::check_hosts;
 use crate::outcome::{EgressCount, Enforcement, OutputSink, ProcessExit, ProcessOutcome};
 use crate::policy::{EgressEnforcementMode, ProcessRequest, SandboxProcessRunnerPolicy, SandboxTier};
@@ -20,6 +21,7 @@ use rustix::io::Errno;
 use std::ffi::OsString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// What both tiers start from.
@@ -31,6 +33,7 @@ pub(super) struct Job<'a> {
     pub(super) roots: Roots,
     pub(super) working_directory: PathBuf,
     pub(super) identity: Identity,
+    pub(super) hidden: Arc<Hidden>,
 }
 
 /// A run that is ready to start.
@@ -56,6 +59,8 @@ pub(super) trait Backend: Attendant {
     fn exit(&mut self, status: i32, pumped: &Pumped) -> Result<ProcessExit, SandboxError>;
     /// What a control group saw.
     fn seen(&self) -> Seen;
+    /// What was hidden from it.
+    fn hidden(&self) -> &Hidden;
     /// What really held.
     fn enforcement(&self, ended: &Record) -> Enforcement;
 }
@@ -97,8 +102,9 @@ pub(super) fn check<'a>(
     check_hosts(policy, &request.argv, &request.requested_egress_hosts)?;
     let roots = Roots::resolve(policy)?;
     let working_directory = roots.working_directory(&request.working_directory)?;
-    let identity = identity::choose(&roots, policy.tier)?;
-    Ok(Job { policy, executable, request, roots, working_directory, identity })
+    let hidden = Hidden::of(policy, &roots);
+    let identity = identity::choose(&roots, policy.tier, &hidden)?;
+    Ok(Job { policy, executable, request, roots, working_directory, identity, hidden })
 }
 
 /// Our ends of a run's pipes.
@@ -259,6 +265,7 @@ fn finish(
         egress,
         set_aside,
         not_set_aside,
+        missing_programs: backend.hidden().missed(exit, &pumped.stdout, &pumped.stderr),
         enforcement: backend.enforcement(&ended),
         stdout: pumped.stdout,
         stderr: pumped.stderr,

@@ -5,7 +5,7 @@
 
 use super::child;
 use super::mounts;
-use super::plan::{MountStep, Plan, Stack, User};
+use super::plan::{MountStep, Plan, Stack, TreeAccess, User};
 use super::raw;
 use libc::{c_int, c_long, c_uint, c_void};
 use std::ffi::CString;
@@ -206,6 +206,8 @@ struct HolderTask<'a> {
     /// The daemon. A holder has the daemon's memory and descriptors, so it must never outlive it.
     parent: c_int,
     steps: &'a [MountStep],
+    /// Where it is told to begin.
+    begin: c_int,
     /// Where it tells whether it succeeded.
     report: c_int,
 }
@@ -231,8 +233,9 @@ pub(super) struct MadeNamespace {
 /// Makes a mount namespace with these steps done in it.
 pub(super) fn mount_namespace(steps: &[MountStep], around: Around) -> io::Result<MadeNamespace> {
     let (answer, report) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    let (begin, start) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     let stack = Stack::new();
-    let task = HolderTask { parent: own_pid(), steps, report: report.as_raw_fd() };
+    let task = HolderTask { parent: own_pid(), steps, begin: begin.as_raw_fd(), report: report.as_raw_fd() };
     let argument = std::ptr::from_ref(&task).cast_mut().cast();
     let flags = if around == Around::UserNamespace { libc::CLONE_NEWUSER } else { 0 };
     let blocked = BlockedSignals::all();
@@ -240,32 +243,41 @@ pub(super) fn mount_namespace(steps: &[MountStep], around: Around) -> io::Result
     let (pid, pidfd) = unsafe { spawn(flags, &stack, hold_mounts, argument) }?;
     drop(blocked);
     drop(report);
-    let mut errno = [0u8; 4];
-    let namespace = match rustix::io::read(&answer, &mut errno) {
-        Ok(4) if i32::from_ne_bytes(errno) == 0 => take_namespace(pid, around),
-        Ok(4) => Err(io::Error::from_raw_os_error(i32::from_ne_bytes(errno))),
-        Ok(_) => Err(io::ErrorKind::UnexpectedEof.into()),
-        Err(error) => Err(error.into()),
-    };
+    let namespace = prepare_namespace(pid, around)
+        .and_then(|()| Ok(rustix::io::write(&start, &[1]).map(drop)?))
+        .and_then(|()| wait_until_built(&answer))
+        .and_then(|()| take_namespace(pid, around));
     signal(&pidfd, libc::SIGKILL);
     reap(pid);
     namespace
 }
 
+/// Maps the daemon's user to itself in a user namespace, before anything is made in it: what nobody is mapped to makes no files.
+fn prepare_namespace(pid: c_int, around: Around) -> io::Result<()> {
+    if around == Around::Nothing {
+        return Ok(());
+    }
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    // Whoever has no power outside must give up changing groups inside before it may map its own.
+    std::fs::write(format!("/proc/{pid}/setgroups"), "deny")?;
+    std::fs::write(format!("/proc/{pid}/uid_map"), format!("{uid} {uid} 1"))?;
+    std::fs::write(format!("/proc/{pid}/gid_map"), format!("{gid} {gid} 1"))
+}
+
+/// Hears from a holder whether it succeeded.
+fn wait_until_built(answer: &OwnedFd) -> io::Result<()> {
+    let mut errno = [0u8; 4];
+    match rustix::io::read(answer, &mut errno)? {
+        4 if i32::from_ne_bytes(errno) == 0 => Ok(()),
+        4 => Err(io::Error::from_raw_os_error(i32::from_ne_bytes(errno))),
+        _ => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
+}
+
 /// Opens what a process holds, which may then go.
 fn take_namespace(pid: c_int, around: Around) -> io::Result<MadeNamespace> {
     let open = |name: &str| std::fs::File::open(format!("/proc/{pid}/{name}")).map(OwnedFd::from);
-    let users = match around {
-        Around::Nothing => None,
-        Around::UserNamespace => {
-            let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-            // Whoever has no power outside must give up changing groups inside before it may map its own.
-            std::fs::write(format!("/proc/{pid}/setgroups"), "deny")?;
-            std::fs::write(format!("/proc/{pid}/uid_map"), format!("{uid} {uid} 1"))?;
-            std::fs::write(format!("/proc/{pid}/gid_map"), format!("{gid} {gid} 1"))?;
-            Some(open("ns/user")?)
-        }
-    };
+    let users = if around == Around::UserNamespace { Some(open("ns/user")?) } else { None };
     let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC;
     let top = rustix::fs::open(format!("/proc/{pid}/root"), flags, rustix::fs::Mode::empty())?;
     Ok(MadeNamespace { mounts: open("ns/mnt")?, users, top })
@@ -296,6 +308,9 @@ extern "C" fn hold_mounts(argument: *mut c_void) -> c_int {
     // SAFETY: `mount_namespace` passes a pointer to a live task.
     let task = unsafe { &*argument.cast::<HolderTask<'_>>() };
     child::die_with(task.parent);
+    let mut told = 0u8;
+    // SAFETY: fills a local byte.
+    unsafe { raw::call!(libc::SYS_read, task.begin, &raw mut told, 1) };
     let errno: c_int = mounts::build(task.steps).err().unwrap_or(0);
     // SAFETY: a live int of four bytes.
     unsafe { raw::call!(libc::SYS_write, task.report, &raw const errno, 4) };
@@ -307,15 +322,6 @@ fn wait_to_be_killed() -> ! {
         // SAFETY: all pointers are null and no descriptors are given: waits for a signal; SIGKILL is the one that comes.
         unsafe { raw::call!(libc::SYS_ppoll, 0, 0, 0, 0, 8) };
     }
-}
-
-/// Whether a cloned tree may be written through.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum TreeAccess {
-    /// As far as the file system allows.
-    Write,
-    /// Not at all.
-    ReadOnly,
 }
 
 /// Clones the mount at `path` and all below it, detached, without set-id programs and devices. With a table its owners are mapped.

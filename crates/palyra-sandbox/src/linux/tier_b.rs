@@ -1,7 +1,8 @@
 //! Tier B: a confined child process.
 //!
 //! It shares the host's file tree, process table and network. What holds it: limits, no new privileges, another user when
-//! the daemon is root, Landlock on files and signals, the seccomp profile, and a supervisor that ends its whole tree.
+//! the daemon is root, a view of the file tree without what is hidden from it, Landlock on files and signals, the seccomp
+//! profile, and a supervisor that ends its whole tree.
 
 use super::cgroup::Seen;
 use super::grants;
@@ -17,6 +18,7 @@ use super::seccomp;
 use super::workplace::Workplace;
 use crate::environment;
 use crate::error::SandboxError;
+use crate::hidden::Hidden;
 use crate::outcome::{Enforcement, Layer, ProcessExit};
 use crate::policy::{EgressEnforcementMode, SandboxTier};
 use crate::pump::{Attendant, Pumped};
@@ -32,6 +34,9 @@ pub(super) struct TierB {
     _workplace: Workplace,
     uid: u32,
     mapped: usize,
+    hidden: Arc<Hidden>,
+    /// Whether overlays hide it; Landlock otherwise.
+    walled: bool,
     hides_processes: bool,
     egress: EgressEnforcementMode,
     roots: usize,
@@ -40,11 +45,16 @@ pub(super) struct TierB {
 
 /// Prepares a run.
 pub(super) fn prepare(job: Job<'_>) -> Result<(TierB, Prepared), SandboxError> {
-    let Job { policy, executable, request, roots, working_directory, identity } = job;
+    let Job { policy, executable, request, roots, working_directory, identity, hidden } = job;
     let view = identity.view;
-    let workplace = Workplace::find(grants::tier_b(&roots)?, identity.user, view.as_deref())?;
+    let walled = view.as_ref().is_some_and(|view| view.walls.is_some());
+    let workplace = Workplace::find(grants::tier_b(&roots)?, identity.user, view.as_deref(), &hidden)?;
     let files = workplace.ruleset();
-    let environment = environment::compose(policy, &request.env, workplace.directory(), None)?;
+    let mut environment = environment::compose(policy, &request.env, workplace.directory(), None)?;
+    if !walled && !hidden.files.is_empty() {
+        // Git ends when it may not read settings that are there.
+        environment.insert("GIT_CONFIG_NOSYSTEM".into(), "1".into());
+    }
     let mut held = Held::default();
     let ByDescriptor { program, path, argv, inherited } = launch::by_descriptor(policy, executable)?;
     let program = match &view {
@@ -83,6 +93,8 @@ pub(super) fn prepare(job: Job<'_>) -> Result<(TierB, Prepared), SandboxError> {
     let backend = TierB {
         uid: identity.uid,
         mapped: view.as_ref().map_or(0, |view| view.mapped),
+        hidden,
+        walled,
         hides_processes: view.as_ref().is_some_and(|view| view.processes.is_some()),
         egress: policy.egress,
         memory_limit: policy.memory_limit_bytes,
@@ -104,9 +116,18 @@ impl Backend for TierB {
         Seen::default()
     }
 
+    fn hidden(&self) -> &Hidden {
+        &self.hidden
+    }
+
     fn enforcement(&self, ended: &Record) -> Enforcement {
         let done = Done::of(ended);
         let abi = landlock::abi();
+        let gone = self.hidden.describe();
+        let (hides, gone) = match self.walled {
+            true => (Step::Mounts, gone),
+            false => (Step::Files, format!("{gone} (by Landlock: this host gives no overlays)")),
+        };
         let layers = vec![
             done.layer(Step::NoNewPrivileges, "no_new_privileges", "set-id programs give nothing", "not set"),
             done.layer(Step::User, "user", format!("dropped from root to uid {}", self.uid), "the daemon's own user"),
@@ -124,6 +145,7 @@ impl Backend for TierB {
                 ),
                 ATTRIBUTES_REFUSED,
             ),
+            done.layer(hides, "hidden_programs", gone, "not hidden"),
             done.layer(
                 Step::Files,
                 "landlock",

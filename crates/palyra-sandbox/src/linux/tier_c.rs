@@ -1,6 +1,7 @@
 //! Tier C: a container of namespaces, built by bubblewrap.
 //!
-//! The supervisor, the fence and the change of user are those of Tier B; what it executes is bubblewrap, with an empty
+//! The supervisor, the fence, the change of user and the view without hidden programs are those of Tier B; what it executes there
+//! is bubblewrap, which makes its tree from that view, with an empty
 //! environment (it stays visible inside as process 1) and no descriptors but those named to it.
 
 use super::aside::{Aside, Put};
@@ -9,6 +10,7 @@ use super::cgroup::{Group, Limits, Seen};
 use super::doorway::{self, Inside};
 use super::gate::Gate;
 use super::guards::{self, Guard};
+use super::identity::Identity;
 use super::landlock;
 use super::launch::{self, ByPath, Proof};
 use super::limits::{self, Counted};
@@ -20,9 +22,11 @@ use super::run::{self, Backend, Job, PipePairs, Prepared};
 use super::seccomp;
 use super::sensitive;
 use super::tops::Tops;
+use super::walls;
 use super::way_out::WayOut;
 use crate::environment;
 use crate::error::SandboxError;
+use crate::hidden::Hidden;
 use crate::outcome::{EgressCount, Enforcement, Layer, OutputSink, ProcessExit};
 use crate::policy::{EgressEnforcementMode, SandboxProcessRunnerPolicy, SandboxTier};
 use crate::pump::{Attendant, Pumped};
@@ -50,6 +54,9 @@ pub(super) struct TierC {
     bubblewrap: Bubblewrap,
     uid: u32,
     mapped: usize,
+    hidden: Arc<Hidden>,
+    /// Whether overlays hide it; bubblewrap covers each by itself otherwise.
+    walled: bool,
     guards: Vec<Guard>,
     proofs: Vec<Proof>,
     aside: Aside,
@@ -63,7 +70,7 @@ pub(super) fn prepare(job: Job<'_>) -> Result<(TierC, Prepared), SandboxError> {
     let bubblewrap = bwrap::find()?;
     let group = Confinement::create(job.policy)?;
     let handover = hand_over(&job, &bubblewrap, group.is_some())?;
-    let Job { policy, identity, .. } = job;
+    let Job { policy, identity, hidden, .. } = job;
     let mut held = Held::default();
     let PipePairs { ours, stdio, report } = run::pipes()?;
     let doors = group.as_ref().map(|confinement| confinement.group.doors(&mut held)).transpose().map_err(no_group)?;
@@ -76,7 +83,7 @@ pub(super) fn prepare(job: Job<'_>) -> Result<(TierC, Prepared), SandboxError> {
         report: held.hold(report),
         inherited: handover.inherited.into_iter().map(|fd| held.hold(fd)).collect(),
         rlimits: limits::rlimits(policy, if group.is_some() { Counted::ByGroup } else { Counted::ByUser }),
-        user_namespace: None,
+        user_namespace: identity.view.as_ref().and_then(|view| view.users.clone()).map(|fd| held.share(fd)),
         mount_namespace: identity.view.as_ref().map(|view| held.share(Arc::clone(&view.mounts))),
         user: identity.user,
         fence: landlock::fence()?.map(|fd| held.share(fd)),
@@ -98,6 +105,8 @@ pub(super) fn prepare(job: Job<'_>) -> Result<(TierC, Prepared), SandboxError> {
         way_out: handover.way_out,
         uid: identity.uid,
         mapped: identity.view.as_ref().map_or(0, |view| view.mapped),
+        walled: is_walled(&identity),
+        hidden,
         guards: handover.guards,
         proofs: handover.proofs,
         aside: handover.aside,
@@ -139,6 +148,10 @@ fn no_group(source: std::io::Error) -> SandboxError {
     SandboxError::LayerUnavailable { layer: "cgroup", source }
 }
 
+fn is_walled(identity: &Identity) -> bool {
+    identity.view.as_ref().is_some_and(|view| view.walls.is_some())
+}
+
 /// What bubblewrap is given.
 struct Handover {
     argv: CStrings,
@@ -153,7 +166,7 @@ struct Handover {
 }
 
 fn hand_over(job: &Job<'_>, bubblewrap: &Bubblewrap, grouped: bool) -> Result<Handover, SandboxError> {
-    let Job { policy, executable, request, roots, working_directory, identity } = job;
+    let Job { policy, executable, request, roots, working_directory, identity, hidden } = job;
     let ByPath { argv, copies, binds, proofs } = launch::by_path(policy, executable)?;
     let way_out = has_way_out(policy).then(|| WayOut::closed(&policy.egress_rules)).transpose()?;
     let proxy = way_out.as_ref().map(|_| doorway::PORT);
@@ -176,6 +189,7 @@ fn hand_over(job: &Job<'_>, bubblewrap: &Bubblewrap, grouped: bool) -> Result<Ha
         files.push((sealed(groups.as_bytes())?, bwrap::GATE_FILE));
         (None, None)
     };
+    let covers = if is_walled(identity) { Vec::new() } else { walls::covers(hidden)? };
     let file_numbers: Vec<_> = files.iter().map(|(fd, target)| (fd.as_raw_fd(), *target)).collect();
     let copy_numbers: Vec<_> = copies.iter().map(|(fd, inside)| (fd.as_raw_fd(), inside.as_path())).collect();
     let descriptors = Descriptors {
@@ -187,12 +201,13 @@ fn hand_over(job: &Job<'_>, bubblewrap: &Bubblewrap, grouped: bool) -> Result<Ha
     };
     let environment = &environment;
     let binds = &binds;
-    let blueprint = Blueprint { policy, roots, binds, working_directory, environment, descriptors };
+    let blueprint = Blueprint { policy, roots, binds, covers: &covers, working_directory, environment, descriptors };
     let words = sealed(&nul_separated(&bwrap::arguments(&blueprint, &guards))?)?;
     let argv = command_line(bubblewrap, &words, argv)?;
     let mut inherited = vec![filter, status_write, words];
     inherited.extend(files.into_iter().map(|(fd, _)| fd).chain(waits_for));
     inherited.extend(copies.into_iter().map(|(fd, _)| fd));
+    inherited.extend(covers.into_iter().filter_map(|cover| cover.content));
     let aside = Aside::watch(tops, &sensitive);
     Ok(Handover { argv, inherited, status, gate, way_out, guards, proofs, aside })
 }
@@ -297,6 +312,11 @@ impl TierC {
         }
     }
 
+    fn hidden_programs(&self) -> String {
+        let gone = self.hidden.describe();
+        if self.walled { gone } else { format!("{gone} (one by one: this host gives no overlays)") }
+    }
+
     /// The walls that stand because bubblewrap reported that it started the command: it builds all of them or nothing. A
     /// run that was stopped while it still waited at the gate had no command, and no walls.
     fn built_by_bubblewrap(&self) -> Vec<Layer> {
@@ -308,6 +328,7 @@ impl TierC {
                 "mount_namespace",
                 format!("read-only system, private /tmp, {} mapped root(s)", self.mapped),
             ),
+            Layer::applied("hidden_programs", self.hidden_programs()),
             Layer::applied("pid_namespace", "sees and signals only its own processes"),
             Layer::applied("ipc_namespace", "own"),
             Layer::applied("uts_namespace", "own"),
@@ -371,6 +392,10 @@ impl Backend for TierC {
     fn seen(&self) -> Seen {
         let look = |confinement: &Confinement| *confinement.seen.get_or_init(|| confinement.group.seen());
         self.group.as_ref().map(look).unwrap_or_default()
+    }
+
+    fn hidden(&self) -> &Hidden {
+        &self.hidden
     }
 
     fn enforcement(&self, ended: &Record) -> Enforcement {

@@ -1,7 +1,8 @@
 //! The file tree as a run finds it: a mount namespace, made once and then entered by every run that needs the same.
 //!
-//! A root daemon needs one where the run's user could not use a root as it is: its owner is mapped, or the way to it is
-//! closed and has to be rebuilt. Tier B needs one in any case. Landlock governs what is opened; permissions, owners, times
+//! Both tiers need one to hide programs ([`super::walls`]). A root daemon needs one also where the run's user could not use a root
+//! as it is: its owner is mapped, or the way to it is closed and has to be rebuilt. And Tier B needs one for what Landlock leaves
+//! open. Landlock governs what is opened; permissions, owners, times
 //! and attributes are changed by path, without opening anything, and no rule of Landlock speaks of that. A read-only mount
 //! does: so everything is read-only there but the roots that may be written and the runs' private directories; and the daemon's
 //! own directories, which could be looked at and watched by name, are not there at all. An
@@ -15,13 +16,16 @@
 
 use super::grants::{RootIdentity, Roots};
 use super::identity::{self, owner_of};
-use super::plan::{MountStep, User, c_string};
-use super::sys::{self, Around, TreeAccess};
+use super::plan::{MountStep, TreeAccess, User, c_string};
+use super::sys::{self, Around};
+use super::walls;
 use crate::error::SandboxError;
+use crate::hidden::{Hidden, HiddenIn, HiddenProgram};
+use crate::layout;
 use crate::scratch;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{Mode, OFlags, ResolveFlags};
-use std::collections::HashMap;
+use rustix::fs::{Mode, OFlags, ResolveFlags, Stat};
+use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -43,18 +47,62 @@ pub(super) struct View {
     pub(super) number: u64,
     /// How many roots have their owner mapped.
     pub(super) mapped: usize,
+    /// What is hidden in there; `None`: nothing, because this host gives no overlays.
+    pub(super) walls: Option<Walls>,
 }
 
 impl View {
+    /// What is at a path in there.
+    pub(super) fn open(&self, path: &Path) -> Option<OwnedFd> {
+        let (flags, how) = (OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW, ResolveFlags::IN_ROOT);
+        rustix::fs::openat2(self.top.as_ref()?, path, flags, Mode::empty(), how).ok()
+    }
+
     /// The same file as `file`, reached through this view: what a process does to its own program by way of
     /// `/proc/self/exe` it then does on these mounts. `None`: another file is there.
     pub(super) fn reopen(&self, path: &Path, file: &OwnedFd) -> Option<OwnedFd> {
-        let (flags, how) = (OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW, ResolveFlags::IN_ROOT);
-        let found = rustix::fs::openat2(self.top.as_ref()?, path, flags, Mode::empty(), how).ok()?;
+        let found = self.open(path)?;
         let (was, is) = (rustix::fs::fstat(file).ok()?, rustix::fs::fstat(&found).ok()?);
-        ((was.st_dev, was.st_ino) == (is.st_dev, is.st_ino)).then_some(found)
+        // An overlay is a device of its own and leaves everything else as it is.
+        let overlaid = self.walls.as_ref().is_some_and(|walls| walls.overlay(path));
+        let same = |was: &Stat, is: &Stat| {
+            (was.st_ino, was.st_size, was.st_mtime, was.st_mtime_nsec, was.st_ctime, was.st_ctime_nsec)
+                == (is.st_ino, is.st_size, is.st_mtime, is.st_mtime_nsec, is.st_ctime, is.st_ctime_nsec)
+        };
+        let is_same = was.st_dev == is.st_dev && was.st_ino == is.st_ino || overlaid && same(&was, &is);
+        is_same.then_some(found)
     }
 }
+
+/// What is hidden in a view.
+#[derive(Debug, Clone)]
+pub(super) struct Walls {
+    pub(super) hidden: Arc<Hidden>,
+    /// The files with credentials that runs of this kind could see.
+    pub(super) files: Vec<PathBuf>,
+}
+
+impl Walls {
+    fn of(hidden: &Arc<Hidden>, rest: &Rest) -> Option<Self> {
+        // Bubblewrap's tree has nothing of `/etc` but what is copied into it.
+        let shown = |file: &&PathBuf| *rest != Rest::AsItIs || layout::is_system_path(file);
+        let files = hidden.files.iter().filter(shown).cloned().collect::<Vec<_>>();
+        (!hidden.directories.is_empty() || !files.is_empty()).then(|| Self { hidden: Arc::clone(hidden), files })
+    }
+
+    /// Whether a path is reached through an overlay.
+    fn overlay(&self, path: &Path) -> bool {
+        self.hidden.directories.iter().any(|inside| path.starts_with(&inside.directory))
+    }
+}
+
+impl PartialEq for Walls {
+    fn eq(&self, other: &Self) -> bool {
+        (self.hidden.number, &self.files) == (other.hidden.number, &other.files)
+    }
+}
+
+impl Eq for Walls {}
 
 /// What becomes of everything outside the roots.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,11 +149,12 @@ struct Key {
     shown: Vec<Shown>,
     rest: Rest,
     /// Directories that are not to be seen.
-    hidden: Vec<PathBuf>,
+    closed: Vec<PathBuf>,
+    walls: Option<Walls>,
 }
 
 /// The daemon's own directories; bubblewrap's tree has none of them anyway.
-fn hidden(roots: &Roots, rest: &Rest) -> Vec<PathBuf> {
+fn closed(roots: &Roots, rest: &Rest) -> Vec<PathBuf> {
     match rest {
         Rest::AsItIs => Vec::new(),
         Rest::ReadOnly(..) => roots.protected.iter().filter(|path| path.is_dir()).cloned().collect(),
@@ -113,7 +162,12 @@ fn hidden(roots: &Roots, rest: &Rest) -> Vec<PathBuf> {
 }
 
 /// The view of a root daemon's run; `None`: the host's own will do, or nothing else can be had.
-pub(super) fn for_user(roots: &Roots, user: User, rest: Rest) -> Result<Option<Arc<View>>, SandboxError> {
+pub(super) fn for_user(
+    roots: &Roots,
+    user: User,
+    rest: Rest,
+    hidden: &Arc<Hidden>,
+) -> Result<Option<Arc<View>>, SandboxError> {
     let mut shown = Vec::new();
     for root in sorted(roots.all()) {
         let shown_as = show(roots, root, Some(user))?;
@@ -121,34 +175,65 @@ pub(super) fn for_user(roots: &Roots, user: User, rest: Rest) -> Result<Option<A
             shown.push(shown_as);
         }
     }
-    if shown.is_empty() && rest == Rest::AsItIs {
-        return Ok(None);
-    }
     let needed = shown.iter().any(Shown::is_needed);
-    let hidden = hidden(roots, &rest);
-    match find(Key { user: Some(user), shown, rest, hidden }) {
+    let (closed, walls) = (closed(roots, &rest), Walls::of(hidden, &rest));
+    match walled(Key { user: Some(user), shown, rest, closed, walls }) {
         // In a container, root may lack what it takes.
         Err(SandboxError::LayerUnavailable { source, .. }) if !needed && is_refusal(&source) => Ok(None),
-        other => other.map(Some),
+        other => other,
     }
 }
 
-/// The view of an ordinary daemon's run; `None`: this host gives it none.
-pub(super) fn for_ordinary(roots: &Roots, rest: Rest) -> Result<Option<Arc<View>>, SandboxError> {
+/// The view of an ordinary daemon's run; `None`: the host's own will do, or this host gives it none.
+pub(super) fn for_ordinary(roots: &Roots, rest: Rest, hidden: &Arc<Hidden>) -> Result<Option<Arc<View>>, SandboxError> {
     static REFUSED: Mutex<bool> = Mutex::new(false);
-    if rest == Rest::AsItIs || *REFUSED.lock().unwrap_or_else(PoisonError::into_inner) {
+    if *REFUSED.lock().unwrap_or_else(PoisonError::into_inner) {
         return Ok(None);
     }
-    let writable = sorted(roots.writable()).into_iter().map(|root| show(roots, root, None));
-    let (shown, hidden) = (writable.collect::<Result<_, _>>()?, hidden(roots, &rest));
-    match find(Key { user: None, shown, rest, hidden }) {
+    let shown = match rest {
+        Rest::AsItIs => Vec::new(),
+        Rest::ReadOnly(..) => {
+            sorted(roots.writable()).into_iter().map(|root| show(roots, root, None)).collect::<Result<_, _>>()?
+        }
+    };
+    let (closed, walls) = (closed(roots, &rest), Walls::of(hidden, &rest));
+    match walled(Key { user: None, shown, rest, closed, walls }) {
         Err(SandboxError::LayerUnavailable { source, .. }) if is_refusal(&source) => {
             // A decision of the host's, which asking again does not change.
             *REFUSED.lock().unwrap_or_else(PoisonError::into_inner) = true;
             Ok(None)
         }
-        other => other.map(Some),
+        other => other,
     }
+}
+
+/// The view with this key; where the host gives no overlays, the one without them. `None` when that is the host's own.
+fn walled(mut key: Key) -> Result<Option<Arc<View>>, SandboxError> {
+    /// What could not be hidden that way. Some directories cannot be a layer, others can.
+    static REFUSED: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
+    let refused = || REFUSED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(number) = key.walls.as_ref().map(|walls| walls.hidden.number).filter(|n| !refused().contains(n)) {
+        match find(key.clone()) {
+            Err(SandboxError::LayerUnavailable { source, .. }) if is_refusal(&source) => drop(refused().insert(number)),
+            Err(SandboxError::LayerUnavailable { .. }) => {}
+            other => return other.map(Some),
+        }
+    }
+    key.walls = None;
+    if key.shown.is_empty() && key.rest == Rest::AsItIs {
+        return Ok(None);
+    }
+    find(key).map(Some)
+}
+
+/// Whether this host lets this daemon put overlays over directories.
+pub(super) fn gives_overlays() -> io::Result<()> {
+    let names = [HiddenProgram { name: "palyra-probe".into(), family: "probe", is_link: false }];
+    let inside = HiddenIn { directory: "/usr/bin".into(), programs: names.into() };
+    let hidden = Hidden { number: 0, directories: vec![inside], files: Vec::new() };
+    let steps = walls::steps(&hidden, &[]).map_err(io::Error::other)?;
+    let around = if rustix::process::geteuid().is_root() { Around::Nothing } else { Around::UserNamespace };
+    sys::mount_namespace(&steps, around).map(drop)
 }
 
 /// Whether the host does not let this daemon make namespaces, as opposed to one that went wrong.
@@ -214,10 +299,14 @@ fn build(key: &Key) -> Result<View, SandboxError> {
         (Some(_), Rest::ReadOnly(..)) => sys::traceable_processes().ok().map(Arc::new),
         _ => None,
     };
-    let (steps, around) = match key.user {
+    let (mut steps, around) = match key.user {
         Some(user) => (steps(user, key, processes.as_ref())?, Around::Nothing),
         None => (ordinary_steps(key)?, Around::UserNamespace),
     };
+    // Last: what is hidden may lie in a root.
+    if let Some(Walls { hidden, files }) = &key.walls {
+        steps.extend(walls::steps(hidden, files)?);
+    }
     let made = sys::mount_namespace(&steps, around).map_err(unavailable)?;
     Ok(View {
         mounts: Arc::new(made.mounts),
@@ -226,6 +315,7 @@ fn build(key: &Key) -> Result<View, SandboxError> {
         top: (key.rest != Rest::AsItIs).then_some(made.top),
         number: NUMBER.fetch_add(1, Ordering::Relaxed),
         mapped: key.shown.iter().filter(|shown| shown.mapped_from.is_some()).count(),
+        walls: key.walls.clone(),
     })
 }
 
@@ -260,8 +350,8 @@ fn steps(user: User, key: &Key, processes: Option<&Arc<OwnedFd>>) -> Result<Vec<
         });
     }
     // What lies under a cover is gone with it.
-    for hidden in key.hidden.iter().filter(|hidden| !covers.iter().any(|cover| hidden.starts_with(cover))) {
-        steps.push(MountStep::Hide(c_string(hidden, "a protected path")?));
+    for closed in key.closed.iter().filter(|closed| !covers.iter().any(|cover| closed.starts_with(cover))) {
+        steps.push(MountStep::Hide(c_string(closed, "a protected path")?));
     }
     let mut made: Vec<PathBuf> = Vec::new();
     for shown in &key.shown {
@@ -298,14 +388,17 @@ fn ordinary_steps(key: &Key) -> Result<Vec<MountStep>, SandboxError> {
         places.push(place);
     }
     let (mut steps, mut attach) = (Vec::new(), Vec::new());
+    if key.rest == Rest::AsItIs {
+        return Ok(steps);
+    }
     for place in places {
         let (target, tree) = (c_string(place, "a root")?, Arc::new(AtomicI32::new(-1)));
         steps.push(MountStep::Copy { source: target.clone(), tree: Arc::clone(&tree) });
         attach.push(MountStep::AttachCopy { tree, target });
     }
     steps.extend([MountStep::ReadOnly, MountStep::Writable(c"/proc".to_owned())]);
-    for hidden in &key.hidden {
-        steps.push(MountStep::Hide(c_string(hidden, "a protected path")?));
+    for closed in &key.closed {
+        steps.push(MountStep::Hide(c_string(closed, "a protected path")?));
     }
     steps.extend(attach);
     Ok(steps)

@@ -12,11 +12,12 @@
 use super::grants::{Access, Grant, RootIdentity};
 use super::landlock;
 use super::plan::User;
-use super::view::View;
+use super::view::{View, Walls};
 use crate::error::SandboxError;
+use crate::hidden::Hidden;
 use crate::scratch::Scratch;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -34,6 +35,8 @@ struct Key {
     system: u64,
     /// The view that it is used in.
     view: Option<u64>,
+    /// What is left out of it, because the view does not hide it.
+    left_out: Option<u64>,
 }
 
 /// A ruleset and a directory for one run.
@@ -63,8 +66,13 @@ fn shelf() -> MutexGuard<'static, Vec<Shelved>> {
 }
 
 impl Workplace {
-    /// A workplace with these grants.
-    pub(super) fn find(grants: Vec<Grant>, user: Option<User>, view: Option<&View>) -> Result<Self, SandboxError> {
+    /// A workplace with these grants, without what is hidden.
+    pub(super) fn find(
+        grants: Vec<Grant>,
+        user: Option<User>,
+        view: Option<&View>,
+        hidden: &Hidden,
+    ) -> Result<Self, SandboxError> {
         if landlock::abi() == 0 {
             return Ok(Self {
                 scratch: Some(Scratch::create(user.map(|user| (user.uid, user.gid)))?),
@@ -80,10 +88,12 @@ impl Workplace {
             identified.push((grant, identity));
         }
         let system = landlock::system_generation()?;
-        let key = Key { grants: identified, user, system, view: view.map(|view| view.number) };
+        let walled = view.is_some_and(|view| view.walls.is_some());
+        let left_out = (!walled && !hidden.is_empty()).then_some(hidden.number);
+        let key = Key { grants: identified, user, system, view: view.map(|view| view.number), left_out };
         match Self::from_shelf(&key) {
             Some(workplace) => workplace.furnished(user),
-            None => Self::build(key, view)?.furnished(user),
+            None => Self::build(key, view, hidden)?.furnished(user),
         }
     }
 
@@ -94,11 +104,16 @@ impl Workplace {
         Some(Self { scratch, ruleset: Some(ruleset), key: Some(key), uses: uses + 1 })
     }
 
-    fn build(key: Key, view: Option<&View>) -> Result<Self, SandboxError> {
+    fn build(key: Key, view: Option<&View>, hidden: &Hidden) -> Result<Self, SandboxError> {
         let grants: Vec<Grant> = key.grants.iter().map(|(grant, _)| grant.clone()).collect();
-        let ruleset = landlock::make(&grants)?;
+        let programs = hidden.program_files().map(|(path, _)| path).chain(hidden.files.iter().cloned());
+        let left_out: Vec<PathBuf> = programs.filter(|_| key.left_out.is_some()).collect();
+        let ruleset = landlock::make(&grants, &left_out)?;
         if let Some(processes) = view.and_then(|view| view.processes.as_deref()) {
-            landlock::add_processes(&ruleset, processes)?;
+            landlock::add_seen(&ruleset, processes, Access::Read)?;
+        }
+        if let Some(view) = view {
+            add_walls(&ruleset, view)?;
         }
         // A root that was replaced meanwhile, or whose file system cannot tell: good for this run, not for another.
         let still = |(grant, identity): &(Grant, RootIdentity)| {
@@ -163,6 +178,18 @@ impl Drop for Workplace {
     }
 }
 
+/// Overlays and covers are files of their own, which the rules for what they cover do not speak of.
+fn add_walls(ruleset: &OwnedFd, view: &View) -> Result<(), SandboxError> {
+    let Some(Walls { hidden, files }) = &view.walls else { return Ok(()) };
+    let directories = hidden.directories.iter().map(|inside| (inside.directory.as_path(), Access::Execute));
+    for (path, access) in directories.chain(files.iter().map(|file| (file.as_path(), Access::Read))) {
+        let gone =
+            || SandboxError::LayerUnavailable { layer: "hidden_programs", source: std::io::ErrorKind::NotFound.into() };
+        landlock::add_seen(ruleset, &view.open(path).ok_or_else(gone)?, access)?;
+    }
+    Ok(())
+}
+
 /// Sees to it, once, that idle directories go: after a while, and when the process ends.
 fn tidy_up_later() {
     static ONCE: Once = Once::new();
@@ -206,6 +233,8 @@ mod tests {
     use super::*;
     use tempfile::TempDir;
 
+    const NOTHING: Hidden = Hidden { number: 0, directories: Vec::new(), files: Vec::new() };
+
     fn grants(path: &Path) -> Vec<Grant> {
         vec![Grant { path: path.to_owned(), access: Access::Write }]
     }
@@ -213,13 +242,13 @@ mod tests {
     #[test]
     fn one_run_one_workplace_and_only_an_untouched_one_serves_again() {
         let dir = TempDir::new().unwrap();
-        let first = Workplace::find(grants(dir.path()), None, None).unwrap();
+        let first = Workplace::find(grants(dir.path()), None, None, &NOTHING).unwrap();
         let path = first.directory().to_owned();
-        let second = Workplace::find(grants(dir.path()), None, None).unwrap();
+        let second = Workplace::find(grants(dir.path()), None, None, &NOTHING).unwrap();
         assert_ne!(second.directory(), path);
         drop(second);
         drop(first);
-        let again = Workplace::find(grants(dir.path()), None, None).unwrap();
+        let again = Workplace::find(grants(dir.path()), None, None, &NOTHING).unwrap();
         assert_eq!(again.directory(), path);
         std::fs::write(path.join("x"), "").unwrap();
         std::fs::remove_file(path.join("x")).unwrap();
@@ -232,12 +261,12 @@ mod tests {
         let dir = TempDir::new().unwrap();
         let root = dir.path().join("root");
         std::fs::create_dir(&root).unwrap();
-        let first = Workplace::find(grants(&root), None, None).unwrap();
+        let first = Workplace::find(grants(&root), None, None, &NOTHING).unwrap();
         let ruleset = first.ruleset().unwrap();
         drop(first);
         std::fs::remove_dir(&root).unwrap();
         std::fs::create_dir(&root).unwrap();
-        let second = Workplace::find(grants(&root), None, None).unwrap();
+        let second = Workplace::find(grants(&root), None, None, &NOTHING).unwrap();
         assert!(!Arc::ptr_eq(&ruleset, &second.ruleset().unwrap()));
     }
 }

@@ -5,6 +5,7 @@
 //! kernel itself is asked.
 
 use crate::error::SandboxError;
+use crate::hidden::Hidden;
 use crate::roots::Roots;
 use rustix::fs::{Mode, OFlags};
 use std::ffi::OsStr;
@@ -19,6 +20,19 @@ pub(super) fn of_kernel(path: &Path) -> io::Result<PathBuf> {
     let opened = rustix::fs::open(path, flags, Mode::empty())?;
     let name = rustix::fs::getpath(&opened)?;
     Ok(PathBuf::from(OsStr::from_bytes(name.as_bytes())))
+}
+
+/// What is hidden, under the kernel's names. One that went away meanwhile needs no rule.
+pub(super) fn hidden(hidden: &Hidden) -> Result<Vec<PathBuf>, SandboxError> {
+    let mut named = Vec::new();
+    for path in hidden.program_files().map(|(path, _)| path).chain(hidden.files.iter().cloned()) {
+        match of_kernel(&path) {
+            Ok(name) => named.push(name),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(source) => return Err(SandboxError::LayerUnavailable { layer: "hidden_programs", source }),
+        }
+    }
+    Ok(named)
 }
 
 /// The same roots under the kernel's names.

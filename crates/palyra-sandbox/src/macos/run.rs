@@ -6,6 +6,7 @@ use crate::error::SandboxError;
 use crate::executable::{FileIdentity, ProgramFile, ResolvedExecutable};
 use crate::group::{self, Ended, Start};
 use crate::guards::{self, Guard};
+use crate::hidden::Hidden;
 use crate::hosts::check_hosts;
 use crate::minimum;
 use crate::outcome::{EgressCount, Enforcement, Layer, LimitHit, OutputSink, ProcessExit, ProcessOutcome};
@@ -44,11 +45,24 @@ pub(crate) fn run(
     let scratch_path = paths::of_kernel(scratch.path()).map_err(SandboxError::io("name the private directory"))?;
     let guarded = guards::guards(&roots);
     let network = Network::of(policy.egress);
-    let profile = seatbelt::profile(&Blueprint { roots: &roots, guarded: &guarded, scratch: &scratch_path, network })?;
-    let environment = environment::compose(policy, &request.env, &scratch_path, None)?;
+    let hidden = Hidden::of(policy, &roots);
+    let hidden_paths = paths::hidden(&hidden)?;
+    let profile = seatbelt::profile(&Blueprint {
+        roots: &roots,
+        guarded: &guarded,
+        hidden: &hidden_paths,
+        scratch: &scratch_path,
+        network,
+    })?;
+    let mut environment = environment::compose(policy, &request.env, &scratch_path, None)?;
+    if !hidden.files.is_empty() {
+        // Git ends when it may not read settings that are there.
+        environment.insert("GIT_CONFIG_NOSYSTEM".into(), "1".into());
+    }
     let arguments = seatbelt::arguments(profile, executable.called(), &request.argv);
     check_executable(executable)?;
-    minimum::demand(&policy.required_layers, &enforcement(policy, &roots, &guarded).layers)?;
+    let enforcement = enforcement(policy, &roots, &guarded, &hidden);
+    minimum::demand(&policy.required_layers, &enforcement.layers)?;
     let start = Start {
         program: Path::new(SANDBOX_EXEC),
         arguments: &arguments,
@@ -75,7 +89,8 @@ pub(crate) fn run(
         not_set_aside: Vec::new(),
         exit: ended.exit,
         ended_by: pumped.stopped_by.or_else(|| limit_hit(policy, &ended)),
-        enforcement: enforcement(policy, &roots, &guarded),
+        missing_programs: hidden.missed(ended.exit, &pumped.stdout, &pumped.stderr),
+        enforcement,
         stdout: pumped.stdout,
         stderr: pumped.stderr,
         duration: started.elapsed(),
@@ -161,7 +176,7 @@ fn blocked(said: &[u8]) -> SandboxError {
 
 /// The profile and the limits are set before the command is executed, or it is not executed; so a run that was not refused had
 /// them.
-fn enforcement(policy: &SandboxProcessRunnerPolicy, roots: &Roots, guarded: &[Guard]) -> Enforcement {
+fn enforcement(policy: &SandboxProcessRunnerPolicy, roots: &Roots, guarded: &[Guard], hidden: &Hidden) -> Enforcement {
     let network = match Network::of(policy.egress) {
         Network::Host => Layer::missing(
             "network",
@@ -176,6 +191,7 @@ fn enforcement(policy: &SandboxProcessRunnerPolicy, roots: &Roots, guarded: &[Gu
             "seatbelt",
             format!("denied by default; the system and {} root(s) allowed", roots.all().count()),
         ),
+        Layer::applied("hidden_programs", format!("{}; denied by the profile", hidden.describe())),
         Layer::applied("protected_paths", format!("{} path(s) denied last", roots.protected.len())),
         Layer::applied(
             "guarded_paths",

@@ -2,8 +2,8 @@
 //!
 //! [`profile`] is pure and compiled on every platform, so that it is tested on every platform: the same view of the host gives the
 //! same text. It denies by default. Where several rules match, the last one decides: first what is allowed, outer
-//! directories before inner ones, then what of it is guarded, and at the very end the daemon's own paths, which nothing gives
-//! back. Paths must be those that the kernel knows: `/private/tmp`, not `/tmp`.
+//! directories before inner ones, then what of it is guarded or hidden, and at the very end the daemon's own paths, which nothing
+//! gives back. Paths must be those that the kernel knows: `/private/tmp`, not `/tmp`.
 
 mod rules;
 mod text;
@@ -49,6 +49,8 @@ impl Network {
 pub(crate) struct Blueprint<'a> {
     pub(crate) roots: &'a Roots,
     pub(crate) guarded: &'a [Guard],
+    /// Programs and files that are hidden from the run.
+    pub(crate) hidden: &'a [PathBuf],
     /// The private directory of the run.
     pub(crate) scratch: &'a Path,
     pub(crate) network: Network,
@@ -81,6 +83,7 @@ pub(crate) fn profile(blueprint: &Blueprint<'_>) -> Result<String, SandboxError>
     profile.roots(blueprint)?;
     profile.network(blueprint)?;
     profile.guards(blueprint.guarded)?;
+    profile.hidden(blueprint.hidden)?;
     profile.protected(blueprint.roots)?;
     Ok(profile.0)
 }
@@ -205,6 +208,17 @@ impl Profile {
                 }
                 Guard::ReadOnly(path) => self.line(format!("(deny file-write* (subpath {}))", Literal::path(path)?)),
             }
+        }
+        Ok(())
+    }
+
+    /// A program that cannot be read cannot be copied either.
+    fn hidden(&mut self, hidden: &[PathBuf]) -> Result<(), SandboxError> {
+        for path in hidden {
+            self.line(format!(
+                "(deny process-exec* file-read-data file-map-executable (literal {}))",
+                Literal::path(path)?
+            ));
         }
         Ok(())
     }

@@ -68,7 +68,8 @@ fn roots(workspace: &str) -> Roots {
 }
 
 fn text(roots: &Roots, guarded: &[Guard], network: Network) -> Result<String, SandboxError> {
-    profile(&Blueprint { roots, guarded, scratch: Path::new("/private/var/folders/run"), network })
+    let hidden = &[PathBuf::from("/bin/bash")];
+    profile(&Blueprint { roots, guarded, hidden, scratch: Path::new("/private/var/folders/run"), network })
 }
 
 fn forms(roots: &Roots, guarded: &[Guard], network: Network) -> Vec<Form> {
@@ -174,6 +175,15 @@ fn guarded_paths_can_be_read_and_neither_written_nor_moved() {
     assert!(decides(&forms, "file-read-data", "/w/.git/config"));
     assert!(decides(&forms, "file-write-create", "/w/.git/objects/00"));
     assert!(decides(&forms, "file-write-unlink", "/w/.git/index.lock"));
+}
+
+#[test]
+fn hidden_programs_can_be_neither_executed_nor_copied() {
+    let forms = forms(&roots("/w"), &[], Network::Nothing);
+    for operation in ["process-exec", "file-read-data", "file-map-executable"] {
+        assert!(!decides(&forms, operation, "/bin/bash"), "{operation}");
+        assert!(decides(&forms, operation, "/bin/cat"), "{operation}");
+    }
 }
 
 #[test]

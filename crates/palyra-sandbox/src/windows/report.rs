@@ -38,6 +38,11 @@ pub(super) fn enforcement(
         ),
         Layer::applied("executable_pinned", "the file that was checked was held against change while it started"),
         Layer::applied("handles", "its three streams and nothing else"),
+        Layer::missing(
+            "hidden_programs",
+            "Windows cannot hide programs from a process: interpreters are refused where a call names them, and can be \
+             started by other programs",
+        ),
         Layer::missing("guarded_paths", "Windows cannot keep single paths of a writable workspace from change"),
         Layer::missing("file_limits", "the size and number of files are not limited by a job object"),
         Layer::missing("mount_namespace", "the host's file tree: what its permissions grant to everybody can be read"),

@@ -102,6 +102,7 @@ pub(crate) fn run(
         egress: EgressCount::default(),
         set_aside: Vec::new(),
         not_set_aside: Vec::new(),
+        missing_programs: None,
         exit,
         ended_by: heard.stopped_by.or_else(|| limits::limit_hit(&heard.told, exit)),
         stdout: heard.stdout,

@@ -13,4 +13,5 @@ mod network;
 mod ordinary;
 mod processes;
 mod traces;
+mod walls;
 mod work;

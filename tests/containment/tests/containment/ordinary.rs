@@ -1,13 +1,12 @@
 //! The whole suite again as an ordinary user: a daemon that is not root has other means, and must hold the same.
 
-use palyra_containment::{TAKE_ROOT, is_root};
+use palyra_containment::{ORDINARY, TAKE_ROOT, is_root};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 #[test]
 fn everything_holds_for_an_ordinary_user_too() {
-    const USER: &str = "61234";
     if !is_root() {
         // Then every other test here is that test.
         return;
@@ -20,9 +19,9 @@ fn everything_holds_for_an_ordinary_user_too() {
     let output = Command::new("setpriv")
         .args([
             "--reuid",
-            USER,
+            ORDINARY,
             "--regid",
-            USER,
+            ORDINARY,
             "--clear-groups",
             "env",
             "-i",

@@ -126,6 +126,8 @@ fn explain_shows_programs_arguments_and_files_and_runs_nothing() {
     let allowed = explain(&host, &["--allow-interpreter", "sh"], &["./script"]).exits(0).json();
     let roles: Vec<_> = allowed["program"]["chain"].as_array().unwrap().iter().map(|s| text(s, "/role")).collect();
     assert_eq!(roles, ["script", "interpreter sh"]);
+    let hidden = |explained: &Value| explained["hidden_programs"].as_array().unwrap().contains(&json!("sh"));
+    assert!(hidden(&denied) && !hidden(&allowed));
 
     let outside = explain(&host, &["--tier", "b"], &["cat", "inside", "link", "/etc/shadow"]).exits(REFUSED).json();
     assert_eq!(outside["refusal"]["code"], "sandbox_argument_outside");
@@ -383,6 +385,7 @@ fn the_report_tells_what_held() {
             "enforcement",
             "exit_code",
             "further_connections",
+            "missing_programs",
             "not_set_aside",
             "peak_memory_bytes",
             "set_aside",

@@ -11,6 +11,7 @@ fn words(policy: &SandboxProcessRunnerPolicy) -> String {
         policy,
         roots: &roots,
         binds: &[],
+        covers: &[],
         working_directory: &roots.workspace,
         environment: &BTreeMap::from([("A".into(), "b c".into())]),
         descriptors: Descriptors { seccomp: 10, status: 11, gate: None, files: &[(12, "/etc/passwd")], copies: &[] },
