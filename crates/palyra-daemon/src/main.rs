@@ -3,6 +3,8 @@
 #![expect(unreachable_pub, reason = "a binary exports nothing; `pub` here means: used by other files")]
 
 mod access;
+#[cfg(test)]
+mod changing_tools;
 mod config;
 mod doors;
 mod ending;

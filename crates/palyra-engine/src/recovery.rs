@@ -27,7 +27,8 @@ pub struct Recovered {
 }
 
 impl Engine {
-    /// Takes care of every call that has not ended. Called once, before any door opens.
+    /// Takes care of every call that has not ended. Called once, when every source has brought its tools and before any door
+    /// opens.
     ///
     /// # Errors
     /// The journal cannot be read or written.

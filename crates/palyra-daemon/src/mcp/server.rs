@@ -54,6 +54,8 @@ struct Inner {
     calls: Mutex<HashMap<RequestId, CallId>>,
     places: Arc<Semaphore>,
     told_of_changes: AtomicBool,
+    /// The list that the client is told of changes to: what it was shown first, or would have been shown when it was ready.
+    shown: Mutex<Option<Vec<Arc<CatalogTool>>>>,
     /// Cancelled when the connection is gone.
     gone: CancellationToken,
     _gone: DropGuard,
@@ -69,6 +71,7 @@ impl McpServer {
             calls: Mutex::default(),
             places: Arc::new(Semaphore::new(MAX_CALLS)),
             told_of_changes: AtomicBool::new(false),
+            shown: Mutex::default(),
             _gone: gone.clone().drop_guard(),
             gone,
         };
@@ -131,7 +134,12 @@ impl McpServer {
     }
 
     fn listing(&self, peer: &VerifiedPeer) -> Result<Vec<Tool>, EngineError> {
-        Ok(self.engine().callable(peer)?.iter().map(|tool| tools::told(tool)).collect())
+        // Held while it is looked: a client that asks before it is watched for must not miss a change in between.
+        let mut shown = lock(&self.inner.shown);
+        let tools = self.engine().callable(peer)?;
+        let told = tools.iter().map(|tool| tools::told(tool)).collect();
+        shown.get_or_insert(tools);
+        Ok(told)
     }
 
     /// Waits until the peer would be shown another list.
@@ -294,10 +302,10 @@ impl ServerHandler for McpServer {
             return;
         }
         let gone = self.inner.gone.clone();
+        let mut seen = lock(&self.inner.shown).get_or_insert_with(|| self.seen(&peer)).clone();
         // The connection must be able to end while this waits, so it holds no part of it.
         let server = Self::new(self.inner.doors.clone(), Caller::Http);
         tokio::spawn(async move {
-            let mut seen = server.seen(&peer);
             loop {
                 tokio::select! {
                     () = gone.cancelled() => return,

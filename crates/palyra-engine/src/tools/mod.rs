@@ -26,6 +26,8 @@ mod input;
 mod process_run;
 mod schema;
 mod sleep;
+#[cfg(test)]
+mod tests;
 
 pub use input::Input;
 
