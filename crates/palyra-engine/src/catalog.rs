@@ -1,13 +1,14 @@
 //! The catalog: every tool that can be proposed, as one snapshot that is replaced whole.
 //!
 //! A catalog is made of sources: the built-in tools, and later one for each skill. Replacing a source makes the next
-//! snapshot, puts it in place of this one and announces it. Whoever listed, resolved or decided with a snapshot is not
-//! disturbed by the next: a call keeps the tool that it was resolved with ([`crate::work::Work`]).
+//! snapshot, puts it in place of this one and announces it. The next snapshot does not disturb
+//! a listing or a call that began with this one: a call keeps the tool that it was resolved with ([`crate::work::Work`]).
 //!
 //! A tool's definition is checked, its schemas compiled and its alias made when it enters; what can go wrong with it goes
 //! wrong there and never with a call. A source has names of its own ([`ToolSource`]), so that none can take another's.
 
 use crate::tools::{Preparing, Tool, builtin};
+use jsonschema::PatternOptions;
 use palyra_protocol::tool::ToolNameError;
 use palyra_protocol::{
     Problem, RiskLevel, ToolAlias, ToolCapability, ToolDefinition, ToolMetadata, ToolName, ToolSource,
@@ -172,7 +173,9 @@ impl CatalogTool {
             return Err(CatalogError::Foreign { tool: name, source_name: source.clone() });
         }
         let compiled = |which, schema| {
-            jsonschema::validator_for(schema).map_err(|error| {
+            // Patterns are matched in linear time, whatever a source writes into its schemas.
+            let options = jsonschema::options().with_pattern_options(PatternOptions::regex());
+            options.build(schema).map_err(|error| {
                 let reason = error.to_string();
                 CatalogError::Schema { tool: name.clone(), which, reason }
             })
@@ -432,7 +435,12 @@ mod tests {
         assert_eq!(code(&ToolSource::Builtin, vec![foreign("skill.acme.weather.forecast")]), "tool_name_foreign");
         let twice = || foreign("skill.acme.weather.forecast");
         assert_eq!(code(&weather(), vec![twice(), twice()]), "tool_name_taken");
-        for bad in [json!({ "type": "nonsense" }), json!(7), json!({ "$ref": "https://example.org/schema" })] {
+        for bad in [
+            json!({ "type": "nonsense" }),
+            json!(7),
+            json!({ "$ref": "https://example.org/schema" }),
+            json!({ "pattern": "(a)\\1" }),
+        ] {
             assert_eq!(code(&weather(), vec![defined("skill.acme.weather.x", bad)]), "tool_schema_unusable");
         }
     }

@@ -178,7 +178,7 @@ impl Engine {
         self.journal().gone().await;
     }
 
-    /// Every tool that can be proposed now. Whoever asks more than once about one thing keeps what this gives.
+    /// The tools that can be proposed now. A caller that asks twice about one thing keeps the snapshot.
     #[must_use]
     pub fn catalog(&self) -> Arc<ToolCatalog> {
         self.inner.tools.now()

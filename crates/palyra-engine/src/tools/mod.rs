@@ -9,7 +9,7 @@
 //!    [`Job`] in which every path and program is resolved already;
 //! 3. how the job is **executed** ([`Job::execute`]), after the call was decided, approved and recorded.
 //!
-//! Skills, and whatever else brings tools, implement the same trait and enter the catalog as a source of their own
+//! Skills and other sources of tools implement the same trait and enter the catalog as sources of their own
 //! ([`crate::Engine::replace_tools`]).
 //!
 //! A tool must name in its facets everything that it will touch: nothing else is decided, shown or covered by the call's
@@ -94,7 +94,7 @@ impl Prepared {
     }
 }
 
-/// What a tool has prepared. It is executed at most once, by whoever holds a recorded permit for its call.
+/// What a tool has prepared. It is executed at most once, for a recorded permit of its call.
 pub trait Job: fmt::Debug + Send {
     /// Does it, and tells what happened. It ends soon after [`Running::cancel`] is cancelled, and keeps nothing of `run`.
     fn execute<'r>(self: Box<Self>, run: &'r Running<'_>) -> Executing<'r>;

@@ -258,7 +258,7 @@ impl TimeLimit {
     }
 }
 
-/// Runs a program on a thread of its own and tells what really happened. Whoever watches sees its output meanwhile.
+/// Runs a program on a thread of its own and tells what really happened. Watchers see its output meanwhile.
 async fn ran(job: Run, run: &Running<'_>) -> Executed {
     let mut policy = run.config().process_runner.clone();
     let time = TimeLimit::of(job.timeout, run.time_limit(), Duration::from_millis(policy.wall_clock_limit_ms));

@@ -35,6 +35,28 @@ fn files_are_read_listed_searched_written_and_patched() {
 }
 
 #[test]
+fn a_search_and_a_deep_listing_leave_out_what_ignore_files_name() {
+    let host = Host::up();
+    for dir in ["src", ".venv/lib"] {
+        fs::create_dir_all(host.work(dir)).unwrap();
+    }
+    host.put(".gitignore", ".venv/\n");
+    host.put("src/app.py", "needle\n");
+    host.put(".venv/lib/dep.py", "needle\n");
+    let paths = |tool: &str, key: &str, input: Value| -> Vec<String> {
+        let output = host.call(tool, &input, &[]).good()["output"].clone();
+        output[key].as_array().unwrap().iter().map(|found| text(found, "/path").to_owned()).collect()
+    };
+    let search = |input| paths("palyra.fs.search", "matches", input);
+    assert_eq!(search(json!({ "pattern": "needle" })), ["src/app.py"]);
+    assert_eq!(search(json!({ "pattern": "needle", "include_ignored": true })), [".venv/lib/dep.py", "src/app.py"]);
+    assert_eq!(search(json!({ "pattern": "needle", "path": ".venv" })), [".venv/lib/dep.py"]);
+    let list = |input| paths("palyra.fs.list", "entries", input);
+    assert_eq!(list(json!({ "depth": 3 })), [".gitignore", "src", "src/app.py"]);
+    assert_eq!(list(json!({})), [".gitignore", ".venv", "src"]);
+}
+
+#[test]
 fn no_path_leaves_the_workspace() {
     let host = Host::up();
     fs::write(host.path("secret"), "hunter2").unwrap();

@@ -36,6 +36,7 @@ fn cases() -> Vec<Bad> {
         bad("palyra.process.run", r#"{"argv":"ls"}"#, "schema_violation"),
         bad("palyra.process.run", r#"{"argv":["ls"],"env":{"A=B":"c"}}"#, "schema_violation"),
         bad("palyra.fs.read", r#"{"path":""}"#, "schema_violation"),
+        bad("palyra.process.run", r#"{"argv":["echo","a\u0000b"]}"#, "sandbox_nul_byte"),
         bad("palyra.echo", "", "input_malformed"),
         bad("palyra.echo", "{", "input_malformed"),
         bad("palyra.echo", r#"{"text":"a"} {}"#, "input_malformed"),
