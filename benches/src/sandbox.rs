@@ -189,6 +189,7 @@ impl Run {
             stdin: vec![],
             env: BTreeMap::new(),
             requested_egress_hosts: vec![],
+            view: None,
         };
         let executable = resolve_executable(&policy, &request.argv, workspace)?;
         Ok(Self { policy, request, executable, never: CancelSignal::never()? })

@@ -65,7 +65,9 @@ pub use outcome::{
     ProcessOutcome, SeccompRule,
 };
 pub use palyra_egress::{CancelHandle, CancelSignal};
-pub use policy::{EgressEnforcementMode, ProcessRequest, SandboxProcessRunnerPolicy, SandboxTier, WorkspaceAccess};
+pub use policy::{
+    EgressEnforcementMode, ProcessRequest, SandboxProcessRunnerPolicy, SandboxTier, WorkspaceAccess, WorkspaceView,
+};
 pub use roots::check_roots;
 
 /// The system calls that a tier refuses, and why.

@@ -109,4 +109,15 @@ pub struct ProcessRequest {
     pub env: BTreeMap<String, String>,
     /// Hosts that the caller says it will need: `example.org`, `example.org:443`.
     pub requested_egress_hosts: Vec<String>,
+    /// Where its changes to the workspace go instead of the workspace; `None`: it works on the workspace itself.
+    pub view: Option<WorkspaceView>,
+}
+
+/// The layers of a run's own view of the workspace: an overlay whose lower layer is the workspace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkspaceView {
+    /// Where what it writes is kept: a private directory on the workspace's file system, outside of it.
+    pub upper: PathBuf,
+    /// The kernel's own directory, beside it.
+    pub work: PathBuf,
 }

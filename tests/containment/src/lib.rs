@@ -100,6 +100,7 @@ impl World {
             stdin: vec![],
             env: BTreeMap::new(),
             requested_egress_hosts: vec![],
+            view: None,
         }
     }
 

@@ -138,6 +138,7 @@ impl Tool for ProcessRun {
             stdin: input.text("/stdin").as_bytes().to_vec(),
             env,
             requested_egress_hosts: requested_hosts,
+            view: None,
         };
         let timeout = input.number("/timeout_ms").map(Duration::from_millis);
         Ok(Prepared::new(facets, Run { executable, request, timeout }))

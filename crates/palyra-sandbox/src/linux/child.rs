@@ -13,6 +13,7 @@
 //! and that the daemon leaves alone until the supervisor is gone.
 #![expect(unsafe_code, reason = "raw system calls between clone and exec")]
 
+use super::mounts;
 use super::plan::{Plan, Program, Record, STOP_SIGNAL, Step, TAG_ENDED, TAG_FAILED};
 use super::raw::{self, call};
 use libc::{c_int, c_long, c_uint, c_void};
@@ -76,6 +77,10 @@ fn prepare_supervisor(shared: &Shared<'_>) -> Result<(), Failure> {
         // SAFETY: numbers only.
         check(unsafe { call!(libc::SYS_setns, namespace, libc::CLONE_NEWNS) }).map_err(|e| (Step::Mounts, e))?;
         done(Step::Mounts);
+    }
+    if !plan.own_mounts.is_empty() {
+        mounts::add(&plan.own_mounts, plan.user).map_err(|e| (Step::OwnMounts, e))?;
+        done(Step::OwnMounts);
     }
     check(prctl(libc::PR_SET_CHILD_SUBREAPER, 1)).map_err(|e| (Step::Subreaper, e))?;
     done(Step::Subreaper);

@@ -7,7 +7,7 @@
 
 use super::grants::Roots;
 use super::plan::User;
-use super::view::{self, Rest, View};
+use super::view::{self, Needs, Rest, View};
 use crate::error::SandboxError;
 use crate::hidden::Hidden;
 use crate::policy::SandboxTier;
@@ -31,18 +31,23 @@ pub(super) struct Identity {
 }
 
 /// Chooses the user for a run, and a file tree without what is hidden.
-pub(super) fn choose(roots: &Roots, tier: SandboxTier, hidden: &Arc<Hidden>) -> Result<Identity, SandboxError> {
+pub(super) fn choose(
+    roots: &Roots,
+    tier: SandboxTier,
+    hidden: &Arc<Hidden>,
+    needs: Needs,
+) -> Result<Identity, SandboxError> {
     let own = rustix::process::geteuid();
     let rest = match tier {
         SandboxTier::B => Rest::read_only()?,
         SandboxTier::C => Rest::AsItIs,
     };
     if !own.is_root() {
-        return Ok(Identity { user: None, uid: own.as_raw(), view: view::for_ordinary(roots, rest, hidden)? });
+        return Ok(Identity { user: None, uid: own.as_raw(), view: view::for_ordinary(roots, (rest, needs), hidden)? });
     }
     let owner = owner_of(&roots.workspace)?;
     let user = if owner.uid == 0 { NOBODY } else { User { uid: owner.uid, gid: primary_group(owner.uid) } };
-    Ok(Identity { user: Some(user), uid: user.uid, view: view::for_user(roots, user, rest, hidden)? })
+    Ok(Identity { user: Some(user), uid: user.uid, view: view::for_user(roots, user, (rest, needs), hidden)? })
 }
 
 pub(super) fn owner_of(path: &Path) -> Result<User, SandboxError> {

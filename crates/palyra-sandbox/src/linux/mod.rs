@@ -17,6 +17,7 @@ mod lease;
 mod limits;
 mod minimum;
 mod mounts;
+mod own_view;
 mod plan;
 mod preview;
 mod profile;

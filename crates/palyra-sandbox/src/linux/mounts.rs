@@ -5,7 +5,7 @@
 #![expect(unsafe_code, reason = "raw system calls on the daemon's memory")]
 
 use super::child::check;
-use super::plan::{MountStep, TreeAccess};
+use super::plan::{MountStep, TreeAccess, User};
 use super::raw::call;
 use libc::{c_int, c_uint};
 use std::ffi::CStr;
@@ -26,6 +26,46 @@ pub(super) fn build(steps: &[MountStep]) -> Result<(), c_int> {
         build_mount(step)?;
     }
     Ok(())
+}
+
+/// Moves into a mount namespace above the one entered before, and does all steps there. A root daemon's steps are done as the
+/// run's user, with root's powers, which are root's alone again afterwards.
+pub(super) fn add(steps: &[MountStep], user: Option<User>) -> Result<(), c_int> {
+    // SAFETY: numbers only.
+    check(unsafe { call!(libc::SYS_unshare, libc::CLONE_NEWNS) })?;
+    let propagation = libc::MS_REC | libc::MS_SLAVE;
+    // SAFETY: a constant string; the other pointers may be null for this operation.
+    check(unsafe { call!(libc::SYS_mount, 0, c"/".as_ptr(), 0, propagation, 0) })?;
+    if let Some(user) = user {
+        act_as(user.uid, user.gid)?;
+    }
+    let done = steps.iter().try_for_each(build_mount);
+    if user.is_some() {
+        act_as_root()?;
+    }
+    done
+}
+
+/// Keeps every power when the user changes.
+const SECBIT_NO_SETUID_FIXUP: libc::c_ulong = 1 << 2;
+const UNCHANGED: c_uint = c_uint::MAX;
+
+fn act_as(uid: c_uint, gid: c_uint) -> Result<(), c_int> {
+    // SAFETY: numbers only.
+    unsafe {
+        check(call!(libc::SYS_prctl, libc::PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP, 0, 0, 0))?;
+        check(call!(libc::SYS_setresgid, UNCHANGED, gid, UNCHANGED))?;
+        check(call!(libc::SYS_setresuid, UNCHANGED, uid, UNCHANGED))
+    }
+}
+
+fn act_as_root() -> Result<(), c_int> {
+    // SAFETY: numbers only.
+    unsafe {
+        check(call!(libc::SYS_setresuid, UNCHANGED, 0, UNCHANGED))?;
+        check(call!(libc::SYS_setresgid, UNCHANGED, 0, UNCHANGED))?;
+        check(call!(libc::SYS_prctl, libc::PR_SET_SECUREBITS, 0, 0, 0, 0))
+    }
 }
 
 fn build_mount(step: &MountStep) -> Result<(), c_int> {

@@ -156,6 +156,8 @@ pub(super) struct Plan {
     pub(super) user_namespace: Option<RawFd>,
     /// The view of the file tree; `None`: the host's.
     pub(super) mount_namespace: Option<RawFd>,
+    /// What is mounted for this run alone, above that.
+    pub(super) own_mounts: Vec<MountStep>,
     /// Whom to become; `None`: stay who we are.
     pub(super) user: Option<User>,
     pub(super) fence: Option<RawFd>,
@@ -259,10 +261,11 @@ pub(super) enum Step {
     Execute,
     FenceProven,
     Group,
+    OwnMounts,
 }
 
 impl Step {
-    pub(super) const ALL: [Self; 14] = [
+    pub(super) const ALL: [Self; 15] = [
         Self::Descriptors,
         Self::Mounts,
         Self::Subreaper,
@@ -277,6 +280,7 @@ impl Step {
         Self::Execute,
         Self::FenceProven,
         Self::Group,
+        Self::OwnMounts,
     ];
 
     /// Its place in the mask of steps done.

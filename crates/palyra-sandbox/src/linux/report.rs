@@ -59,6 +59,7 @@ pub(super) fn start_error(failed: &Record, program: &Path, working_directory: &P
         Some(Step::Files) => "landlock",
         Some(Step::Seccomp) => "seccomp",
         Some(Step::Group) => "cgroup",
+        Some(Step::OwnMounts) => super::own_view::LAYER,
     };
     SandboxError::LayerUnavailable { layer, source }
 }

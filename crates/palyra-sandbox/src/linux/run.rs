@@ -8,6 +8,7 @@ use super::limits;
 use super::plan::{CStrings, Held, Plan, Program, Record, TAG_ENDED, TAG_FAILED, c_string};
 use super::report;
 use super::sys;
+use super::view::Needs;
 use super::{tier_b, tier_c};
 use crate::error::SandboxError;
 use crate::executable::ResolvedExecutable;
@@ -103,7 +104,12 @@ pub(super) fn check<'a>(
     let roots = Roots::resolve(policy)?;
     let working_directory = roots.working_directory(&request.working_directory)?;
     let hidden = Hidden::of(policy, &roots);
-    let identity = identity::choose(&roots, policy.tier, &hidden)?;
+    if request.view.is_some() && policy.tier == SandboxTier::B {
+        let source = std::io::Error::other("Tier B's rules name the workspace's own files, which a view replaces");
+        return Err(SandboxError::LayerUnavailable { layer: super::own_view::LAYER, source });
+    }
+    let needs = if request.view.is_some() { Needs::OwnMounts } else { Needs::Nothing };
+    let identity = identity::choose(&roots, policy.tier, &hidden, needs)?;
     Ok(Job { policy, executable, request, roots, working_directory, identity, hidden })
 }
 

@@ -78,6 +78,7 @@ pub(super) fn prepare(job: Job<'_>) -> Result<(TierB, Prepared), SandboxError> {
         rlimits: limits::rlimits(policy, Counted::ByUser),
         user_namespace: view.as_ref().and_then(|view| view.users.clone()).map(|fd| held.share(fd)),
         mount_namespace: view.as_ref().map(|view| held.share(Arc::clone(&view.mounts))),
+        own_mounts: Vec::new(),
         user: identity.user,
         fence: landlock::fence()?.map(|fd| held.share(fd)),
         files: files.map(|ruleset| held.share(ruleset)),

@@ -15,7 +15,8 @@ use super::landlock;
 use super::launch::{self, ByPath, Proof};
 use super::limits::{self, Counted};
 use super::minimum;
-use super::plan::{CStrings, Held, Plan, Program, Record, Stack, Step, c_string};
+use super::own_view;
+use super::plan::{CStrings, Held, MountStep, Plan, Program, Record, Stack, Step, c_string};
 use super::profile::Profile;
 use super::report::{Done, shared_network};
 use super::run::{self, Backend, Job, PipePairs, Prepared};
@@ -28,8 +29,9 @@ use crate::environment;
 use crate::error::SandboxError;
 use crate::hidden::Hidden;
 use crate::outcome::{EgressCount, Enforcement, Layer, OutputSink, ProcessExit};
-use crate::policy::{EgressEnforcementMode, SandboxProcessRunnerPolicy, SandboxTier};
+use crate::policy::{EgressEnforcementMode, ProcessRequest, SandboxProcessRunnerPolicy, SandboxTier};
 use crate::pump::{Attendant, Pumped};
+use crate::roots::{Access, Roots};
 use rustix::event::PollFlags;
 use rustix::fs::MemfdFlags;
 use std::cell::OnceCell;
@@ -85,6 +87,7 @@ pub(super) fn prepare(job: Job<'_>) -> Result<(TierC, Prepared), SandboxError> {
         rlimits: limits::rlimits(policy, if group.is_some() { Counted::ByGroup } else { Counted::ByUser }),
         user_namespace: identity.view.as_ref().and_then(|view| view.users.clone()).map(|fd| held.share(fd)),
         mount_namespace: identity.view.as_ref().map(|view| held.share(Arc::clone(&view.mounts))),
+        own_mounts: handover.own_mounts,
         user: identity.user,
         fence: landlock::fence()?.map(|fd| held.share(fd)),
         // Landlock forbids every mount, and bubblewrap is made of mounts.
@@ -98,6 +101,11 @@ pub(super) fn prepare(job: Job<'_>) -> Result<(TierC, Prepared), SandboxError> {
         supervisor_stack: Stack::new(),
         command_stack: Stack::new(),
     };
+    for step in &plan.own_mounts {
+        if let MountStep::Attach { tree, .. } = step {
+            held.share(Arc::clone(tree));
+        }
+    }
     plan.keep = held.numbers();
     let backend = TierC {
         status: Status { pipe: handover.status, text: String::new() },
@@ -163,6 +171,7 @@ struct Handover {
     guards: Vec<Guard>,
     proofs: Vec<Proof>,
     aside: Aside,
+    own_mounts: Vec<MountStep>,
 }
 
 fn hand_over(job: &Job<'_>, bubblewrap: &Bubblewrap, grouped: bool) -> Result<Handover, SandboxError> {
@@ -179,7 +188,11 @@ fn hand_over(job: &Job<'_>, bubblewrap: &Bubblewrap, grouped: bool) -> Result<Ha
     let (users, groups) = bwrap::passwd(identity.uid, gid, Path::new(TEMPORARY));
     let mut files = bwrap::etc_files(roots);
     files.push((sealed(users.as_bytes())?, "/etc/passwd"));
-    let tops = Tops::open(roots)?;
+    let own_mounts = match &request.view {
+        Some(layers) => own_view::steps(&roots.workspace, layers, identity)?,
+        None => Vec::new(),
+    };
+    let tops = Tops::open(&written_directly(roots, request))?;
     let sensitive = sensitive::all(&tops)?;
     let guards = guards::guards(&tops, &sensitive);
     // A guard lies in a root, so where there are no roots to look at there are no guards either.
@@ -209,7 +222,15 @@ fn hand_over(job: &Job<'_>, bubblewrap: &Bubblewrap, grouped: bool) -> Result<Ha
     inherited.extend(copies.into_iter().map(|(fd, _)| fd));
     inherited.extend(covers.into_iter().filter_map(|cover| cover.content));
     let aside = Aside::watch(tops, &sensitive);
-    Ok(Handover { argv, inherited, status, gate, way_out, guards, proofs, aside })
+    Ok(Handover { own_mounts, argv, inherited, status, gate, way_out, guards, proofs, aside })
+}
+
+/// The roots whose files a run changes at once: the workspace is none of them if it works on a view.
+fn written_directly(roots: &Roots, request: &ProcessRequest) -> Roots {
+    match request.view {
+        Some(_) => Roots { workspace_access: Access::Execute, ..roots.clone() },
+        None => roots.clone(),
+    }
 }
 
 /// `bwrap --args FD -- PROGRAM ARGUMENT…`.
@@ -402,6 +423,9 @@ impl Backend for TierC {
         let done = Done::of(ended);
         let mut layers = self.network_layers();
         layers.extend(self.built_by_bubblewrap());
+        layers.extend(done.has(Step::OwnMounts).then(|| {
+            Layer::applied(own_view::LAYER, "changes to the workspace go to a private layer until they are applied")
+        }));
         layers.extend([
             done.layer(Step::NoNewPrivileges, "no_new_privileges", "set-id programs give nothing", "not set"),
             done.layer(Step::User, "user", format!("dropped from root to uid {}", self.uid), "the daemon's own user"),

@@ -122,6 +122,15 @@ impl Rest {
     }
 }
 
+/// Whether a run has mounts of its own above its view.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Needs {
+    /// It has none.
+    Nothing,
+    /// It has: so there must be a view, whose namespaces it may change.
+    OwnMounts,
+}
+
 /// How one root has to be shown to the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Shown {
@@ -165,7 +174,7 @@ fn closed(roots: &Roots, rest: &Rest) -> Vec<PathBuf> {
 pub(super) fn for_user(
     roots: &Roots,
     user: User,
-    rest: Rest,
+    (rest, needs): (Rest, Needs),
     hidden: &Arc<Hidden>,
 ) -> Result<Option<Arc<View>>, SandboxError> {
     let mut shown = Vec::new();
@@ -177,7 +186,7 @@ pub(super) fn for_user(
     }
     let needed = shown.iter().any(Shown::is_needed);
     let (closed, walls) = (closed(roots, &rest), Walls::of(hidden, &rest));
-    match walled(Key { user: Some(user), shown, rest, closed, walls }) {
+    match walled(Key { user: Some(user), shown, rest, closed, walls }, needs) {
         // In a container, root may lack what it takes.
         Err(SandboxError::LayerUnavailable { source, .. }) if !needed && is_refusal(&source) => Ok(None),
         other => other,
@@ -185,7 +194,11 @@ pub(super) fn for_user(
 }
 
 /// The view of an ordinary daemon's run; `None`: the host's own will do, or this host gives it none.
-pub(super) fn for_ordinary(roots: &Roots, rest: Rest, hidden: &Arc<Hidden>) -> Result<Option<Arc<View>>, SandboxError> {
+pub(super) fn for_ordinary(
+    roots: &Roots,
+    (rest, needs): (Rest, Needs),
+    hidden: &Arc<Hidden>,
+) -> Result<Option<Arc<View>>, SandboxError> {
     static REFUSED: Mutex<bool> = Mutex::new(false);
     if *REFUSED.lock().unwrap_or_else(PoisonError::into_inner) {
         return Ok(None);
@@ -197,7 +210,7 @@ pub(super) fn for_ordinary(roots: &Roots, rest: Rest, hidden: &Arc<Hidden>) -> R
         }
     };
     let (closed, walls) = (closed(roots, &rest), Walls::of(hidden, &rest));
-    match walled(Key { user: None, shown, rest, closed, walls }) {
+    match walled(Key { user: None, shown, rest, closed, walls }, needs) {
         Err(SandboxError::LayerUnavailable { source, .. }) if is_refusal(&source) => {
             // A decision of the host's, which asking again does not change.
             *REFUSED.lock().unwrap_or_else(PoisonError::into_inner) = true;
@@ -208,7 +221,7 @@ pub(super) fn for_ordinary(roots: &Roots, rest: Rest, hidden: &Arc<Hidden>) -> R
 }
 
 /// The view with this key; where the host gives no overlays, the one without them. `None` when that is the host's own.
-fn walled(mut key: Key) -> Result<Option<Arc<View>>, SandboxError> {
+fn walled(mut key: Key, needs: Needs) -> Result<Option<Arc<View>>, SandboxError> {
     /// What could not be hidden that way. Some directories cannot be a layer, others can.
     static REFUSED: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
     let refused = || REFUSED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -220,7 +233,7 @@ fn walled(mut key: Key) -> Result<Option<Arc<View>>, SandboxError> {
         }
     }
     key.walls = None;
-    if key.shown.is_empty() && key.rest == Rest::AsItIs {
+    if key.shown.is_empty() && key.rest == Rest::AsItIs && needs == Needs::Nothing {
         return Ok(None);
     }
     find(key).map(Some)
@@ -428,7 +441,7 @@ fn path_below(cover: &Path, root: &Path) -> Vec<PathBuf> {
 type MapKey = (u32, u32, u32, u32);
 
 /// The table that maps one owner to another; made once, then shared.
-fn mapping(disk: User, sandbox: User) -> io::Result<Arc<OwnedFd>> {
+pub(super) fn mapping(disk: User, sandbox: User) -> io::Result<Arc<OwnedFd>> {
     static TABLES: Mutex<Option<HashMap<MapKey, Arc<OwnedFd>>>> = Mutex::new(None);
     let key = (disk.uid, disk.gid, sandbox.uid, sandbox.gid);
     let mut guard = TABLES.lock().unwrap_or_else(PoisonError::into_inner);

@@ -63,7 +63,7 @@ pub(super) fn steps(hidden: &Hidden, files: &[PathBuf]) -> Result<Vec<MountStep>
 }
 
 /// A directory of the host that holds none of these.
-fn place<'a>(targets: impl Iterator<Item = &'a Path> + Clone) -> Option<&'static Path> {
+pub(super) fn place<'a>(targets: impl Iterator<Item = &'a Path> + Clone) -> Option<&'static Path> {
     let holds_none = |place: &&Path| !targets.clone().any(|target| target.starts_with(place));
     PLACES.iter().map(Path::new).filter(holds_none).find(|place| place.is_dir() && !place.is_symlink())
 }
@@ -134,7 +134,7 @@ fn layers(upper: &Path, directory: &Path) -> Result<CString, SandboxError> {
 }
 
 /// A path in the options of an overlay, where some signs mean something.
-fn escaped(path: &Path) -> OsString {
+pub(super) fn escaped(path: &Path) -> OsString {
     let mut bytes = Vec::with_capacity(path.as_os_str().len());
     for byte in path.as_os_str().as_bytes() {
         if b":,\\".contains(byte) {

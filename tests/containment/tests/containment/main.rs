@@ -13,5 +13,6 @@ mod network;
 mod ordinary;
 mod processes;
 mod traces;
+mod views;
 mod walls;
 mod work;
