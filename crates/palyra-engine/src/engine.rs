@@ -3,11 +3,11 @@
 use crate::access::AccessControl;
 use crate::catalog::ToolCatalog;
 use crate::config::ToolCallConfig;
-use crate::decide::{ToolFacts, known_or_worst};
 use crate::files::FileThreads;
+use crate::flow::decide::{ToolFacts, known_or_worst};
+use crate::flow::resolve::{Programs, Resolver};
 use crate::live::{CallUpdate, LiveCall, LiveCalls, Withdrawal};
 use crate::reload::RunningPolicy;
-use crate::resolve::{Programs, Resolver};
 use palyra_egress::{Fetcher, Roots, SystemResolver};
 use palyra_journal::JournalStore;
 use palyra_policy::{CheckedSet, PolicyEngine, PolicyLoader};

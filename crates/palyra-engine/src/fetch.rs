@@ -5,8 +5,8 @@
 //! open redirect on one host would carry its approval to every other.
 
 use crate::engine::Engine;
-use crate::execute::{cancelled, printable};
-use crate::resolve::{fetch_problem, sandbox_problem};
+use crate::flow::execute::{cancelled, printable};
+use crate::flow::resolve::{fetch_problem, sandbox_problem};
 use crate::work::FetchWork;
 use palyra_egress::{Denial, DenialCode, EgressObserver, FetchError, FetchRequest, FetchResponse, FetchWatch};
 use palyra_protocol::{Authority, DecisionKind, EgressRecord, Facets, Problem, ToolCall};

@@ -9,8 +9,8 @@
 //! write that came a moment too late would be attested as one that did not happen.
 
 use crate::engine::Engine;
-use crate::execute::{cancelled, printable, timed_out};
-use crate::resolve::{Refusal, ResolvedCall, file_problem};
+use crate::flow::execute::{cancelled, printable, timed_out};
+use crate::flow::resolve::{Refusal, ResolvedCall, file_problem};
 use crate::work::FileWork;
 use palyra_protocol::{CallId, FacetRule, Problem, ToolProposal};
 use palyra_workspace::{Errand, FileContent, FileError, Workspace};

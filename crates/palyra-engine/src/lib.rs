@@ -1,40 +1,27 @@
 //! The engine: the one path from a proposal to a verified record.
 //!
-//! Open [`tool_flow`] first: it is the path, as one function. Each step has a file of its own: [`resolve`], [`decide`],
-//! [`clear`] (approve and record), [`execute`], [`attest`]. Doors call [`Engine`]; they hold no rules. The engine knows no
-//! transport.
+//! Open [`flow`] first: it is the path of a call, a file for each step. [`approvals`] is where people are asked and answer,
+//! [`queries`] is what can be asked without acting. Doors call [`Engine`]; they hold no rules. The engine knows no transport.
 
 mod access;
 mod advise;
 mod approvals;
-mod ask;
-mod attest;
 pub mod builtin;
 mod catalog;
-mod clear;
 mod config;
-mod decide;
-mod disclose;
 mod egress;
 mod engine;
 mod error;
-mod execute;
 mod fetch;
 mod files;
+mod flow;
 mod live;
 mod load;
 mod output;
-mod permit;
 mod process;
-mod reconsider;
-mod recovery;
+mod queries;
 mod rehearse;
 mod reload;
-mod resolve;
-mod review;
-mod seen;
-mod tool_flow;
-mod unrecorded;
 mod work;
 
 pub use access::{
@@ -43,18 +30,18 @@ pub use access::{
 };
 pub use advise::Advisor;
 pub use approvals::{Answer, MAX_LISTED};
-pub use ask::{EngineStatus, VerifyNews};
 pub use catalog::ToolCatalog;
 pub use config::{CallLimits, ToolCallConfig, WasmRuntime};
 pub use engine::{Engine, EngineParts, StartError};
 pub use error::{EngineError, ErrorKind};
+pub use flow::permit::Permit;
+pub use flow::propose::{CallInProgress, CallWatch, Proposal};
+pub use flow::recover::Recovered;
 pub use live::CallUpdate;
 pub use output::{OutputPiece, OutputWatcher};
 pub use palyra_journal::{ApprovalFilter, Listing};
 pub use palyra_sandbox::OutputStream;
-pub use permit::Permit;
-pub use recovery::Recovered;
+pub use queries::review::SimulationNews;
+pub use queries::{EngineStatus, VerifyNews};
 pub use rehearse::Rehearsal;
 pub use reload::{PolicyStatus, RefusedPolicy, Reloaded};
-pub use review::SimulationNews;
-pub use tool_flow::{CallInProgress, CallWatch, Proposal};

@@ -1,8 +1,8 @@
 //! `palyra.process.run`: a native program in Tier B or Tier C.
 
-use crate::execute::{Executed, printable, timed_out_by};
+use crate::flow::execute::{Executed, printable, timed_out_by};
+use crate::flow::resolve::sandbox_problem;
 use crate::output::LiveOutput;
-use crate::resolve::sandbox_problem;
 use crate::work::RunWork;
 use palyra_egress::EgressObserver;
 use palyra_protocol::{CallState, EgressRecord, Problem};

@@ -7,7 +7,7 @@
 
 use crate::catalog::ToolCatalog;
 use crate::config::{CallLimits, ToolCallConfig, WasmRuntime};
-use crate::resolve::{Programs, Resolver};
+use crate::flow::resolve::{Programs, Resolver};
 use palyra_egress::{Fetcher, Roots, SystemResolver};
 use palyra_policy::{RehearsedCall, Toolbox};
 use palyra_protocol::{CanonicalJson, SessionId};

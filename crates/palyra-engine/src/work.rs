@@ -1,7 +1,7 @@
 //! Work: a call's input as something that can be carried out, every path and program resolved.
 
 use crate::builtin::{MAX_FETCH_BYTES, names};
-use crate::resolve::{Refusal, Resolver, Targets};
+use crate::flow::resolve::{Refusal, Resolver, Targets};
 use base64::Engine as _;
 use palyra_egress::{FetchLimits, FetchRequest};
 use palyra_protocol::{Problem, ToolDefinition};

@@ -9,15 +9,15 @@
 //! the connection that proposed it loses neither the call nor its outcome.
 
 use crate::access::{Admitted, VerifiedPeer};
-use crate::clear::{Cleared, KEY_REUSED, key_reused};
+use crate::approvals::reconsider::POLICY_CHANGED;
 use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
+use crate::flow::clear::{Cleared, KEY_REUSED, key_reused};
+use crate::flow::permit::Permit;
+use crate::flow::resolve::Refusal;
+use crate::flow::unrecorded::Owed;
 use crate::live::{CallUpdate, LiveCall, Withdrawal};
 use crate::output::OutputWatcher;
-use crate::permit::Permit;
-use crate::reconsider::POLICY_CHANGED;
-use crate::resolve::Refusal;
-use crate::unrecorded::Owed;
 use palyra_journal::{Finish, JournalError, Recorded, Refused, RefusedCall};
 use palyra_policy::{PolicyAction, PolicyRequestContext, PolicyResource};
 use palyra_protocol::json::canonical_text;

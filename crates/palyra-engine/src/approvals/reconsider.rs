@@ -4,9 +4,9 @@
 //! ask the same people for the same reasons, the question stays, bound to them, and the journal says so. Otherwise it ends at once
 //! with `policy_changed`, and whoever proposed the call is told: nobody answers a question that no answer can open.
 
-use crate::decide::Asked;
 use crate::engine::Engine;
 use crate::error::EngineError;
+use crate::flow::decide::Asked;
 use palyra_journal::{JournalError, Rebind};
 use palyra_protocol::{ApprovalRecord, ApprovalState, DecisionKind, Principal, Problem};
 use std::sync::Arc;

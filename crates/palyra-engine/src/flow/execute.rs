@@ -6,8 +6,8 @@
 use crate::egress::{Closed, EgressLog, Unrecorded};
 use crate::engine::Engine;
 use crate::fetch::{self, Hops};
+use crate::flow::permit::Permit;
 use crate::live::{LiveCall, Withdrawal};
-use crate::permit::Permit;
 use crate::process;
 use crate::work::Work;
 use base64::Engine as _;

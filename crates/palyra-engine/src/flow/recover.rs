@@ -5,11 +5,11 @@
 //! again. A call that was approved but not started is started, if it is still the call that was shown.
 
 use crate::builtin::names;
-use crate::clear::{Cleared, QuestionEnd};
 use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
-use crate::resolve::ResolvedCall;
-use crate::tool_flow::Ending;
+use crate::flow::clear::{Cleared, QuestionEnd};
+use crate::flow::propose::Ending;
+use crate::flow::resolve::ResolvedCall;
 use palyra_journal::CallView;
 use palyra_protocol::{ApprovalRecord, ApprovalState, CallRecord, CallState, Problem, ToolProposal};
 use palyra_workspace::Leftovers;

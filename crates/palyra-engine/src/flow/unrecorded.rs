@@ -7,9 +7,9 @@
 //!
 //! An outcome that is not durable is never told to anybody.
 
-use crate::clear::QuestionEnd;
 use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
+use crate::flow::clear::QuestionEnd;
 use crate::live::LiveCall;
 use palyra_journal::{Finish, JournalError};
 use palyra_protocol::{ApprovalRecord, ApprovalState, CallId, CallState, Problem};

@@ -1,14 +1,14 @@
 //! Clear: from a decision to a recorded permit, by policy, by a standing grant, or by a human's answer.
 
+use crate::approvals::reconsider::policy_changed;
 use crate::config::CallLimits;
-use crate::decide::denial;
 use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
+use crate::flow::decide::denial;
+use crate::flow::permit::Permit;
+use crate::flow::resolve::ResolvedCall;
+use crate::flow::unrecorded::Owed;
 use crate::live::{LiveCall, Withdrawal};
-use crate::permit::Permit;
-use crate::reconsider::policy_changed;
-use crate::resolve::ResolvedCall;
-use crate::unrecorded::Owed;
 use palyra_journal::{JournalError, OpenCall, Opened, Opening, Recorded};
 use palyra_protocol::{
     ApprovalId, ApprovalRecord, ApprovalState, Authority, CallId, CallRecord, CallState, DecisionKind, Digest, GrantId,
@@ -325,7 +325,7 @@ impl Engine {
     /// A grant vanished between finding and using it: the call is resolved afresh, because its permit was spent.
     fn resolve_again(&self, record: &CallRecord) -> Result<ResolvedCall, EngineError> {
         let id = record.call_id.clone();
-        let proposal = crate::recovery::proposal_of(record.clone());
+        let proposal = crate::flow::recover::proposal_of(record.clone());
         self.resolver().resolve(id, &proposal).map_err(|refusal| EngineError::new(ErrorKind::Conflict, refusal.problem))
     }
 }

@@ -3,9 +3,9 @@
 //! Nothing here changes anything. Journals are read on a thread and a connection of their own.
 
 use crate::access::VerifiedPeer;
-use crate::decide::Asked;
 use crate::engine::Engine;
 use crate::error::EngineError;
+use crate::flow::decide::Asked;
 use palyra_journal::{ApprovalFilter, DecisionEvent, JournalError, scan_decisions};
 use palyra_policy::{
     PastAnswer, PastDecision, PolicyAction, PolicyFile, PolicyResource, Replay, ReplayReport, Suggestion, suggest,

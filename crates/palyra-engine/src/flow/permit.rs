@@ -1,6 +1,6 @@
 //! The permit: the witness that a call may be carried out.
 
-use crate::resolve::ResolvedCall;
+use crate::flow::resolve::ResolvedCall;
 use crate::work::Work;
 use palyra_protocol::{Authority, DecisionId, DecisionKind, ToolCall, ToolDecision};
 

@@ -1,12 +1,14 @@
 //! Approvals: what doors can ask about questions, and the one place where they are answered.
 
+pub(crate) mod reconsider;
+
 use crate::access::{Feature, VerifiedPeer};
-use crate::clear::QuestionEnd;
+use crate::approvals::reconsider::policy_changed;
 use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
-use crate::reconsider::policy_changed;
+use crate::flow::clear::QuestionEnd;
+use crate::queries::seen::no_such_approval;
 use crate::reload::RulesStay;
-use crate::seen::no_such_approval;
 use palyra_journal::{ApprovalFilter, JournalError, Listing, Page, Resolve};
 use palyra_policy::{PolicyAction, PolicyRequestContext, PolicyResource};
 use palyra_protocol::approval::MAX_WINDOW_MS;

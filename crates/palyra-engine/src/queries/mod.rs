@@ -1,9 +1,13 @@
 //! Asking without acting: listings, status, explanations, the journal.
 
+pub(crate) mod disclose;
+pub(crate) mod review;
+pub(crate) mod seen;
+
 use crate::access::VerifiedPeer;
 use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
-use crate::tool_flow::{Proposal, alleged};
+use crate::flow::propose::{Proposal, alleged};
 use palyra_journal::{Against, Head, Verdict};
 use palyra_policy::{PolicyAction, PolicyResource};
 use palyra_protocol::{
