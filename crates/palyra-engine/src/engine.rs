@@ -41,8 +41,6 @@ pub struct EngineParts {
     pub config: ToolCallConfig,
     /// The key that signs.
     pub key: DaemonKey,
-    /// The time.
-    pub clock: Arc<dyn Clock>,
 }
 
 /// The engine. Cloning gives another handle to the same one.
@@ -93,7 +91,9 @@ impl Engine {
     /// # Errors
     /// A definition is broken, or the configuration names what does not exist.
     pub fn new(parts: EngineParts) -> Result<Self, StartError> {
-        let EngineParts { policy, policy_loader, access, journal, workspace, config, key, clock } = parts;
+        let EngineParts { policy, policy_loader, access, journal, workspace, config, key } = parts;
+        // The journal's time never goes back, so nothing that has expired comes back either.
+        let clock = journal.clock();
         let catalog = ToolCatalog::builtin()?;
         let metadata: HashMap<_, _> = catalog.iter().map(|tool| (tool.name.clone(), tool.metadata())).collect();
         if let Some(name) = config.allowed_tools.iter().find(|name| !metadata.contains_key(name)) {
@@ -133,6 +133,7 @@ impl Engine {
             version: version.to_owned(),
             public_key: self.public_key(),
             policy_hash: self.policy_hash(),
+            journal: Some(self.journal().origin().clone()),
         };
         self.journal().note_rules(&event, self.policy_hash()).await
     }

@@ -19,7 +19,9 @@ use tokio_util::sync::CancellationToken;
 pub(crate) struct Hops {
     engine: Engine,
     call: ToolCall,
-    /// How many people said yes to this call.
+    /// Whether somebody approved this call, or a grant covers it.
+    approved: bool,
+    /// How many people approved this very call.
     people: u32,
     observer: EgressObserver,
 }
@@ -27,8 +29,7 @@ pub(crate) struct Hops {
 impl Hops {
     pub(crate) async fn of(engine: &Engine, call: &ToolCall, authority: &Authority, observer: EgressObserver) -> Self {
         let people = match authority {
-            Authority::Policy => 0,
-            Authority::Grant(_) => 1,
+            Authority::Policy | Authority::Grant(_) => 0,
             Authority::Approval(id) => match engine.journal().approval(id).await {
                 Ok(approval) => approval.people.max(1),
                 Err(error) => {
@@ -37,7 +38,8 @@ impl Hops {
                 }
             },
         };
-        Self { engine: engine.clone(), call: call.clone(), people, observer }
+        let approved = people > 0 || matches!(authority, Authority::Grant(_));
+        Self { engine: engine.clone(), call: call.clone(), approved, people, observer }
     }
 }
 
@@ -52,7 +54,8 @@ impl FetchWatch for Hops {
         let decision = self.engine.decide_again(&self.call, &facets);
         let why = match decision.decision {
             DecisionKind::Allow => return Ok(()),
-            DecisionKind::NeedsApproval if decision.people.max(1) <= self.people => return Ok(()),
+            DecisionKind::NeedsApproval if decision.fresh && decision.people <= self.people => return Ok(()),
+            DecisionKind::NeedsApproval if !decision.fresh && self.approved => return Ok(()),
             DecisionKind::NeedsApproval => "needs an approval that this call does not have".to_owned(),
             DecisionKind::Deny => format!("policy denies: {}", decision.summary),
         };

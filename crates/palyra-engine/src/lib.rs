@@ -29,19 +29,22 @@ pub use access::{
     accept as accept_registry, peek as peek_registry, reset as reset_registry, rights,
 };
 pub use advise::Advisor;
-pub use approvals::{Answer, MAX_LISTED};
+pub use approvals::MAX_LISTED;
+pub use approvals::answer::Answer;
 pub use catalog::ToolCatalog;
 pub use config::{CallLimits, ToolCallConfig, WasmRuntime};
 pub use engine::{Engine, EngineParts, StartError};
 pub use error::{EngineError, ErrorKind};
 pub use flow::permit::Permit;
-pub use flow::propose::{CallInProgress, CallWatch, Proposal};
+pub use flow::propose::{CallInProgress, Proposal};
 pub use flow::recover::Recovered;
 pub use live::CallUpdate;
 pub use output::{OutputPiece, OutputWatcher};
 pub use palyra_journal::{ApprovalFilter, Listing};
 pub use palyra_sandbox::OutputStream;
+pub use queries::calls::CallWatch;
+pub use queries::journal::VerifyNews;
 pub use queries::review::SimulationNews;
-pub use queries::{EngineStatus, VerifyNews};
+pub use queries::status::EngineStatus;
 pub use rehearse::Rehearsal;
 pub use reload::{PolicyStatus, RefusedPolicy, Reloaded};

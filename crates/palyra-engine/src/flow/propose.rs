@@ -1,7 +1,7 @@
 //! The one path of a tool call. Every door calls it; none has a flow of its own.
 //!
 //! ```text
-//! bytes ──resolve──▶ ToolCall ──decide──▶ ToolDecision ──clear──▶ Recorded<Permit>
+//! bytes ──resolve──▶ ResolvedCall ──decide──▶ Decided ──clear──▶ Recorded<Permit>
 //!       ──execute──▶ Execution ──attest──▶ ToolAttestation ──record──▶ ToolOutcome
 //! ```
 //!
@@ -9,21 +9,20 @@
 //! the connection that proposed it loses neither the call nor its outcome.
 
 use crate::access::{Admitted, VerifiedPeer};
-use crate::approvals::reconsider::POLICY_CHANGED;
 use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
-use crate::flow::clear::{Cleared, KEY_REUSED, key_reused};
+use crate::flow::decide::{Decided, Detail};
 use crate::flow::permit::Permit;
 use crate::flow::resolve::Refusal;
-use crate::flow::unrecorded::Owed;
-use crate::live::{CallUpdate, LiveCall, Withdrawal};
+use crate::flow::stop::Stop;
+use crate::flow::unrecorded::Unrecorded;
+use crate::live::{CallUpdate, LiveCall};
 use crate::output::OutputWatcher;
-use palyra_journal::{Finish, JournalError, Recorded, Refused, RefusedCall};
-use palyra_policy::{PolicyAction, PolicyRequestContext, PolicyResource};
+use palyra_journal::{Finish, JournalError, KeyHolder, Recorded, Refused, RefusedCall};
 use palyra_protocol::json::canonical_text;
 use palyra_protocol::{
-    CallId, CallState, CanonicalJson, Digest, IdempotencyKey, Origin, Problem, RequestId, RunId, SessionId,
-    ToolOutcome, ToolProposal,
+    CallId, CallState, CanonicalJson, Digest, FinishedCall, IdempotencyKey, Origin, Problem, RequestId, RunId,
+    SessionId, ToolOutcome, ToolProposal,
 };
 use std::sync::Arc;
 use tokio::sync::{broadcast, oneshot};
@@ -58,17 +57,6 @@ pub struct CallInProgress {
     pub end: oneshot::Receiver<Result<CallUpdate, EngineError>>,
 }
 
-/// A call that somebody watches.
-#[derive(Debug)]
-pub struct CallWatch {
-    /// Where it stands.
-    pub now: CallUpdate,
-    /// What follows; none for a call that is not under way.
-    pub news: Option<broadcast::Receiver<CallUpdate>>,
-    /// What its process writes; none for a call that is not under way.
-    pub output: Option<OutputWatcher>,
-}
-
 impl Engine {
     /// Proposes a call. It goes its way whether or not anybody keeps listening.
     #[must_use]
@@ -88,320 +76,151 @@ impl Engine {
         let engine = self.clone();
         let id = call_id.clone();
         tokio::spawn(async move {
-            let result = match barred {
-                Some(barred) => engine.record_refusal(&id, &proposal, Refusal::for_now(barred)).await,
-                None => engine.run_tool_call(&id, &proposal, &live).await,
+            let end = match barred {
+                Some(barred) => Err(Stop::Refused(Refusal::for_now(barred))),
+                None => engine.run(&id, &proposal, &live).await,
             };
-            let result = engine.note_reused_key(&id, &proposal, result).await;
-            let result = engine.conclude(&id, &live, result).await;
             // Whoever proposed may have gone; the journal keeps the outcome.
-            drop(ended.send(result));
+            drop(ended.send(engine.conclude(&id, &proposal, &live, end).await));
         });
         CallInProgress { call_id, updates, output, end }
     }
 
     /// The path itself: this is the diagram above as code.
-    async fn run_tool_call(
-        &self,
-        id: &CallId,
-        proposal: &ToolProposal,
-        live: &LiveCall,
-    ) -> Result<Ending, EngineError> {
-        if let Some(earlier) = self.earlier(proposal).await? {
-            return Ok(Ending::Earlier(earlier));
-        }
+    async fn run(&self, id: &CallId, proposal: &ToolProposal, live: &LiveCall) -> Result<Box<ToolOutcome>, Stop> {
+        self.first_of_its_key(proposal).await?;
         loop {
-            let resolved = match self.resolve(id, proposal).await {
-                Ok(resolved) => resolved,
-                Err(refusal) => return self.record_refusal(id, proposal, refusal).await,
+            let decided = match self.resolve(id, proposal).await {
+                Ok(resolved) => self.decide(resolved),
+                Err(refusal) => Decided::Denied(self.decide_unresolved(refusal, Detail::AsNeeded)?),
             };
-            let decision = Arc::new(self.decide(&resolved.call));
-            let decided_by = decision.policy_hash;
-            live.update(|now| now.decision = Some(Arc::clone(&decision)));
-            return match self.clear(resolved, decision, live).await {
-                Ok(Cleared::Permitted(permit)) => Ok(self.carry_out(permit, live).await),
-                Ok(Cleared::Ended(outcome)) => Ok(Ending::Own(outcome)),
-                Ok(Cleared::Earlier(call_id)) => Ok(Ending::Earlier(call_id)),
-                Ok(Cleared::Owing(owed, cause)) => Ok(Ending::Owing(owed, cause)),
-                Ok(Cleared::Crowded(problem)) => self.record_refusal(id, proposal, Refusal::for_now(problem)).await,
-                // Other rules took over before anything was recorded: they decide.
-                Err(error) if error.problem.code == POLICY_CHANGED && decided_by != self.policy_hash() => continue,
-                Err(error) => Err(error),
-            };
+            live.update(|now| now.decision = Some(Arc::clone(decided.decision())));
+            if let Some(permit) = self.clear(decided, live).await? {
+                return self.carry_out(permit, live).await;
+            }
         }
     }
 
-    /// The call that this one repeats, by its idempotency key. Asked before anything is resolved: what the earlier call
+    /// Whether the proposal is the first under its idempotency key. Asked before anything is resolved: what the earlier call
     /// was about may be gone by now, and its outcome is still the answer.
-    async fn earlier(&self, proposal: &ToolProposal) -> Result<Option<CallId>, EngineError> {
+    async fn first_of_its_key(&self, proposal: &ToolProposal) -> Result<(), Stop> {
         if self.closing().is_cancelled() {
             let problem = Problem::new("shutting_down", "the daemon is shutting down", "try again after its restart");
-            return Err(EngineError::new(ErrorKind::Unavailable, problem));
+            return Err(Stop::Failed(EngineError::new(ErrorKind::Unavailable, problem)));
         }
-        let Some(key) = &proposal.idempotency_key else { return Ok(None) };
-        let found = self.journal().call_by_key(&proposal.origin.principal, key).await?;
-        let Some((call_id, _)) = found else { return Ok(None) };
-        let earlier = self.journal().call(&call_id).await?;
-        let same = match earlier.record {
-            Some(earlier) => {
+        let Some(key) = &proposal.idempotency_key else { return Ok(()) };
+        let Some(earlier) = self.journal().call_by_key(&proposal.origin.principal, key).await? else { return Ok(()) };
+        let same = match &earlier.record {
+            Some(call) => {
                 let input = CanonicalJson::parse(&proposal.input);
                 let repeated =
-                    input.is_ok_and(|input| canonical_text(&earlier.input).is_ok_and(|text| text == input.as_str()));
-                earlier.tool.as_str() == proposal.tool && repeated
+                    input.is_ok_and(|input| canonical_text(&call.input).is_ok_and(|text| text == input.as_str()));
+                call.tool.as_str() == proposal.tool && repeated
             }
             // It was refused before it was a call; what was sent is all that there was.
             None => earlier.tool == excerpt(&proposal.tool) && earlier.digest == Digest::of(&proposal.input),
         };
-        if same { Ok(Some(call_id)) } else { Err(key_reused(&call_id)) }
-    }
-
-    /// Another call under a known key is on record like any other refusal.
-    async fn note_reused_key(
-        &self,
-        id: &CallId,
-        proposal: &ToolProposal,
-        result: Result<Ending, EngineError>,
-    ) -> Result<Ending, EngineError> {
-        match result {
-            Err(error) if error.problem.code == KEY_REUSED => {
-                let refusal = Refusal { state: CallState::Rejected, problem: error.problem.clone(), lasting: false };
-                self.record_refusal(id, proposal, refusal).await?;
-                Err(error)
-            }
-            result => result,
-        }
+        let id = earlier.call_id;
+        Err(if same { KeyHolder::SameCall(id) } else { KeyHolder::OtherCall(id) }.into())
     }
 
     /// The second half of the path: everything after the intent is durable.
-    pub(crate) async fn carry_out(&self, permit: Recorded<Permit>, live: &LiveCall) -> Ending {
+    pub(crate) async fn carry_out(&self, permit: Recorded<Permit>, live: &LiveCall) -> Result<Box<ToolOutcome>, Stop> {
         live.update(|now| now.state = CallState::Executing);
         let execution = match self.execute(permit, live).await {
             Ok(execution) => execution,
-            Err((call_id, unrecorded)) => {
-                tracing::error!(error = &unrecorded as &dyn std::error::Error, call = %call_id, "a call is indeterminate");
+            Err((call_id, lost)) => {
+                tracing::error!(error = &lost as &dyn std::error::Error, call = %call_id, "a call is indeterminate");
                 let (from, state) = (CallState::Executing, CallState::Indeterminate);
-                let owed = Owed::End { from, state, problem: unrecorded.problem() };
-                return Ending::Owing(owed, JournalError::Event { reason: unrecorded.to_string() });
+                let unrecorded = Unrecorded::End { from, state, problem: lost.problem() };
+                let cause = JournalError::Event { reason: lost.to_string() };
+                return Err(Stop::Unrecorded(Box::new(unrecorded), cause));
             }
         };
-        let attested = self.attest(&execution).map_err(|e| JournalError::Event { reason: e.to_string() });
-        let result = execution.result;
-        let finish = attested.and_then(|attestation| {
-            Finish::new(result.state, result.output, result.problem, attestation, &execution.connections)
-        });
-        let finish = match finish {
-            Ok(finish) => finish,
-            Err(error) => return Ending::Owing(Owed::unknown_outcome(), error),
+        let unknown = |error| Stop::Unrecorded(Box::new(Unrecorded::unknown_outcome()), error);
+        let attestation =
+            self.attest(&execution).map_err(|e| unknown(JournalError::Event { reason: e.to_string() }))?;
+        let finished = FinishedCall {
+            call_id: execution.call.id().clone(),
+            state: execution.result.state,
+            output: execution.result.output,
+            problem: execution.result.problem,
+            attestation,
         };
+        let finish = Finish::new(finished, &execution.connections).map_err(unknown)?;
         match self.journal().finish_call(&finish).await {
-            Ok(ended_at) => match finish.into_outcome(ended_at) {
-                Ok(outcome) => Ending::own(outcome),
-                Err(error) => Ending::Owing(Owed::unknown_outcome(), error),
-            },
-            Err(error) => Ending::Owing(Owed::Outcome(Box::new(finish)), error),
+            Ok(ended_at) => Ok(Box::new(finish.into_outcome(ended_at))),
+            Err(error) => Err(Stop::Unrecorded(Box::new(Unrecorded::Outcome(finish)), error)),
         }
-    }
-
-    async fn record_refusal(
-        &self,
-        id: &CallId,
-        proposal: &ToolProposal,
-        refusal: Refusal,
-    ) -> Result<Ending, EngineError> {
-        let Refusal { state, problem, lasting } = refusal;
-        let refused = RefusedCall {
-            call_id: id.clone(),
-            tool: excerpt(&proposal.tool),
-            input_sha256: Digest::of(&proposal.input),
-            origin: proposal.origin.clone(),
-            state,
-            problem,
-            idempotency_key: proposal.idempotency_key.clone().filter(|_| lasting),
-        };
-        Ok(match self.journal().refuse_call(refused).await? {
-            Refused::Recorded(outcome) => Ending::Own(outcome),
-            Refused::Duplicate(earlier) => Ending::Earlier(earlier),
-        })
     }
 
     /// Tells the followers how a call ended and lets it go.
     pub(crate) async fn conclude(
         &self,
         id: &CallId,
+        proposal: &ToolProposal,
         live: &Arc<LiveCall>,
-        result: Result<Ending, EngineError>,
+        end: Result<Box<ToolOutcome>, Stop>,
     ) -> Result<CallUpdate, EngineError> {
-        let update = match result {
-            Ok(Ending::Own(outcome)) => {
-                live.update(|now| {
-                    now.state = outcome.state;
-                    now.outcome = Some(Arc::from(outcome));
-                });
-                Ok(live.follow().0)
+        let ended = match end {
+            Ok(outcome) | Err(Stop::Ended(outcome)) => Ok(outcome),
+            Err(Stop::Repeats(earlier)) => return self.repeat(id, live, &earlier).await,
+            Err(Stop::Refused(refusal)) => match self.refuse(id, proposal, refusal).await {
+                Ok(Refused::Recorded(outcome)) => Ok(outcome),
+                Ok(Refused::KeyHeld(earlier)) => return self.repeat(id, live, &earlier).await,
+                Err(error) => Err(error.into()),
+            },
+            Err(Stop::KeyTaken(earlier)) => {
+                let error = key_reused(&earlier);
+                let refusal = Refusal { lasting: false, ..Refusal::from(error.problem.clone()) };
+                Err(self.refuse(id, proposal, refusal).await.map_or_else(EngineError::from, |_| error))
             }
-            Ok(Ending::Earlier(earlier)) => {
-                // Whoever waits learns at once which call to ask about, and then how it goes.
-                live.update(|now| {
-                    now.call_id = earlier.clone();
-                    now.replayed = true;
-                });
-                self.live().leave(id);
-                let tell = |update: &CallUpdate| {
-                    live.update(|now| *now = CallUpdate { replayed: true, ..update.clone() });
-                };
-                return self.end_of(&earlier, tell).await.map(|update| CallUpdate { replayed: true, ..update });
-            }
-            Ok(Ending::Owing(owed, cause)) => return Err(self.owe(id, live, owed, &cause)),
-            Err(error) => Err(error),
+            Err(Stop::Unrecorded(unrecorded, cause)) => return Err(self.keep(id, live, *unrecorded, &cause)),
+            Err(Stop::Failed(error)) => Err(error),
         };
+        let update = ended.map(|outcome| {
+            live.update(|now| {
+                now.state = outcome.state;
+                now.outcome = Some(Arc::from(outcome));
+            });
+            live.follow().0
+        });
         self.live().leave(id);
         update
     }
 
-    /// Waits for the end of a call, wherever it stands, and tells where it stands until then.
-    async fn end_of(&self, call_id: &CallId, tell: impl Fn(&CallUpdate)) -> Result<CallUpdate, EngineError> {
-        // The one that is under way is asked first, so that an end between the two questions is not missed.
-        let live = self.live().get(call_id);
-        let stored = self.call_update(call_id).await?;
-        if stored.state.is_terminal() {
-            return Ok(stored);
-        }
-        if let Some(live) = live {
-            let (now, mut news) = live.follow();
-            drop(live);
-            let mut next = Ok(now);
-            while let Ok(update) = next {
-                if let Some(error) = update.unrecorded() {
-                    return Err(error);
-                }
-                if update.outcome.is_some() {
-                    return Ok(update);
-                }
-                tell(&update);
-                next = news.recv().await;
-            }
-        }
-        self.call_update(call_id).await
-    }
-
-    /// A call as the journal knows it.
-    ///
-    /// # Errors
-    /// There is none, or the peer may not see it.
-    pub async fn call(&self, peer: &VerifiedPeer, call_id: &CallId) -> Result<CallUpdate, EngineError> {
-        self.authorize_call(peer, PolicyAction::CallRead, call_id).await?;
-        self.call_update(call_id).await
-    }
-
-    /// Waits until a call ends and returns its end.
-    ///
-    /// # Errors
-    /// There is none, or the peer may not see it.
-    pub async fn follow(&self, peer: &VerifiedPeer, call_id: &CallId) -> Result<CallUpdate, EngineError> {
-        self.authorize_call(peer, PolicyAction::CallRead, call_id).await?;
-        self.end_of(call_id, |_| {}).await
-    }
-
-    /// What a call's process writes, from the oldest part that is still buffered; nothing for a call that is not under way.
-    ///
-    /// # Errors
-    /// There is none, or the peer may not see it.
-    pub async fn watch_output(
-        &self,
-        peer: &VerifiedPeer,
-        call_id: &CallId,
-    ) -> Result<Option<OutputWatcher>, EngineError> {
-        self.authorize_call(peer, PolicyAction::CallRead, call_id).await?;
-        Ok(self.live().get(call_id).map(|live| live.output().watch()))
-    }
-
-    /// Where a call stands, and all that follows.
-    ///
-    /// # Errors
-    /// There is none, or the peer may not see it.
-    pub async fn watch_call(&self, peer: &VerifiedPeer, call_id: &CallId) -> Result<CallWatch, EngineError> {
-        self.authorize_call(peer, PolicyAction::CallRead, call_id).await?;
-        // Listening begins before the call is looked at, so that nothing happens in between.
-        let live = self.live().get(call_id);
-        let (news, output) = live.map(|live| (live.follow().1, live.output().watch())).unzip();
-        let now = self.call_update(call_id).await?;
-        Ok(CallWatch { now, news, output })
-    }
-
-    /// Withdraws a call that waits, or ends one that runs; returns its end.
-    ///
-    /// # Errors
-    /// There is none, the peer may not, or it has ended already.
-    pub async fn cancel(&self, peer: &VerifiedPeer, call_id: &CallId) -> Result<CallUpdate, EngineError> {
-        self.authorize_call(peer, PolicyAction::CallCancel, call_id).await?;
-        let now = self.call_update(call_id).await?;
-        if now.state.is_terminal() {
-            let message = format!("the call has ended already: {}", now.state.as_str());
-            return Err(EngineError::new(ErrorKind::Conflict, Problem::plain("call_moved", message)));
-        }
-        if let Some(live) = self.live().get(call_id) {
-            live.withdraw(Withdrawal::By(peer.effective().clone()));
-        }
-        self.end_of(call_id, |_| {}).await
-    }
-
-    async fn authorize_call(
-        &self,
-        peer: &VerifiedPeer,
-        action: PolicyAction,
-        call_id: &CallId,
-    ) -> Result<(), EngineError> {
-        // Whoever may not do this to any call does not learn whether there is this one.
-        self.admit(peer, action, None)?;
-        let owner = self.journal().call(call_id).await?.principal;
-        let context = PolicyRequestContext { owned_by: Some(owner), ..self.at_door(peer) };
-        let call = PolicyResource::Call(call_id.to_string());
-        let asked = self.authorize(peer, action, call.clone(), Some(context.clone()));
-        asked.map_err(|error| {
-            let known = self.would_allow(peer, PolicyAction::CallRead, call, &context);
-            // A call that is not the caller's to know about looks like one that does not exist.
-            if known || error.kind != ErrorKind::Forbidden { error } else { unknown_call(call_id) }
-        })
-    }
-
-    async fn call_update(&self, call_id: &CallId) -> Result<CallUpdate, EngineError> {
-        let view = self.journal().call(call_id).await?;
-        let approval = match self.journal().approval_of_call(call_id).await {
-            Ok(approval) => Some(Arc::new(approval)),
-            Err(JournalError::NotFound { .. }) => None,
-            Err(error) => return Err(error.into()),
+    /// Puts on record that a proposal did not become a call.
+    async fn refuse(&self, id: &CallId, proposal: &ToolProposal, refusal: Refusal) -> Result<Refused, JournalError> {
+        let refused = RefusedCall {
+            call_id: id.clone(),
+            tool: excerpt(&proposal.tool),
+            input_sha256: Digest::of(&proposal.input),
+            origin: proposal.origin.clone(),
+            state: refusal.state,
+            problem: refusal.problem,
+            idempotency_key: proposal.idempotency_key.clone().filter(|_| refusal.lasting),
         };
-        Ok(CallUpdate {
-            call_id: view.call_id,
-            state: view.state,
-            tool: view.tool,
-            session: view.session,
-            run: view.run,
-            decision: None,
-            approval,
-            outcome: view.outcome.map(Arc::new),
-            unrecorded: None,
-            replayed: false,
-        })
+        self.journal().refuse_call(refused).await
+    }
+
+    /// Leads the followers of a repeated call to the first.
+    async fn repeat(&self, id: &CallId, live: &LiveCall, earlier: &CallId) -> Result<CallUpdate, EngineError> {
+        // Whoever waits learns at once which call to ask about, and then how it goes.
+        live.update(|now| {
+            now.call_id = earlier.clone();
+            now.replayed = true;
+        });
+        self.live().leave(id);
+        let tell = |update: &CallUpdate| live.update(|now| *now = CallUpdate { replayed: true, ..update.clone() });
+        self.end_of(earlier, tell).await.map(|update| CallUpdate { replayed: true, ..update })
     }
 }
 
-fn unknown_call(call_id: &CallId) -> EngineError {
-    JournalError::NotFound { what: "call", id: call_id.to_string() }.into()
-}
-
-/// How a call's way ended: with an outcome of its own, at an earlier call with the same key, or with an end that is not on
-/// record yet.
-pub(crate) enum Ending {
-    Own(Box<ToolOutcome>),
-    Earlier(CallId),
-    Owing(Owed, JournalError),
-}
-
-impl Ending {
-    pub(crate) fn own(outcome: ToolOutcome) -> Self {
-        Self::Own(Box::new(outcome))
-    }
+/// The caller promised that two calls are one, and they are not.
+fn key_reused(earlier: &CallId) -> EngineError {
+    let message = format!("this idempotency key belongs to `{earlier}`, which is another call");
+    let problem = Problem::new("idempotency_key_reused", message, "use a new key for a new call");
+    EngineError::new(ErrorKind::Conflict, problem)
 }
 
 /// A tool's name as it was sent, as much of it as is kept.

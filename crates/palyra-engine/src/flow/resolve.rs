@@ -24,18 +24,20 @@ pub(crate) struct Refusal {
     pub(crate) problem: Problem,
     /// Whether the same proposal under the same key is to get the same refusal.
     pub(crate) lasting: bool,
+    /// The call as far as it can be told, where the refusal tells something of what is on the disk.
+    pub(crate) named: Option<Box<ToolCall>>,
 }
 
 impl Refusal {
     /// The caller may not make such calls, or not now: later, or with another right, the same proposal may do better.
     pub(crate) fn for_now(problem: Problem) -> Self {
-        Self { state: CallState::Denied, problem, lasting: false }
+        Self { state: CallState::Denied, problem, lasting: false, named: None }
     }
 }
 
 impl From<Problem> for Refusal {
     fn from(problem: Problem) -> Self {
-        Self { state: CallState::Rejected, problem, lasting: true }
+        Self { state: CallState::Rejected, problem, lasting: true, named: None }
     }
 }
 
@@ -45,7 +47,7 @@ impl From<FileError> for Refusal {
             FileError::Outside { .. } | FileError::Protected { .. } => CallState::Denied,
             _ => CallState::Rejected,
         };
-        Self { state, problem: file_problem(&error), lasting: true }
+        Self { state, problem: file_problem(&error), lasting: true, named: None }
     }
 }
 
@@ -56,14 +58,14 @@ impl From<SandboxError> for Refusal {
             | (_, Fault::Policy) => CallState::Denied,
             (_, Fault::Caller | Fault::Host) => CallState::Rejected,
         };
-        Self { state, problem: sandbox_problem(&error), lasting: error.fault() != Fault::Host }
+        Self { state, problem: sandbox_problem(&error), lasting: error.fault() != Fault::Host, named: None }
     }
 }
 
 impl From<FetchError> for Refusal {
     fn from(error: FetchError) -> Self {
         let state = if matches!(error, FetchError::Denied(_)) { CallState::Denied } else { CallState::Rejected };
-        Self { state, problem: fetch_problem(&error), lasting: true }
+        Self { state, problem: fetch_problem(&error), lasting: true, named: None }
     }
 }
 
@@ -107,8 +109,10 @@ impl Resolver<'_> {
             Problem::new(e.code(), e.to_string(), format!("see an example: `palyra tools show {}`", definition.name))
         })?;
         self.catalog.validate(&definition.name, input.value())?;
-        let mut targets = self.targets(definition, input.value())?;
-        let work = Work::new(definition, input.value(), &mut targets, self)?;
+        let mut targets = Targets::default();
+        let work = self
+            .fill(definition, input.value(), &mut targets)
+            .and_then(|()| Work::new(definition, input.value(), &mut targets, self));
         let parts = ToolCallParts {
             id,
             tool: definition.name.clone(),
@@ -119,32 +123,42 @@ impl Resolver<'_> {
             idempotency_key: proposal.idempotency_key.clone(),
         };
         let call = ToolCall::new(parts).map_err(|e| Problem::plain(e.code(), e.to_string()))?;
-        Ok(ResolvedCall { call, work })
+        match work {
+            Ok(work) => Ok(ResolvedCall { call, work }),
+            Err(refusal) => Err(Refusal { named: Some(Box::new(call)), ..refusal }),
+        }
     }
 
-    /// Follows the definition's rules: from input to what it names in the world.
+    /// What the input of a tool names in the world.
     pub(crate) fn targets(self, definition: &ToolDefinition, input: &Value) -> Result<Targets, Refusal> {
         let mut targets = Targets::default();
+        self.fill(definition, input, &mut targets)?;
+        Ok(targets)
+    }
+
+    /// Follows the definition's rules: from input to what it names in the world. Where that fails, the targets hold what is named
+    /// as far as it could be followed, so that policy can be asked whether the caller may know why.
+    fn fill(self, definition: &ToolDefinition, input: &Value, targets: &mut Targets) -> Result<(), Refusal> {
         // The directory comes first: where a program is looked for depends on it.
         for rule in &definition.facets {
             if let FacetRule::WorkingDirectory(pointer) = *rule {
-                let path = self.path(input, pointer)?;
-                targets.facets.working_directory = Some(path.as_str().to_owned());
-                targets.paths.insert(pointer, path);
+                let mut reached = Vec::new();
+                let path = self.path(input, pointer, &mut reached);
+                targets.facets.working_directory = reached.pop();
+                targets.paths.insert(pointer, path?);
             }
         }
         for rule in &definition.facets {
-            self.apply(*rule, input, &mut targets)?;
+            self.apply(*rule, input, targets)?;
         }
-        Ok(targets)
+        Ok(())
     }
 
     fn apply(self, rule: FacetRule, input: &Value, targets: &mut Targets) -> Result<(), Refusal> {
         match rule {
             FacetRule::WorkingDirectory(_) => {}
             FacetRule::PathRead(pointer) => {
-                let path = self.path(input, pointer)?;
-                targets.facets.paths_read.push(path.as_str().to_owned());
+                let path = self.path(input, pointer, &mut targets.facets.paths_read)?;
                 targets.paths.insert(pointer, path);
             }
             FacetRule::TreeRead(pointer) => self.tree(pointer, input, targets)?,
@@ -153,14 +167,15 @@ impl Resolver<'_> {
                 _ => self.apply(FacetRule::PathRead(path), input, targets)?,
             },
             FacetRule::PathWritten(pointer) => {
-                let path = self.path(input, pointer)?;
+                let path = self.path(input, pointer, &mut targets.facets.paths_written)?;
                 path.refuse_protected()?;
-                targets.facets.paths_written.push(path.as_str().to_owned());
                 targets.paths.insert(pointer, path);
             }
             FacetRule::PatchTargets(pointer) => {
                 let diff = input.pointer(pointer).and_then(Value::as_str).unwrap_or("");
-                let plan = self.workspace.plan_patch(diff)?;
+                let plan = self.workspace.plan_patch(diff).inspect_err(|_| {
+                    targets.facets.paths_written = self.workspace.patch_whereabouts(diff);
+                })?;
                 let written = plan.paths_written();
                 targets.facets.paths_written = written.all().iter().map(|p| p.as_str().to_owned()).collect();
                 targets.patch = Some(plan);
@@ -198,8 +213,7 @@ impl Resolver<'_> {
 
     /// A path that is read with whatever is below it, when it is read.
     fn tree(self, pointer: &'static str, input: &Value, targets: &mut Targets) -> Result<(), Refusal> {
-        let path = self.path(input, pointer)?;
-        targets.facets.paths_read.push(path.as_str().to_owned());
+        let path = self.path(input, pointer, &mut targets.facets.paths_read)?;
         targets.facets.trees_read.push(path.as_str().to_owned());
         targets.paths.insert(pointer, path);
         Ok(())
@@ -208,6 +222,11 @@ impl Resolver<'_> {
     fn argv(self, pointer: &str, input: &Value, targets: &mut Targets) -> Result<(), Refusal> {
         let argv = strings(input, pointer);
         let directory = self.absolute(targets.facets.working_directory.as_deref().unwrap_or("."));
+        targets.facets.executable = argv
+            .first()
+            .filter(|name| name.contains('/'))
+            .map(|name| directory.join(name).to_string_lossy().into_owned());
+        targets.facets.argv.clone_from(&argv);
         let executable = match resolve_executable(&self.config.process_runner, &argv, &directory) {
             Err(SandboxError::ExecutableNotFound { .. } | SandboxError::InterpreterDenied { .. })
                 if self.programs == Programs::Assumed && argv.first().is_some_and(|name| !name.contains('/')) =>
@@ -236,9 +255,19 @@ impl Resolver<'_> {
         Ok(())
     }
 
-    fn path(self, input: &Value, pointer: &str) -> Result<ResolvedPath, Refusal> {
+    /// A path of the input. What it leads to is named, also where it leads nowhere.
+    fn path(self, input: &Value, pointer: &str, named: &mut Vec<String>) -> Result<ResolvedPath, Refusal> {
         let text = input.pointer(pointer).and_then(Value::as_str).unwrap_or(".");
-        Ok(self.workspace.resolve(text)?)
+        match self.workspace.resolve(text) {
+            Ok(path) => {
+                named.push(path.as_str().to_owned());
+                Ok(path)
+            }
+            Err(error) => {
+                named.extend(self.workspace.whereabouts(text));
+                Err(error.into())
+            }
+        }
     }
 
     /// Where a workspace path is on this host.

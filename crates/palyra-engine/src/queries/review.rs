@@ -259,10 +259,11 @@ fn read_decisions(
     Ok(())
 }
 
-/// A question that a person answered, and how; expiry and withdrawal are no answers.
+/// An approval that a person answered, and how; expiry and withdrawal are no answers. Where a rule counts people, no other rule
+/// could spare them.
 fn answered_by_a_person(record: ApprovalRecord) -> Option<(bool, ApprovalRecord)> {
     let by = &record.resolution.as_ref()?.by;
-    if by.kind() != PrincipalKind::User || record.people > 1 {
+    if by.kind() != PrincipalKind::User || record.people > 1 || record.fresh {
         return None;
     }
     match record.state {

@@ -2,7 +2,7 @@
 
 use super::{Place, code, owner, told};
 use crate::access::VerifiedPeer;
-use crate::approvals::Answer;
+use crate::approvals::answer::Answer;
 use crate::engine::Engine;
 use crate::flow::propose::{CallInProgress, Proposal};
 use palyra_journal::ApprovalFilter;

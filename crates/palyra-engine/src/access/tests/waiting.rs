@@ -2,7 +2,7 @@
 
 use super::{NewToken, Place, code, come, issue, new_token, owner, scoped, told};
 use crate::access::{Feature, IssuedTokens};
-use crate::approvals::Answer;
+use crate::approvals::answer::Answer;
 use crate::engine::Engine;
 use crate::flow::propose::Proposal;
 use crate::queries::review::SimulationNews;
