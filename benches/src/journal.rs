@@ -3,12 +3,12 @@
 
 use crate::Result;
 use crate::report::{Report, alternate, median, show};
-use palyra_journal::{Finish, JournalStore, OpenCall, Opening, Verdict, verify};
+use palyra_journal::{Finish, JournalStore, Opening, Verdict, verify};
 use palyra_protocol::call::ToolCallParts;
 use palyra_protocol::{
     AttestationId, Authority, CallId, CallRecord, CallState, CanonicalJson, DaemonKey, DecisionId, DecisionKind,
-    Digest, ExecutionStatement, Facets, JournalEvent, Origin, Principal, SystemClock, Timestamp, ToolCall,
-    ToolDecision,
+    Digest, ExecutionStatement, Facets, FinishedCall, JournalEvent, Origin, Principal, SystemClock, Timestamp,
+    ToolCall, ToolDecision,
 };
 use rusqlite::Connection;
 use rusqlite::types::ValueRef;
@@ -80,14 +80,16 @@ fn call(n: u64) -> Result<Arc<CallRecord>> {
     Ok(ToolCall::new(parts)?.record())
 }
 
-fn decision() -> Arc<ToolDecision> {
+fn decision(call: &CallRecord) -> Arc<ToolDecision> {
     Arc::new(ToolDecision {
         decision_id: DecisionId::mint(),
         decision: DecisionKind::Allow,
         policy_hash: Digest::of(b"policy"),
+        call_digest: Some(call.digest),
         rules: vec!["allowlisted_execution".to_owned()],
         summary: "The tool is allow-listed, and this principal may call tools through this channel.".to_owned(),
         people: 0,
+        fresh: false,
         basis: None,
         denial: None,
         explanation: json!({ "facts": "x".repeat(200) }),
@@ -112,7 +114,8 @@ fn finish(call: &CallRecord, key: &DaemonKey) -> Result<Finish> {
         state: CallState::Succeeded,
         tool: call.tool.clone(),
     };
-    Ok(Finish::new(CallState::Succeeded, output, None, statement.sign(key)?, &[])?)
+    let (call_id, state, attestation) = (call.call_id.clone(), CallState::Succeeded, statement.sign(key)?);
+    Ok(Finish::new(FinishedCall { call_id, state, output, problem: None, attestation }, &[])?)
 }
 
 /// One call from its proposal to its end.
@@ -120,9 +123,9 @@ async fn one(store: &JournalStore, n: u64, key: &DaemonKey) -> std::result::Resu
     let text = |e: Box<dyn std::error::Error>| e.to_string();
     let call = call(n).map_err(text)?;
     let finish = finish(&call, key).map_err(text)?;
-    let opening = Opening::Start { permit: (), authority: Authority::Policy };
-    let open = OpenCall { call, decision: decision(), run_limit: u64::MAX >> 1, opening };
-    store.open_call(open).await.map_err(|e| e.to_string())?;
+    let opening = Opening { decision: decision(&call), call, run_limit: u64::MAX >> 1 };
+    let opened = store.start(opening, ()).await.map_err(|e| e.to_string())?;
+    opened.map(drop).map_err(|why| format!("{why:?}"))?;
     store.finish_call(&finish).await.map(drop).map_err(|e| e.to_string())
 }
 

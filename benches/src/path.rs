@@ -164,7 +164,6 @@ pub async fn engine(dir: &Path) -> Result<Engine> {
         workspace: Workspace::open(&workspace)?,
         config,
         key: DaemonKey::generate()?,
-        clock,
     })?)
 }
 

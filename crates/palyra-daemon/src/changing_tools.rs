@@ -59,7 +59,7 @@ async fn engine(dir: &Path) -> Engine {
     let config = RawConfig::read(&config, true).unwrap().validate(Some(workspace), &state).unwrap();
     let clock = Arc::new(SystemClock);
     let journal = JournalStore::open(&state.join("journal.db"), clock.clone()).unwrap();
-    let access = AccessControl::open(&state, &config.workspace_root, &journal, clock.clone()).await.unwrap();
+    let access = AccessControl::open(&state, &config.workspace_root, &journal, clock).await.unwrap();
     let mut loader = config.policy_loader();
     loader.membership = loader.membership.with_registered(access.registered().unwrap());
     Engine::new(EngineParts {
@@ -70,7 +70,6 @@ async fn engine(dir: &Path) -> Engine {
         workspace: Workspace::open(&config.workspace_root).unwrap(),
         config: config.tool_call,
         key: DaemonKey::generate().unwrap(),
-        clock,
     })
     .unwrap()
 }

@@ -24,10 +24,10 @@ pub fn open_journal(state: &StateDir) -> Result<JournalStore, DaemonError> {
     }
     let journal = JournalStore::open(&state.journal(), Arc::new(SystemClock))?;
     if !journal.mended().is_empty() {
-        let triggers = journal.mended().join(", ");
+        let mended = journal.mended().join(", ");
         tracing::warn!(
-            triggers,
-            "somebody had been at the journal's triggers; they are as they were. Verify it: `palyra journal verify`"
+            mended,
+            "somebody had been at the journal's indexes, views or triggers; they are as they were. Verify it: `palyra journal verify`"
         );
     }
     Ok(journal)
@@ -138,7 +138,12 @@ mod tests {
         let journal = open_journal(state)?;
         let key = signing_key(state, &journal).await?;
         let policy_hash = palyra_protocol::Digest::ZERO;
-        let started = JournalEvent::DaemonStarted { version: "0".to_owned(), public_key: key.public(), policy_hash };
+        let started = JournalEvent::DaemonStarted {
+            version: "0".to_owned(),
+            public_key: key.public(),
+            policy_hash,
+            journal: None,
+        };
         journal.note(&started).await?;
         state.put_key_in_place()?;
         Ok(key.public())
@@ -197,7 +202,8 @@ mod tests {
         let key = signing_key(&state, &journal).await.unwrap().public();
         assert_eq!(key, prepared);
         let policy_hash = palyra_protocol::Digest::ZERO;
-        let event = JournalEvent::DaemonStarted { version: "0".to_owned(), public_key: key, policy_hash };
+        let event =
+            JournalEvent::DaemonStarted { version: "0".to_owned(), public_key: key, policy_hash, journal: None };
         journal.note(&event).await.unwrap();
         drop(journal);
         assert!(!key_file(state.path()).exists());

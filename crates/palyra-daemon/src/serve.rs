@@ -15,7 +15,6 @@ use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -47,6 +46,9 @@ pub enum DaemonError {
     /// The journal is not usable.
     #[error("{0}; run `palyrad verify` for the whole picture, and restore a backup if it is damaged")]
     Journal(#[from] palyra_journal::JournalError),
+    /// The journal could not be verified, so nothing is known about it.
+    #[error("the journal could not be verified: {}", with_cause(.0))]
+    Unverified(palyra_journal::JournalError),
     /// The access registry is not usable.
     #[error(transparent)]
     Access(#[from] AccessError),
@@ -98,6 +100,7 @@ impl DaemonError {
             Self::Policy(_) => "policy_refused",
             Self::Stream(_) | Self::Io { .. } => "io",
             Self::Journal(_) | Self::Recovery(_) => "journal",
+            Self::Unverified(_) => "journal_unverified",
             Self::Access(_) => "access",
             Self::Workspace(_) => "workspace",
             Self::Engine(_) => "engine",
@@ -113,9 +116,17 @@ impl DaemonError {
         match self {
             Self::Config(ConfigError::Overlap { .. }) => Some("name a project directory: `--workspace DIR`"),
             Self::Config(_) => Some("`palyrad check` says more"),
+            Self::Unverified(palyra_journal::JournalError::Format { .. }) => {
+                Some("start the daemon once: it brings a journal of the format before up to date")
+            }
+            Self::Unverified(_) => Some("verify it as a user who may read all of the state directory"),
             _ => None,
         }
     }
+}
+
+fn with_cause(error: &palyra_journal::JournalError) -> String {
+    std::error::Error::source(error).map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
 }
 
 pub(crate) fn io(what: &'static str) -> impl FnOnce(std::io::Error) -> DaemonError {
@@ -262,10 +273,10 @@ fn allow_many_files() {
 }
 
 async fn serve(setup: &Setup, state: &StateDir, config: Config, started: Instant) -> Result<(), DaemonError> {
-    let clock = Arc::new(SystemClock);
     let journal = keys::open_journal(state)?;
     let key = keys::signing_key(state, &journal).await?;
-    let access = AccessControl::open(state.path(), &config.workspace_root, &journal, clock.clone()).await?;
+    // The journal's clock never goes back: tokens that have expired stay expired.
+    let access = AccessControl::open(state.path(), &config.workspace_root, &journal, journal.clock()).await?;
     let remembered = setup.remembered(&config);
     let mut loader = config.policy_loader();
     loader.membership = loader.membership.with_registered(access.registered().map_err(AccessError::from)?);
@@ -277,7 +288,6 @@ async fn serve(setup: &Setup, state: &StateDir, config: Config, started: Instant
         workspace: Workspace::open(&config.workspace_root)?,
         config: config.tool_call,
         key,
-        clock,
     })?;
     engine.note_start(env!("CARGO_PKG_VERSION")).await?;
     state.put_key_in_place()?;

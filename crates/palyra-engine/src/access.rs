@@ -26,10 +26,10 @@ pub use control::{AccessControl, AccessError, REGISTRY_FILE, accept, peek, reset
 pub use feature::Feature;
 pub use manage::{IssuedTokens, NewToken};
 
-use crate::decide::policy_role;
 use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
-use crate::seen::forbidden;
+use crate::flow::decide::policy_role;
+use crate::queries::seen::forbidden;
 use palyra_policy::{PolicyAction, PolicyDecision, PolicyRequest, PolicyRequestContext, PolicyResource};
 use palyra_protocol::access::ShownToken;
 use palyra_protocol::{ChannelId, Principal, Problem, Timestamp, TokenId};

@@ -4,10 +4,10 @@
 
 use crate::catalog::ToolCatalog;
 use crate::config::ToolCallConfig;
-use crate::decide::{Detail, ToolFacts, decide};
 use crate::engine::StartError;
-use crate::resolve::Resolver;
-use crate::tool_flow::Proposal;
+use crate::flow::decide::{Detail, ToolFacts, decide};
+use crate::flow::propose::Proposal;
+use crate::flow::resolve::Resolver;
 use crate::tools::Place;
 use palyra_egress::{Fetcher, Roots, SystemResolver};
 use palyra_policy::PolicyEngine;

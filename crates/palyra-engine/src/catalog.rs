@@ -310,8 +310,8 @@ fn shorten(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::execute::Running;
-    use crate::resolve::Refusal;
+    use crate::flow::execute::Running;
+    use crate::flow::resolve::Refusal;
     use crate::tools::{Executing, Input, Job, Place, Prepared, names};
     use serde_json::json;
 

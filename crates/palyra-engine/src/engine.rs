@@ -3,11 +3,11 @@
 use crate::access::AccessControl;
 use crate::catalog::{CatalogError, CurrentCatalog, ToolCatalog};
 use crate::config::ToolCallConfig;
-use crate::decide::ToolFacts;
 use crate::file_threads::FileThreads;
+use crate::flow::decide::ToolFacts;
+use crate::flow::resolve::Resolver;
 use crate::live::{CallUpdate, LiveCall, LiveCalls, Withdrawal};
 use crate::reload::RunningPolicy;
-use crate::resolve::Resolver;
 use crate::tools::{Place, Tool};
 use palyra_egress::{Fetcher, Roots, SystemResolver};
 use palyra_journal::JournalStore;
@@ -43,8 +43,6 @@ pub struct EngineParts {
     pub config: ToolCallConfig,
     /// The key that signs.
     pub key: DaemonKey,
-    /// The time.
-    pub clock: Arc<dyn Clock>,
 }
 
 /// The engine. Cloning gives another handle to the same one.
@@ -94,7 +92,9 @@ impl Engine {
     /// # Errors
     /// A definition is broken, or the configuration names what does not exist.
     pub fn new(parts: EngineParts) -> Result<Self, StartError> {
-        let EngineParts { policy, policy_loader, access, journal, workspace, config, key, clock } = parts;
+        let EngineParts { policy, policy_loader, access, journal, workspace, config, key } = parts;
+        // The journal's time never goes back, so nothing that has expired comes back either.
+        let clock = journal.clock();
         let catalog = ToolCatalog::builtin()?;
         // A skill's tools may come later.
         let later = |name: &ToolName| matches!(ToolSource::of(name), Some(ToolSource::Skill(_)));
@@ -135,6 +135,7 @@ impl Engine {
             version: version.to_owned(),
             public_key: self.public_key(),
             policy_hash: self.policy_hash(),
+            journal: Some(self.journal().origin().clone()),
         };
         self.journal().note_rules(&event, self.policy_hash()).await
     }

@@ -71,7 +71,10 @@ impl From<JournalError> for EngineError {
             | JournalError::SameHand { .. }
             | JournalError::CallMoved { .. }
             | JournalError::AlreadyRevoked => ErrorKind::Conflict,
-            JournalError::DiskFull | JournalError::Closed | JournalError::Database(_) => ErrorKind::Unavailable,
+            JournalError::DiskFull
+            | JournalError::Closed
+            | JournalError::Database(_)
+            | JournalError::Unreadable { .. } => ErrorKind::Unavailable,
             JournalError::Damaged(_)
             | JournalError::Unfounded(_)
             | JournalError::Format { .. }

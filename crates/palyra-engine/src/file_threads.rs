@@ -9,8 +9,8 @@
 //! write that came a moment too late would be attested as one that did not happen.
 
 use crate::engine::Engine;
-use crate::execute::{Stopped, timed_out};
-use crate::resolve::{Refusal, ResolvedCall, file_problem, resolve_with};
+use crate::flow::execute::{Stopped, timed_out};
+use crate::flow::resolve::{Refusal, ResolvedCall, file_problem, resolve_with};
 use crate::tools::Preparing;
 use palyra_protocol::{CallId, Problem, ToolProposal};
 use palyra_workspace::{Errand, FileError, Workspace};

@@ -1,38 +1,26 @@
 //! The engine: the one path from a proposal to a verified record.
 //!
-//! Open [`tool_flow`] first: it is the path, as one function. Each step has a file of its own: [`resolve`], [`decide`],
-//! [`clear`] (approve and record), [`execute`], [`attest`]. What can be called is in [`tools`], one file for each tool. Doors call [`Engine`]; they hold no rules. The engine knows no
-//! transport.
+//! Open [`flow`] first: it is the path of a call, a file for each step. [`tools`] is what can be called, a file for each tool.
+//! [`approvals`] is where people are asked and answer, [`queries`] is what can be asked without acting. Doors call
+//! [`Engine`]; they hold no rules. The engine knows no transport.
 
 mod access;
 mod advise;
 mod approvals;
-mod ask;
-mod attest;
 mod catalog;
-mod clear;
 mod config;
-mod decide;
-mod disclose;
 mod egress;
 mod engine;
 mod error;
-mod execute;
 mod file_threads;
+mod flow;
 mod live;
 mod load;
 mod output;
-mod permit;
-mod reconsider;
-mod recovery;
+mod queries;
 mod rehearse;
 mod reload;
-mod resolve;
-mod review;
-mod seen;
-mod tool_flow;
 pub mod tools;
-mod unrecorded;
 mod work;
 
 pub use access::{
@@ -40,21 +28,24 @@ pub use access::{
     accept as accept_registry, peek as peek_registry, reset as reset_registry, rights,
 };
 pub use advise::Advisor;
-pub use approvals::{Answer, MAX_LISTED};
-pub use ask::{EngineStatus, VerifyNews};
+pub use approvals::MAX_LISTED;
+pub use approvals::answer::Answer;
 pub use catalog::{CatalogError, CatalogTool, ToolCatalog, nearest as nearest_tool};
 pub use config::{CallLimits, ToolCallConfig, WasmRuntime};
 pub use engine::{Engine, EngineParts, StartError};
 pub use error::{EngineError, ErrorKind};
-pub use execute::{Executed, Running, Stopped};
+pub use flow::execute::{Executed, Running, Stopped};
+pub use flow::permit::Permit;
+pub use flow::propose::{CallInProgress, Proposal};
+pub use flow::recover::Recovered;
+pub use flow::resolve::Refusal;
 pub use live::CallUpdate;
 pub use output::{OutputPiece, OutputWatcher};
 pub use palyra_journal::{ApprovalFilter, Listing};
 pub use palyra_sandbox::OutputStream;
-pub use permit::Permit;
-pub use recovery::Recovered;
+pub use queries::calls::CallWatch;
+pub use queries::journal::VerifyNews;
+pub use queries::review::SimulationNews;
+pub use queries::status::EngineStatus;
 pub use rehearse::Rehearsal;
 pub use reload::{PolicyStatus, RefusedPolicy, Reloaded};
-pub use resolve::Refusal;
-pub use review::SimulationNews;
-pub use tool_flow::{CallInProgress, CallWatch, Proposal};

@@ -22,7 +22,7 @@ impl Work {
         #[derive(Debug)]
         struct Nothing;
         impl Job for Nothing {
-            fn execute<'r>(self: Box<Self>, _run: &'r crate::execute::Running<'_>) -> Executing<'r> {
+            fn execute<'r>(self: Box<Self>, _run: &'r crate::flow::execute::Running<'_>) -> Executing<'r> {
                 Box::pin(std::future::pending())
             }
         }

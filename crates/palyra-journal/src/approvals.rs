@@ -26,7 +26,7 @@ pub enum ApprovalFilter {
 }
 
 /// How an approval is to end.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Resolve {
     /// The approval.
     pub approval_id: ApprovalId,

@@ -58,6 +58,17 @@ pub(crate) struct OriginPart<'a> {
 }
 
 #[derive(Deserialize)]
+pub(crate) struct DaemonStarted<'a> {
+    #[serde(borrow, default)]
+    pub(crate) journal: Option<Cow<'a, str>>,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct CallsSettled {
+    pub(crate) before: u64,
+}
+
+#[derive(Deserialize)]
 pub(crate) struct Rejected<'a> {
     #[serde(borrow)]
     pub(crate) tool: Cow<'a, str>,
@@ -79,7 +90,11 @@ pub(crate) struct DecidedPart {
     pub(crate) decision: DecisionKind,
     pub(crate) policy_hash: Digest,
     #[serde(default)]
+    pub(crate) call_digest: Option<Digest>,
+    #[serde(default)]
     pub(crate) people: u32,
+    #[serde(default)]
+    pub(crate) fresh: bool,
 }
 
 #[derive(Deserialize)]
@@ -125,6 +140,8 @@ pub(crate) struct Voided {
 #[derive(Deserialize)]
 pub(crate) struct Started {
     pub(crate) authority: Authority,
+    #[serde(default)]
+    pub(crate) call_digest: Option<Digest>,
 }
 
 #[derive(Deserialize)]
@@ -146,14 +163,16 @@ pub(crate) mod quick {
         let rest = about(link, r#"{"event":"tool.decided","call_id":""#)?;
         let (_, rest) = rest.strip_prefix(r#"","decision":{"decision_id":""#)?.split_once('"')?;
         let (kind, rest) = rest.strip_prefix(r#","decision":""#)?.split_once('"')?;
-        let (policy_hash, _) = rest.strip_prefix(r#","policy_hash":""#)?.split_once('"')?;
+        let (policy_hash, rest) = rest.strip_prefix(r#","policy_hash":""#)?.split_once('"')?;
+        let (call_digest, _) = rest.strip_prefix(r#","call_digest":""#)?.split_once('"')?;
         let decision = match kind {
             "allow" => DecisionKind::Allow,
             "deny" => DecisionKind::Deny,
             // How many people are needed stands further on.
             _ => return None,
         };
-        Some(DecidedPart { decision, policy_hash: policy_hash.parse().ok()?, people: 0 })
+        let (policy_hash, call_digest) = (policy_hash.parse().ok()?, Some(call_digest.parse().ok()?));
+        Some(DecidedPart { decision, policy_hash, call_digest, people: 0, fresh: false })
     }
 
     fn about<'a>(link: &Link<'a>, kind: &str) -> Option<&'a str> {
@@ -176,9 +195,11 @@ pub(crate) mod quick {
                     decision_id: DecisionId::mint(),
                     decision: kind,
                     policy_hash: Digest::of(b"policy"),
+                    call_digest: Some(Digest::of(b"call")),
                     rules: vec![],
                     summary: String::new(),
                     people: 0,
+                    fresh: false,
                     basis: None,
                     denial: None,
                     explanation: serde_json::Value::Null,
@@ -194,7 +215,8 @@ pub(crate) mod quick {
                 };
                 let read = decided(&link(&body));
                 assert_eq!(read.as_ref().map(|part| part.decision), quickly.then_some(kind), "{body}");
-                assert!(read.is_none_or(|part| part.policy_hash == Digest::of(b"policy")));
+                assert!(read.as_ref().is_none_or(|part| part.policy_hash == Digest::of(b"policy")));
+                assert!(read.is_none_or(|part| part.call_digest == Some(Digest::of(b"call"))));
                 let end =
                     format!(r#"{{"event":"tool.finished","call_id":"{call_id}","state":"failed","output":null}}"#);
                 assert_eq!(finished(&link(&end)), Some(CallState::Failed));

@@ -1,6 +1,7 @@
 //! The projection of calls: a row each, kept in the same transaction as the events it follows from.
 
 use crate::error::JournalError;
+use crate::history::HistoryFault;
 use crate::hot::Hot;
 use crate::writer::{Transaction, digest};
 use palyra_protocol::{
@@ -25,6 +26,8 @@ pub struct CallView {
     pub tool: String,
     /// What it would do.
     pub digest: Digest,
+    /// The caller's idempotency key.
+    pub key: Option<IdempotencyKey>,
     /// Where it stands.
     pub state: CallState,
     /// The proposal as it was recorded; absent for one that never became a call.
@@ -47,7 +50,7 @@ pub(crate) struct CallRow<'a> {
 
 pub(crate) fn insert(tx: &mut Transaction<'_>, row: &CallRow<'_>) -> Result<(), JournalError> {
     if row.ended.is_none() {
-        tx.open_calls.opened(tx.connection, row.call_id)?;
+        tx.open_calls.opened(row.call_id, row.opened);
     }
     tx.hot.execute(
         Hot::InsertCall,
@@ -129,10 +132,14 @@ pub(crate) fn by_key(
     found.map(|(id, bytes)| Ok((parse(&id)?, digest(bytes)))).transpose()
 }
 
+/// A call by its row, held against the events that the row leads to.
+///
+/// INVARIANT (founded_in_events): a row that leads to another call's events answers for no call.
 pub(crate) fn view(connection: &Connection, call_id: &CallId) -> Result<CallView, JournalError> {
     let row = connection
         .prepare_cached(
-            "SELECT principal, session, run, tool, digest, state, opened_seq, ended_seq FROM calls WHERE call_id = ?1",
+            "SELECT principal, session, run, tool, digest, key, state, opened_seq, ended_seq
+             FROM calls WHERE call_id = ?1",
         )?
         .query_row([call_id.as_str()], columns)
         .optional()?
@@ -144,7 +151,16 @@ pub(crate) fn view(connection: &Connection, call_id: &CallId) -> Result<CallView
         }
         None => None,
     };
-    let record = match crate::events::event_at(connection, row.opened)?.0 {
+    let opened = crate::events::event_at(connection, row.opened)?.0;
+    let ended_here = match &outcome {
+        Some(outcome) => outcome.call_id == *call_id && outcome.state.as_str() == row.state,
+        None => row.ended.is_none(),
+    };
+    if !row.is_of(call_id, &opened) || !ended_here {
+        let reason = format!("`{call_id}` is another call there than its events say");
+        return Err(HistoryFault::table("calls", reason));
+    }
+    let record = match opened {
         JournalEvent::ToolProposed { call } => Some(Arc::unwrap_or_clone(call)),
         _ => None,
     };
@@ -155,6 +171,7 @@ pub(crate) fn view(connection: &Connection, call_id: &CallId) -> Result<CallView
         run: row.run.parse().map_err(|_| unreadable(&row.run))?,
         tool: row.tool,
         digest: digest(row.digest),
+        key: row.key.map(|key| key.parse().map_err(|_| unreadable(&key))).transpose()?,
         state: CallState::parse(&row.state).ok_or_else(|| unreadable(&row.state))?,
         record,
         outcome,
@@ -167,9 +184,29 @@ struct Columns {
     run: String,
     tool: String,
     digest: [u8; 32],
+    key: Option<String>,
     state: String,
     opened: u64,
     ended: Option<u64>,
+}
+
+impl Columns {
+    /// Whether the event that opened a call says what the row says.
+    fn is_of(&self, call_id: &CallId, opened: &JournalEvent) -> bool {
+        let (id, tool, digest, origin, key) = match opened {
+            JournalEvent::ToolProposed { call } => {
+                (&call.call_id, call.tool.as_str(), &call.digest, &call.origin, &call.idempotency_key)
+            }
+            JournalEvent::ToolRejected { call_id, tool, input_sha256, origin, idempotency_key, .. } => {
+                (call_id, tool.as_str(), input_sha256, &**origin, idempotency_key)
+            }
+            _ => return false,
+        };
+        (id, tool, digest.as_bytes()) == (call_id, self.tool.as_str(), &self.digest)
+            && self.key.as_deref() == key.as_ref().map(IdempotencyKey::as_str)
+            && self.principal == origin.principal.to_string()
+            && (self.session.as_str(), self.run.as_str()) == (origin.session.as_str(), origin.run.as_str())
+    }
 }
 
 fn columns(r: &Row<'_>) -> Result<Columns, rusqlite::Error> {
@@ -179,28 +216,20 @@ fn columns(r: &Row<'_>) -> Result<Columns, rusqlite::Error> {
         run: r.get(2)?,
         tool: r.get(3)?,
         digest: r.get(4)?,
-        state: r.get(5)?,
-        opened: r.get(6)?,
-        ended: r.get(7)?,
+        key: r.get(5)?,
+        state: r.get(6)?,
+        opened: r.get(7)?,
+        ended: r.get(8)?,
     })
 }
 
 /// The outcome that an ending event states.
-pub(crate) fn outcome_of(event: JournalEvent, ended_at: Timestamp) -> Option<ToolOutcome> {
+fn outcome_of(event: JournalEvent, ended_at: Timestamp) -> Option<ToolOutcome> {
     match event {
-        JournalEvent::ToolFinished { call_id, state, output, problem, attestation } => Some(ToolOutcome {
-            call_id,
-            state,
-            output: Some(output),
-            problem,
-            attestation: Some(*attestation),
-            ended_at,
-        }),
-        JournalEvent::ToolEnded { call_id, state, problem } => {
-            Some(ToolOutcome { call_id, state, output: None, problem: Some(problem), attestation: None, ended_at })
-        }
-        JournalEvent::ToolRejected { call_id, state, problem, .. } => {
-            Some(ToolOutcome { call_id, state, output: None, problem: Some(problem), attestation: None, ended_at })
+        JournalEvent::ToolFinished(finished) => Some(Arc::unwrap_or_clone(finished).into_outcome(ended_at)),
+        JournalEvent::ToolEnded { call_id, state, problem }
+        | JournalEvent::ToolRejected { call_id, state, problem, .. } => {
+            Some(ToolOutcome::without_output(call_id, state, problem, ended_at))
         }
         _ => None,
     }

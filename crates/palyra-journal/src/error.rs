@@ -67,6 +67,14 @@ pub enum JournalError {
         /// What is understood.
         expected: u32,
     },
+    /// The file is there and cannot be read as a journal now.
+    #[error("the journal `{}` cannot be read: {reason}", path.display())]
+    Unreadable {
+        /// The file.
+        path: std::path::PathBuf,
+        /// Why.
+        reason: String,
+    },
     /// The store is being closed.
     #[error("the journal is closed")]
     Closed,
@@ -95,6 +103,7 @@ impl JournalError {
             Self::DiskFull => "disk_full",
             Self::Damaged(_) | Self::Unfounded(_) => "journal_damaged",
             Self::Format { .. } => "journal_format",
+            Self::Unreadable { .. } => "journal_unreadable",
             Self::Closed => "journal_closed",
             Self::Event { .. } => "journal_event",
             Self::Database(_) => "journal_unavailable",
@@ -103,6 +112,20 @@ impl JournalError {
 }
 
 impl JournalError {
+    /// Whether the journal could not be reached or is of another format: nothing was found out about what it holds.
+    #[must_use]
+    pub fn is_unreachable(&self) -> bool {
+        use rusqlite::ErrorCode::{CannotOpen, DatabaseBusy, DatabaseLocked, PermissionDenied, ReadOnly};
+        match self {
+            Self::Unreadable { .. } | Self::Format { .. } | Self::Closed => true,
+            Self::Database(error) => matches!(
+                error.sqlite_error_code(),
+                Some(CannotOpen | DatabaseBusy | DatabaseLocked | PermissionDenied | ReadOnly)
+            ),
+            _ => false,
+        }
+    }
+
     /// Whether the same write may succeed later, as things stand on this host.
     #[must_use]
     pub fn may_pass(&self) -> bool {

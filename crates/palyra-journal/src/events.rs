@@ -71,7 +71,7 @@ impl JournalStore {
     /// # Errors
     /// It cannot be read.
     pub async fn last_access_change(&self) -> Result<Option<JournalEvent>, JournalError> {
-        self.read(|c| newest(c, "kind = 'access.changed'")).await
+        self.read(|c| Ok(newest(c, "kind = 'access.changed'")?.map(|(_, event)| event))).await
     }
 
     /// The newest event that says which key signs.
@@ -86,17 +86,17 @@ impl JournalStore {
                 let reason = "`events_key` finds no event, and there are some".to_owned();
                 Err(JournalError::Unfounded(HistoryFault::Index { reason }))
             }
-            found => Ok(found),
+            found => Ok(found.map(|(_, event)| event)),
         })
         .await
     }
 }
 
-/// The newest event of some kinds, which an index has.
-fn newest(connection: &Connection, kinds: &str) -> Result<Option<JournalEvent>, JournalError> {
+/// The newest event of some kinds, which an index has, and its place.
+pub(crate) fn newest(connection: &Connection, kinds: &str) -> Result<Option<(u64, JournalEvent)>, JournalError> {
     let mut statement = connection.prepare_cached(&format!("{COLUMNS} WHERE {kinds} ORDER BY seq DESC LIMIT 1"))?;
     let mut rows = statement.query([])?;
-    rows.next()?.map(|row| unchanged(row).map(|(event, _)| event)).transpose()
+    rows.next()?.map(|row| Ok((row.get(0)?, unchanged(row)?.0))).transpose()
 }
 
 /// Whether there is any event of some kinds, whatever an index says.

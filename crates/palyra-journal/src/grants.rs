@@ -22,9 +22,8 @@ impl JournalStore {
         session: &SessionId,
         policy_hash: Digest,
         keys: Vec<MatchKey>,
-        now: Timestamp,
     ) -> Result<Option<GrantId>, JournalError> {
-        let (principal, session) = (principal.to_string(), session.to_string());
+        let (principal, session, now) = (principal.to_string(), session.to_string(), self.clock().now());
         self.read(move |c| {
             for MatchKey(key) in keys {
                 let found: Option<String> = c
@@ -120,7 +119,7 @@ impl JournalStore {
 const LAST: &str = "~";
 
 /// Why a grant ends that nobody revoked.
-const OTHER_RULES: &str = "the rules changed";
+pub(crate) const OTHER_RULES: &str = "the rules changed";
 
 type Stored = (String, u64, Option<u64>, Option<String>);
 

@@ -9,8 +9,8 @@
 
 use crate::approvals::same_hand;
 use crate::bodies::{
-    Decided, DecidedPart, Ended, Given, Granted, Proposed, Rebound, Rejected, Requested, Resolved, Revoked, Started,
-    Voided, quick,
+    CallsSettled, DaemonStarted, Decided, DecidedPart, Ended, Given, Granted, Proposed, Rebound, Rejected, Requested,
+    Resolved, Revoked, Started, Voided, quick,
 };
 use crate::error::JournalError;
 use palyra_protocol::chain::Link;
@@ -42,8 +42,8 @@ pub enum HistoryFault {
         reason: String,
     },
     /// The events and tables agree, and yet somebody was at the database itself.
-    #[error("the triggers that keep events as they are are not those that the journal was made with: {names}")]
-    Unguarded {
+    #[error("tables, indexes, views or triggers are not those that the journal was made with: {names}")]
+    Schema {
         /// Those that are missing, changed or strange.
         names: String,
     },
@@ -61,7 +61,7 @@ impl HistoryFault {
     pub fn seq(&self) -> Option<u64> {
         match self {
             Self::Step { seq, .. } => Some(*seq),
-            Self::Table { .. } | Self::Unguarded { .. } | Self::Index { .. } => None,
+            Self::Table { .. } | Self::Schema { .. } | Self::Index { .. } => None,
         }
     }
 
@@ -109,7 +109,8 @@ enum Stage {
     Decided {
         kind: DecisionKind,
         policy_hash: Digest,
-        people: u32,
+        /// Whether a grant can stand in for the person who is needed.
+        grantable: bool,
     },
     Asked,
     /// A person said yes.
@@ -123,8 +124,11 @@ enum Stage {
 #[derive(Debug)]
 pub(crate) struct Grant {
     pub(crate) record: GrantRecord,
+    pub(crate) created: u64,
     pub(crate) uses: u64,
     pub(crate) ended_at: Option<Timestamp>,
+    /// Whether it ended with its rules.
+    pub(crate) void: bool,
 }
 
 /// Keys, by a hash under a secret of this run: a history of many fits, and nobody can prepare two that look alike.
@@ -160,23 +164,29 @@ pub(crate) struct History {
     answered: Option<Box<ApprovalRecord>>,
     /// The idempotency keys that calls had, each with whose it was: none has two.
     keys: Keys,
-    /// Only these calls are followed.
-    only: Option<HashSet<String>>,
+    /// The journal that starts of the daemon have named.
+    pub(crate) journal: Option<String>,
+    /// Every call that was opened before this event has ended.
+    settled: u64,
+    /// Only calls that are proposed from here on are followed, and grants are taken at their word.
+    only_open: bool,
 }
 
 impl History {
-    /// Follows some calls alone, from where the first of them began. Grants are taken at their word.
-    pub(crate) fn of(calls: HashSet<String>) -> Self {
-        Self { only: Some(calls), ..Self::default() }
+    /// Follows calls alone, from where the oldest that is open began.
+    pub(crate) fn of_open_calls() -> Self {
+        Self { only_open: true, ..Self::default() }
     }
 
     /// Takes the next event.
     pub(crate) fn step(&mut self, link: &Link<'_>, ledger: &mut dyn Ledger) -> Result<(), JournalError> {
-        if self.only.as_ref().is_some_and(|only| !only.contains(link.call_id)) {
+        if self.only_open && link.kind != "tool.proposed" && !self.open.contains_key(link.call_id) {
             return Ok(());
         }
         let answered = self.answered.take();
         match link.kind {
+            "daemon.started" => self.daemon_started(link),
+            "calls.settled" => self.calls_settled(link),
             "tool.rejected" => self.rejected(link, ledger),
             "tool.proposed" => self.proposed(link),
             "tool.decided" => self.decided(link),
@@ -204,6 +214,28 @@ impl History {
                 ledger.approval(record)?;
             }
         }
+        Ok(())
+    }
+
+    fn daemon_started(&mut self, link: &Link<'_>) -> Result<(), JournalError> {
+        let DaemonStarted { journal } = read(link)?;
+        match (&self.journal, journal) {
+            (Some(known), Some(journal)) if *known != journal => Err(impossible(link, "it is of another journal")),
+            (None, Some(journal)) => {
+                self.journal = Some(journal.into_owned());
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn calls_settled(&mut self, link: &Link<'_>) -> Result<(), JournalError> {
+        let CallsSettled { before } = read(link)?;
+        let open = self.open.values().any(|open| open.facts.opened < before);
+        if open || before <= self.settled || before > link.seq {
+            return Err(impossible(link, "a call that was opened before has not ended"));
+        }
+        self.settled = before;
         Ok(())
     }
 
@@ -248,8 +280,11 @@ impl History {
             None => read::<Decided>(link)?.decision,
         };
         let open = self.at(link, |stage| stage == Stage::Proposed)?;
-        let DecidedPart { decision: kind, policy_hash, people } = decision;
-        open.stage = Stage::Decided { kind, policy_hash, people };
+        let DecidedPart { decision: kind, policy_hash, call_digest, people, fresh } = decision;
+        if call_digest.is_some_and(|digest| digest != open.facts.digest) {
+            return Err(impossible(link, "it decides about something else than was proposed"));
+        }
+        open.stage = Stage::Decided { kind, policy_hash, grantable: people <= 1 && !fresh };
         Ok(())
     }
 
@@ -324,48 +359,53 @@ impl History {
         if !born {
             return Err(impossible(link, "no answer left such a grant"));
         }
-        let grant = Grant { record: grant, uses: 0, ended_at: None };
+        let grant = Grant { record: grant, created: link.seq, uses: 0, ended_at: None, void: false };
         self.grants.insert(grant.record.grant_id.to_string(), grant);
         Ok(())
     }
 
     fn revoked(&mut self, link: &Link<'_>) -> Result<(), JournalError> {
         let Revoked { grant_id } = read(link)?;
-        self.end_grant(link, &grant_id)
+        self.end_grant(link, &grant_id).map(drop)
     }
 
     fn voided(&mut self, link: &Link<'_>) -> Result<(), JournalError> {
         let Voided { grants } = read(link)?;
-        grants.iter().try_for_each(|grant| self.end_grant(link, grant))
+        for id in &grants {
+            self.end_grant(link, id)?.void = true;
+        }
+        Ok(())
     }
 
-    fn end_grant(&mut self, link: &Link<'_>, id: &str) -> Result<(), JournalError> {
+    fn end_grant(&mut self, link: &Link<'_>, id: &str) -> Result<&mut Grant, JournalError> {
         match self.grants.get_mut(id) {
             Some(grant) if grant.ended_at.is_none() => {
                 grant.ended_at = Some(link.at);
-                Ok(())
+                Ok(grant)
             }
             _ => Err(impossible(link, "there is no such grant that holds")),
         }
     }
 
     fn started(&mut self, link: &Link<'_>, ledger: &mut dyn Ledger) -> Result<(), JournalError> {
-        let Started { authority } = read(link)?;
-        let (limited, grants) = (self.only.is_some(), &mut self.grants);
+        let Started { authority, call_digest } = read(link)?;
+        let (limited, grants) = (self.only_open, &mut self.grants);
         let open = self.open.get_mut(link.call_id).ok_or_else(|| impossible(link, "nobody proposed this call"))?;
         let Open { facts, approval, stage } = open;
         let founded = match (&authority, *stage) {
             (Authority::Policy, Stage::Decided { kind: DecisionKind::Allow, .. }) => true,
-            (Authority::Grant(id), Stage::Decided { kind: DecisionKind::NeedsApproval, policy_hash, people }) => {
-                let grant = grants.get_mut(id.as_str());
-                let holds = |grant: &&mut Grant| people <= 1 && grant.covers(facts, policy_hash, link.at);
-                grant.filter(holds).map(|grant| grant.uses += 1).is_some() || limited
+            (Authority::Grant(id), Stage::Decided { kind: DecisionKind::NeedsApproval, policy_hash, grantable }) => {
+                let grant = grants.get_mut(id.as_str()).filter(|grant| grant.covers(facts, policy_hash, link.at));
+                grantable && (grant.map(|grant| grant.uses += 1).is_some() || limited)
             }
             (Authority::Approval(id), Stage::Allowed) => approval.as_ref().is_some_and(|a| a.approval_id == *id),
             _ => false,
         };
         if !founded {
             return Err(impossible(link, "neither policy, nor a person, nor a grant allowed this call to start"));
+        }
+        if call_digest.is_some_and(|digest| digest != facts.digest) {
+            return Err(impossible(link, "something else starts than was proposed"));
         }
         if !matches!(authority, Authority::Approval(_)) {
             ledger.counted(&facts.principal, &facts.run);
@@ -435,6 +475,21 @@ impl Grant {
             && session.as_ref().is_none_or(|session| session.as_str() == call.session)
             && expires_at.is_none_or(|end| end > at)
             && (self.record.matcher != GrantMatcher::Tool || self.record.tool.as_str() == call.tool)
+    }
+}
+
+/// A ledger that keeps nothing.
+pub(crate) struct Deaf;
+
+impl Ledger for Deaf {
+    fn call(&mut self, _facts: &CallFacts) -> Result<(), JournalError> {
+        Ok(())
+    }
+
+    fn counted(&mut self, _principal: &str, _run: &str) {}
+
+    fn approval(&mut self, _record: &ApprovalRecord) -> Result<(), JournalError> {
+        Ok(())
     }
 }
 

@@ -10,10 +10,11 @@ use palyra_protocol::chain::Link;
 use rusqlite::Connection;
 
 /// Each partial index of `events`, with the kinds that it holds.
-pub(crate) const EVENT_INDEXES: [(&str, &[&str]); 3] = [
+pub(crate) const EVENT_INDEXES: [(&str, &[&str]); 4] = [
     ("events_access_changed", &["access.changed"]),
     ("events_key", &["daemon.started", "daemon.key_accepted", "journal.begun_anew"]),
     ("events_grants_ended", &["grant.revoked", "grant.voided"]),
+    ("events_settled", &["calls.settled"]),
 ];
 
 /// The condition of a partial index. An `IN` of three would build a table at every insert.
@@ -46,8 +47,6 @@ impl Indexed {
                 Ok((found, _)) => {
                     return Err(disagrees(format!("`{index}` holds {found} events, and there are {}", counted.0)));
                 }
-                // A journal that no daemon of this version has opened yet lacks it.
-                Err(_) if !exists(connection, index)? => {}
                 Err(error) => return Err(disagrees(format!("`{index}`: {error}"))),
             }
         }
@@ -60,11 +59,6 @@ impl Indexed {
         }
         Ok(())
     }
-}
-
-fn exists(connection: &Connection, index: &str) -> Result<bool, JournalError> {
-    let query = "SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE type = 'index' AND name = ?1)";
-    Ok(connection.query_row(query, [index], |r| r.get(0))?)
 }
 
 fn disagrees(reason: String) -> JournalError {

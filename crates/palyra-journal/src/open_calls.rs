@@ -1,26 +1,30 @@
-//! Which calls have not ended, without an index of them.
+//! Which calls have not ended, by the events alone.
 //!
-//! A restart must find the calls that were under way. An index over them would cost each call two more pages on the disk,
-//! one when it opens and one when it ends. Instead the writer knows them, and `meta` holds a mark: no call that is open
-//! has an id before it. Ids grow with time, so what a restart has to look through is as long as the time since the
-//! oldest open call began, not as the history.
+//! A restart must find the calls that were under way, whatever somebody wrote into the tables meanwhile. Replaying all
+//! events would do, and takes as long as history is. So the writer, which knows what is open, appends `calls.settled` now and then:
+//! every call that was opened before the event it names has ended. A restart replays what follows. An index of open calls
+//! would cost each call two more pages on the disk; a mark in a table could be moved by whoever can write there.
 //!
-//! INVARIANT (open_calls_are_found): the mark is moved up only past calls whose end is committed, and moved down in the
-//! very transaction that opens a call before it.
+//! INVARIANT (open_calls_are_found): what a `calls.settled` event passes over has ended, and is on record.
 
 use crate::error::JournalError;
-use palyra_protocol::CallId;
+use crate::history::{Deaf, History};
+use crate::writer::PreparedEvent;
+use palyra_protocol::chain::Link;
+use palyra_protocol::{ApprovalRecord, ApprovalState, CallId, ChainVerifier, JournalEvent};
 use rusqlite::Connection;
-use std::collections::BTreeSet;
+use std::collections::HashMap;
 
-/// How many calls are opened before the mark is moved up again.
+/// How many calls are opened before the next mark.
 const EVERY: usize = if cfg!(test) { 16 } else { 1024 };
 
-/// The calls that are open as of the last commit, and what the group under way changes.
+/// The calls that are open as of the last commit, each with the event that opened it, and what the group under way changes.
 #[derive(Debug, Default)]
 pub(crate) struct OpenCalls {
-    open: BTreeSet<CallId>,
-    mark: String,
+    open: HashMap<CallId, u64>,
+    /// Every call that was opened before this event has ended.
+    settled: u64,
+    /// How many calls were opened since that was recorded.
     since: usize,
     changes: Changes,
 }
@@ -28,9 +32,9 @@ pub(crate) struct OpenCalls {
 /// What a group of transactions has done so far.
 #[derive(Debug, Default)]
 struct Changes {
-    opened: Vec<CallId>,
+    opened: Vec<(CallId, u64)>,
     ended: Vec<CallId>,
-    mark: Option<String>,
+    settled: Option<u64>,
 }
 
 /// A point to return to when a job of a group is undone.
@@ -38,29 +42,33 @@ struct Changes {
 pub(crate) struct Savepoint {
     opened: usize,
     ended: usize,
-    mark: Option<String>,
 }
 
 impl OpenCalls {
-    /// Reads them at the start.
-    pub(crate) fn read(connection: &Connection) -> Result<Self, JournalError> {
-        let mark: String = connection.query_row("SELECT value FROM meta WHERE key = 'open_from'", [], |r| r.get(0))?;
-        let open = ids(connection)?.into_iter().collect();
-        Ok(Self { open, mark, ..Self::default() })
-    }
-
-    /// Those that are open as of the last commit.
-    pub(crate) fn ids(&self) -> Vec<CallId> {
-        self.open.iter().cloned().collect()
+    /// Learns from the events which calls are open, and which approvals wait.
+    pub(crate) fn read(connection: &Connection) -> Result<(Self, Vec<ApprovalRecord>), JournalError> {
+        let settled = settled(connection)?.map_or(1, |mark| mark.before);
+        let (mut history, mut since) = (History::of_open_calls(), 0);
+        replay(connection, &mut |link| {
+            since += usize::from(link.kind == "tool.proposed");
+            match history.step(link, &mut Deaf) {
+                // What contradicts itself is found when the calls are taken up, and named there.
+                Err(JournalError::Unfounded(_)) | Ok(()) => Ok(()),
+                Err(error) => Err(error),
+            }
+        })?;
+        let mut open = HashMap::new();
+        let mut waiting = Vec::new();
+        for (id, call) in history.open {
+            open.insert(crate::call_rows::parse(&id)?, call.facts.opened);
+            waiting.extend(call.approval.filter(|asked| asked.state == ApprovalState::Pending));
+        }
+        Ok((Self { open, settled, since, changes: Changes::default() }, waiting))
     }
 
     /// A call opens in this transaction.
-    pub(crate) fn opened(&mut self, connection: &Connection, call_id: &CallId) -> Result<(), JournalError> {
-        if call_id.as_str() < self.changes.mark.as_ref().unwrap_or(&self.mark).as_str() {
-            self.set_mark(connection, call_id)?;
-        }
-        self.changes.opened.push(call_id.clone());
-        Ok(())
+    pub(crate) fn opened(&mut self, call_id: &CallId, seq: u64) {
+        self.changes.opened.push((call_id.clone(), seq));
     }
 
     /// A call ends in this transaction.
@@ -68,34 +76,31 @@ impl OpenCalls {
         self.changes.ended.push(call_id.clone());
     }
 
-    /// Moves the mark up, if it is time.
-    pub(crate) fn before_commit(&mut self, connection: &Connection) -> Result<(), JournalError> {
+    /// What is to be recorded with the group, if it is time; `size` is how many events there are by now.
+    pub(crate) fn mark(&mut self, size: u64) -> Result<Option<PreparedEvent>, JournalError> {
         if self.since + self.changes.opened.len() < EVERY {
-            return Ok(());
+            return Ok(None);
         }
-        let opened = self.changes.opened.iter();
-        let oldest = self.open.iter().chain(opened).filter(|id| !self.changes.ended.contains(id)).min();
-        let Some(oldest) = oldest.cloned() else { return Ok(()) };
-        self.since = 0;
-        self.set_mark(connection, &oldest)
-    }
-
-    fn set_mark(&mut self, connection: &Connection, call_id: &CallId) -> Result<(), JournalError> {
-        connection.prepare_cached("UPDATE meta SET value = ?1 WHERE key = 'open_from'")?.execute([call_id.as_str()])?;
-        self.changes.mark = Some(call_id.to_string());
-        Ok(())
+        let opened = self.changes.opened.iter().map(|(id, seq)| (id, *seq));
+        let all = self.open.iter().map(|(id, seq)| (id, *seq)).chain(opened);
+        let oldest = all.filter(|(id, _)| !self.changes.ended.contains(id)).map(|(_, seq)| seq).min();
+        let before = oldest.unwrap_or(size + 1);
+        self.changes.settled = Some(before.max(self.settled));
+        // Where the oldest has not ended since, there is nothing new to say.
+        let news = (before > self.settled).then(|| PreparedEvent::new(&JournalEvent::CallsSettled { before }));
+        news.transpose()
     }
 
     /// The group is committed.
     pub(crate) fn committed(&mut self) {
-        let Changes { opened, ended, mark } = std::mem::take(&mut self.changes);
+        let Changes { opened, ended, settled } = std::mem::take(&mut self.changes);
         self.since += opened.len();
         self.open.extend(opened);
         for call_id in &ended {
             self.open.remove(call_id);
         }
-        if let Some(mark) = mark {
-            self.mark = mark;
+        if let Some(before) = settled {
+            (self.settled, self.since) = (before, 0);
         }
     }
 
@@ -106,86 +111,199 @@ impl OpenCalls {
 
     /// Where one job of the group begins.
     pub(crate) fn savepoint(&self) -> Savepoint {
-        let Changes { opened, ended, mark } = &self.changes;
-        Savepoint { opened: opened.len(), ended: ended.len(), mark: mark.clone() }
+        Savepoint { opened: self.changes.opened.len(), ended: self.changes.ended.len() }
     }
 
     /// That job is undone.
-    pub(crate) fn back_to(&mut self, savepoint: Savepoint) {
+    pub(crate) fn back_to(&mut self, savepoint: &Savepoint) {
         self.changes.opened.truncate(savepoint.opened);
         self.changes.ended.truncate(savepoint.ended);
-        self.changes.mark = savepoint.mark;
     }
 }
 
-/// The open calls as the tables tell, oldest first.
-pub(crate) fn ids(connection: &Connection) -> Result<Vec<CallId>, JournalError> {
-    let mut statement = connection.prepare_cached(
-        "SELECT call_id FROM calls
-         WHERE call_id >= (SELECT value FROM meta WHERE key = 'open_from') AND ended_seq IS NULL ORDER BY opened_seq",
-    )?;
-    let found: Vec<String> = statement.query_map([], |r| r.get(0))?.collect::<Result<_, _>>()?;
-    found.iter().map(|id| crate::call_rows::parse(id)).collect()
+/// The newest `calls.settled`.
+struct Mark {
+    seq: u64,
+    before: u64,
+}
+
+fn settled(connection: &Connection) -> Result<Option<Mark>, JournalError> {
+    let newest = crate::events::newest(connection, "kind = 'calls.settled'")?;
+    Ok(newest.and_then(|(seq, event)| match event {
+        JournalEvent::CallsSettled { before } if before <= seq => Some(Mark { seq, before }),
+        // Something else than a mark, or one that nobody wrote: everything is replayed.
+        _ => None,
+    }))
+}
+
+/// Follows the chain from where open calls can have begun. The mark itself is followed too, so that one that was put in its
+/// place breaks the chain.
+pub(crate) fn replay(
+    connection: &Connection,
+    each: &mut dyn FnMut(&Link<'_>) -> Result<(), JournalError>,
+) -> Result<(), JournalError> {
+    let mark = settled(connection)?;
+    let first = mark.as_ref().map_or(1, |mark| mark.before.min(mark.seq));
+    let mut verifier = ChainVerifier::default();
+    crate::verify::follow(connection, first, &mut verifier, &mut |_, link| each(link))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{JournalStore, Opening};
+    use palyra_protocol::call::ToolCallParts;
+    use palyra_protocol::{
+        CallRecord, CallState, CanonicalJson, DecisionId, DecisionKind, Digest, Facets, Origin, Principal, Problem,
+        SystemClock, ToolCall, ToolDecision,
+    };
     use proptest::prelude::*;
+    use std::collections::BTreeSet;
+    use std::sync::Arc;
 
-    fn tables() -> Connection {
-        let connection = Connection::open_in_memory().unwrap();
-        connection.execute_batch(include_str!("schema.sql")).unwrap();
-        connection.execute("INSERT INTO meta VALUES ('open_from', '')", []).unwrap();
-        connection
+    fn call() -> Arc<CallRecord> {
+        let origin = Origin {
+            principal: "agent:demo".parse().unwrap(),
+            proposed_by: Principal::local_owner(),
+            channel: "cli".parse().unwrap(),
+            device: None,
+            session: "s".parse().unwrap(),
+            run: "r".parse().unwrap(),
+            request: None,
+            token: None,
+        };
+        let parts = ToolCallParts {
+            id: CallId::mint(),
+            tool: "palyra.echo".parse().unwrap(),
+            input: CanonicalJson::parse(b"{}").unwrap(),
+            workspace_root: "/srv".to_owned(),
+            facets: Facets::default(),
+            origin,
+            idempotency_key: None,
+        };
+        ToolCall::new(parts).unwrap().record()
     }
 
-    fn open(connection: &Connection, calls: &mut OpenCalls, id: &CallId) {
-        calls.opened(connection, id).unwrap();
-        let insert = "INSERT INTO calls VALUES (?1, '', '', '', '', x'', NULL, 'executing', 1, NULL)";
-        connection.execute(insert, [id.as_str()]).unwrap();
+    fn opening(call: Arc<CallRecord>) -> Opening {
+        let decision = ToolDecision {
+            decision_id: DecisionId::mint(),
+            decision: DecisionKind::Allow,
+            policy_hash: Digest::ZERO,
+            call_digest: Some(call.digest),
+            rules: vec![],
+            summary: String::new(),
+            people: 0,
+            fresh: false,
+            basis: None,
+            denial: None,
+            explanation: serde_json::Value::Null,
+        };
+        Opening { call, decision: Arc::new(decision), run_limit: u64::from(u32::MAX) }
+    }
+
+    /// What was opened and has not ended.
+    type Expected = BTreeSet<CallId>;
+
+    async fn open(store: &JournalStore, expected: &mut Expected) {
+        let call = call();
+        expected.insert(call.call_id.clone());
+        store.start(opening(call), ()).await.unwrap().unwrap();
+    }
+
+    async fn end(store: &JournalStore, expected: &mut Expected, which: usize) {
+        let Some(id) = expected.iter().nth(which % expected.len().max(1)).cloned() else { return };
+        expected.remove(&id);
+        let problem = Problem::plain("x", "x");
+        store.end_call(&id, CallState::Executing, CallState::Indeterminate, problem).await.unwrap();
+    }
+
+    async fn check(steps: Vec<(u8, usize)>) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("journal.db");
+        let mut store = JournalStore::open(&path, Arc::new(SystemClock)).unwrap();
+        let mut expected = Expected::new();
+        for (what, n) in steps {
+            match what {
+                // Enough calls open and end for the mark to move.
+                0 => {
+                    for _ in 0..EVERY {
+                        open(&store, &mut expected).await;
+                        let newest = expected.len() - 1;
+                        end(&store, &mut expected, newest).await;
+                    }
+                }
+                1..4 => open(&store, &mut expected).await,
+                4..7 => end(&store, &mut expected, n).await,
+                _ => {
+                    drop(store);
+                    store = JournalStore::open(&path, Arc::new(SystemClock)).unwrap();
+                }
+            }
+        }
+        let found: Expected = store.open_calls().await.unwrap().into_iter().map(|call| call.call_id).collect();
+        assert_eq!(found, expected);
+        drop(store);
+        let verdict = crate::verify(&path, None, &mut |_| {}).unwrap();
+        assert!(matches!(verdict, crate::Verdict::Intact(_)), "{verdict:?}");
     }
 
     proptest! {
-        /// Whatever opens and ends in whatever order of ids, with jobs and groups undone in between, the tables alone
-        /// tell which calls are open.
+        #![proptest_config(ProptestConfig::with_cases(12))]
+        /// Whatever opens and ends, in whatever order and across restarts, the events alone tell which calls are open.
         #[test]
-        fn open_calls_are_found(steps in proptest::collection::vec((0..8_u8, 0..64_usize), 1..64)) {
-            let connection = tables();
-            let mut calls = OpenCalls::read(&connection).unwrap();
-            let mut pool: Vec<CallId> = (0..64).map(|_| CallId::mint()).collect();
-            pool.sort();
-            let mut expected = BTreeSet::new();
-            for (what, n) in steps {
-                connection.execute_batch("BEGIN").unwrap();
-                let before = expected.clone();
-                // One call opens, others open and end beside it so that the mark moves.
-                let burst = if what == 0 { EVERY } else { 1 };
-                for id in pool.iter().cycle().skip(n).take(burst) {
-                    let known: bool = connection
-                        .query_row("SELECT EXISTS (SELECT 1 FROM calls WHERE call_id = ?1)", [id.as_str()], |r| r.get(0))
-                        .unwrap();
-                    if !known {
-                        open(&connection, &mut calls, id);
-                        expected.insert(id.clone());
-                    } else if expected.remove(id) {
-                        calls.ended(id);
-                        connection.execute("UPDATE calls SET ended_seq = 2 WHERE call_id = ?1", [id.as_str()]).unwrap();
-                    }
-                }
-                if what == 7 {
-                    connection.execute_batch("ROLLBACK").unwrap();
-                    calls.undone();
-                    expected = before;
-                } else {
-                    calls.before_commit(&connection).unwrap();
-                    connection.execute_batch("COMMIT").unwrap();
-                    calls.committed();
-                }
-                let found: BTreeSet<_> = ids(&connection).unwrap().into_iter().collect();
-                prop_assert_eq!(&found, &expected);
-                prop_assert_eq!(&found, &calls.open);
-            }
+        fn open_calls_are_found(steps in proptest::collection::vec((0..8_u8, 0..64_usize), 1..24)) {
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            runtime.block_on(check(steps));
         }
+    }
+
+    /// What a start replays does not grow with history: the mark moves, and no further than the oldest open call.
+    #[tokio::test]
+    async fn a_start_replays_from_the_oldest_open_call() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = JournalStore::open(&dir.path().join("journal.db"), Arc::new(SystemClock)).unwrap();
+        let mut ended = Expected::new();
+        let mark = || async { store.read(|c| Ok(settled(c)?.map(|mark| mark.before))).await.unwrap() };
+        for _ in 0..2 * EVERY {
+            open(&store, &mut ended).await;
+            end(&store, &mut ended, 0).await;
+        }
+        let first = mark().await.unwrap();
+        assert!(first > 3 * EVERY as u64, "{first}");
+        let mut open_calls = Expected::new();
+        open(&store, &mut open_calls).await;
+        let opened = store.head().borrow().size - 2;
+        for _ in 0..3 * EVERY {
+            open(&store, &mut ended).await;
+            end(&store, &mut ended, 0).await;
+        }
+        assert_eq!(mark().await, Some(opened), "the oldest open call is not passed over");
+    }
+
+    /// Somebody who puts another mark in the journal's middle breaks the chain, and nothing is hidden by it.
+    #[tokio::test]
+    async fn a_mark_that_was_put_there_hides_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("journal.db");
+        let store = JournalStore::open(&path, Arc::new(SystemClock)).unwrap();
+        let mut waiting = Expected::new();
+        open(&store, &mut waiting).await;
+        for _ in 0..100 {
+            store.note(&JournalEvent::DaemonStopped {}).await.unwrap();
+        }
+        drop(store);
+        let connection = Connection::open(&path).unwrap();
+        connection.execute_batch("DROP TRIGGER events_are_never_updated").unwrap();
+        let (at, prev): (u64, [u8; 32]) = connection
+            .query_row("SELECT at, prev FROM events WHERE seq = 10", [], |r| Ok((r.get(0)?, r.get(1)?)))
+            .unwrap();
+        let body = r#"{"event":"calls.settled","before":10}"#;
+        let at_time = palyra_protocol::Timestamp::from_unix_ms(at);
+        let link = Link { seq: 10, at: at_time, kind: "calls.settled", call_id: "", body };
+        let hash = link.hash(&Digest::from_bytes(prev));
+        let edit = "UPDATE events SET kind = 'calls.settled', body = ?1, hash = ?2 WHERE seq = 10";
+        connection.execute(edit, (body, hash.as_bytes())).unwrap();
+        let started = JournalStore::open(&path, Arc::new(SystemClock));
+        assert!(matches!(started, Err(JournalError::Damaged(_))), "{started:?}");
     }
 }

@@ -6,12 +6,7 @@
 //!
 //! INVARIANT (shown_as_asked): a question that waits is read from here and nowhere else.
 
-use crate::error::JournalError;
-use crate::history::{CallFacts, History, Ledger};
-use crate::tables::first_opened;
-use palyra_protocol::chain::Link;
-use palyra_protocol::{ApprovalId, ApprovalRecord, ApprovalState, CallId, ChainVerifier};
-use rusqlite::Connection;
+use palyra_protocol::{ApprovalId, ApprovalRecord, CallId};
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
@@ -58,18 +53,10 @@ pub(crate) struct QuestionBook {
 }
 
 impl QuestionBook {
-    /// Learns from the events which questions of these open calls wait.
-    pub(crate) fn read(connection: &Connection, open: &[CallId]) -> Result<Self, JournalError> {
-        let book = Self::default();
-        book.reread(connection, open)?;
-        Ok(book)
-    }
-
-    /// The same again, for readers who hold on to it.
-    pub(crate) fn reread(&self, connection: &Connection, open: &[CallId]) -> Result<(), JournalError> {
-        let waiting = waiting(connection, open)?;
-        *self.committed.0.write().unwrap_or_else(PoisonError::into_inner) = waiting;
-        Ok(())
+    /// Takes what waits by the events, for readers who may hold on to it already.
+    pub(crate) fn reset(&self, waiting: Vec<ApprovalRecord>) {
+        let waiting = waiting.into_iter().map(|asked| (asked.approval_id.clone(), Arc::new(asked)));
+        *self.committed.0.write().unwrap_or_else(PoisonError::into_inner) = waiting.collect();
     }
 
     pub(crate) fn for_readers(&self) -> Questions {
@@ -121,36 +108,5 @@ impl QuestionBook {
     /// That job is undone.
     pub(crate) fn back_to(&mut self, savepoint: usize) {
         self.changes.truncate(savepoint);
-    }
-}
-
-/// What the events of open calls say that waits.
-fn waiting(connection: &Connection, open: &[CallId]) -> Result<Waiting, JournalError> {
-    let Some(first) = first_opened(connection, open)? else { return Ok(Waiting::default()) };
-    let mut history = History::of(open.iter().map(ToString::to_string).collect());
-    let mut verifier = ChainVerifier::default();
-    // What contradicts itself is found when the calls are taken up, and named there.
-    let mut step = |_: &ChainVerifier, link: &Link<'_>| match history.step(link, &mut Deaf) {
-        Err(JournalError::Unfounded(_)) | Ok(()) => Ok(()),
-        Err(error) => Err(error),
-    };
-    crate::verify::follow(connection, first, &mut verifier, &mut step)?;
-    let asked = history.open.into_values().filter_map(|open| open.approval);
-    let waiting = asked.filter(|asked| asked.state == ApprovalState::Pending);
-    Ok(waiting.map(|asked| (asked.approval_id.clone(), Arc::new(asked))).collect())
-}
-
-/// Nobody is told what has ended.
-struct Deaf;
-
-impl Ledger for Deaf {
-    fn call(&mut self, _facts: &CallFacts) -> Result<(), JournalError> {
-        Ok(())
-    }
-
-    fn counted(&mut self, _principal: &str, _run: &str) {}
-
-    fn approval(&mut self, _record: &ApprovalRecord) -> Result<(), JournalError> {
-        Ok(())
     }
 }

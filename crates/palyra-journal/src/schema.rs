@@ -1,26 +1,36 @@
 //! Opening the database: pragmas, tables, identity.
 
 use crate::error::JournalError;
+use crate::history::HistoryFault;
 use crate::indexes::{EVENT_INDEXES, condition};
-use palyra_protocol::{ChainVerifier, Digest, JournalId};
+use crate::migrate::migrate;
+use palyra_protocol::{ChainVerifier, Digest, JournalId, Timestamp};
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-const SCHEMA: &str = include_str!("schema.sql");
-
 /// The format of the tables and of the chain.
-const FORMAT: u32 = 2;
+pub(crate) const FORMAT: u32 = 3;
 /// How large the write-ahead log stays.
 const LOG_BYTES: i64 = 64 << 20;
 /// How many of the newest events are checked at every start.
 const TAIL: u64 = 64;
 
-/// Opens the database for its one writer; tells which of its triggers had to be mended.
+/// Everything that a journal's database is made of.
+fn definitions() -> String {
+    let mut script = include_str!("schema.sql").to_owned();
+    // What is looked for among all events; these indexes hold nothing else.
+    for (index, kinds) in EVENT_INDEXES {
+        script += &format!("CREATE INDEX {index} ON events (seq) WHERE {};\n", condition(kinds));
+    }
+    script
+}
+
+/// Opens the database for its one writer; tells what of its schema had to be mended.
 pub(crate) fn open_writer(path: &Path) -> Result<(Connection, Vec<String>), JournalError> {
     make_private(path)?;
-    let connection = Connection::open(path)?;
+    let mut connection = Connection::open(path)?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
     // FULL makes every commit wait for the disk: acknowledged means durable.
     connection.pragma_update(None, "synchronous", "FULL")?;
@@ -33,7 +43,9 @@ pub(crate) fn open_writer(path: &Path) -> Result<(Connection, Vec<String>), Jour
     connection.busy_timeout(Duration::from_secs(5))?;
     connection.set_prepared_statement_cache_capacity(64);
     initialise(&connection)?;
-    let mended = mend_guards(&connection)?;
+    migrate(&mut connection)?;
+    check_format(&connection)?;
+    let mended = mend(&connection)?;
     Ok((connection, mended))
 }
 
@@ -66,86 +78,113 @@ fn initialise(connection: &Connection) -> Result<(), JournalError> {
     if !exists {
         // One transaction: a crash in the middle leaves an empty file, not half a schema.
         let script = format!(
-            "BEGIN IMMEDIATE;\n{}\nINSERT INTO meta VALUES ('format', '{FORMAT}'), ('origin', '{}'), ('open_from', '');\nCOMMIT;",
-            SCHEMA,
+            "BEGIN IMMEDIATE;\n{}\nINSERT INTO meta VALUES ('format', '{FORMAT}'), ('origin', '{}');\nCOMMIT;",
+            definitions(),
             JournalId::mint(),
         );
         connection.execute_batch(&script)?;
     }
+    Ok(())
+}
+
+/// Refuses a journal of another format.
+pub(crate) fn check_format(connection: &Connection) -> Result<(), JournalError> {
     let found = meta(connection, "format")?;
-    if found != FORMAT.to_string() {
-        return Err(JournalError::Format { found, expected: FORMAT });
-    }
-    // What is looked for among all events; these indexes hold nothing else.
-    for (index, kinds) in EVENT_INDEXES {
-        let create = format!("CREATE INDEX IF NOT EXISTS {index} ON events (seq) WHERE {}", condition(kinds));
-        connection.execute_batch(&create)?;
-    }
-    connection.execute_batch("DROP INDEX IF EXISTS approvals_waiting; DROP INDEX IF EXISTS approvals_pending;")?;
-    add_column(connection, "grants", "created_seq", "INTEGER")?;
-    add_column(connection, "grants", "void", "TEXT")
+    if found == FORMAT.to_string() { Ok(()) } else { Err(JournalError::Format { found, expected: FORMAT }) }
 }
 
-/// The triggers that are not as the journal was made with: missing, changed, or nobody's. By name, with what makes each right.
-pub(crate) fn wrong_guards(connection: &Connection) -> Result<BTreeMap<String, Option<String>>, JournalError> {
+/// A table, an index, a view or a trigger: its kind and its text.
+pub(crate) type Definition = (String, String);
+
+/// How each should be, by name.
+pub(crate) fn model() -> Result<BTreeMap<String, Definition>, JournalError> {
     let model = Connection::open_in_memory()?;
-    model.execute_batch(SCHEMA)?;
-    let mut right = triggers(&model)?;
-    let mut wrong = BTreeMap::new();
-    for (name, text) in triggers(connection)? {
-        match right.remove(&name) {
-            Some(meant) if meant == text => {}
-            meant => drop(wrong.insert(name, meant)),
-        }
-    }
-    wrong.extend(right.into_iter().map(|(name, meant)| (name, Some(meant))));
-    Ok(wrong)
+    model.execute_batch(&definitions())?;
+    defined(&model)
 }
 
-fn triggers(connection: &Connection) -> Result<BTreeMap<String, String>, JournalError> {
-    let mut statement = connection.prepare("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")?;
-    let found = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+fn defined(connection: &Connection) -> Result<BTreeMap<String, Definition>, JournalError> {
+    // What SQLite adds for itself has a name of its own kind, and no text or one that is not ours.
+    let query = "SELECT name, type, coalesce(sql, '') FROM sqlite_master WHERE name NOT LIKE 'sqlite!_%' ESCAPE '!'";
+    let mut statement = connection.prepare(query)?;
+    let found = statement.query_map([], |row| Ok((row.get(0)?, (row.get(1)?, row.get(2)?))))?;
     Ok(found.collect::<Result<_, _>>()?)
 }
 
-/// Makes the triggers again what they were, in one transaction; returns which were not.
-fn mend_guards(connection: &Connection) -> Result<Vec<String>, JournalError> {
-    let wrong = wrong_guards(connection)?;
-    if wrong.is_empty() {
-        return Ok(Vec::new());
-    }
-    let mut script = "BEGIN IMMEDIATE;\n".to_owned();
-    for (name, meant) in &wrong {
-        script += &format!("DROP TRIGGER IF EXISTS \"{}\";\n", name.replace('"', "\"\""));
-        script.extend(meant.iter().map(|meant| format!("{meant};\n")));
-    }
-    connection.execute_batch(&(script + "COMMIT;"))?;
-    Ok(wrong.into_keys().collect())
+/// What is not as the journal was made with: missing, changed, or nobody's.
+#[derive(Debug, Default)]
+pub(crate) struct Differences {
+    /// What is there instead, by name.
+    found: BTreeMap<String, Definition>,
+    /// What should be there, by name.
+    meant: BTreeMap<String, Definition>,
 }
 
-/// Adds a column that journals of an earlier version lack; their rows have nothing in it.
-fn add_column(connection: &Connection, table: &str, column: &str, kind: &str) -> Result<(), JournalError> {
-    let known: bool = connection.query_row(
-        "SELECT EXISTS (SELECT 1 FROM pragma_table_info(?1) WHERE name = ?2)",
-        (table, column),
-        |r| r.get(0),
-    )?;
-    if !known {
-        connection.execute_batch(&format!("ALTER TABLE {table} ADD COLUMN {column} {kind}"))?;
+impl Differences {
+    pub(crate) fn names(&self) -> Vec<String> {
+        let mut names: Vec<_> = self.found.keys().chain(self.meant.keys()).cloned().collect();
+        names.sort();
+        names.dedup();
+        names
     }
-    Ok(())
+}
+
+/// Compares a journal's schema with the one it was made with.
+pub(crate) fn differences(connection: &Connection) -> Result<Differences, JournalError> {
+    let (mut meant, mut found) = (model()?, defined(connection)?);
+    let same: Vec<String> =
+        meant.iter().filter(|(name, own)| found.get(*name) == Some(*own)).map(|(n, _)| n.clone()).collect();
+    for name in same {
+        meant.remove(&name);
+        found.remove(&name);
+    }
+    Ok(Differences { found, meant })
+}
+
+/// Makes indexes, views and triggers again what they were, in one transaction; returns which were not. A table that is
+/// another cannot be mended.
+fn mend(connection: &Connection) -> Result<Vec<String>, JournalError> {
+    let wrong = differences(connection)?;
+    let names = wrong.names();
+    if names.is_empty() {
+        return Ok(names);
+    }
+    let is_table = |(kind, _): &Definition| kind == "table";
+    if wrong.found.values().chain(wrong.meant.values()).any(is_table) {
+        return Err(JournalError::Unfounded(HistoryFault::Schema { names: names.join(", ") }));
+    }
+    let mut script = "BEGIN IMMEDIATE;\n".to_owned();
+    for (name, (kind, _)) in &wrong.found {
+        script += &format!("DROP {kind} IF EXISTS \"{}\";\n", name.replace('"', "\"\""));
+    }
+    script.extend(wrong.meant.values().map(|(_, text)| format!("{text};\n")));
+    connection.execute_batch(&(script + "COMMIT;"))?;
+    Ok(names)
 }
 
 fn meta(connection: &Connection, key: &str) -> Result<String, JournalError> {
     connection
         .query_row("SELECT value FROM meta WHERE key = ?1", [key], |r| r.get(0))
         .optional()?
-        .ok_or_else(|| JournalError::Event { reason: format!("the journal lacks its `{key}`") })
+        .ok_or_else(|| HistoryFault::table("meta", format!("the journal lacks its `{key}`")))
 }
 
-/// The journal's identity.
+/// The journal's identity, as its table has it.
 pub(crate) fn origin(connection: &Connection) -> Result<JournalId, JournalError> {
-    meta(connection, "origin")?.parse().map_err(|e| JournalError::Event { reason: format!("{e}") })
+    meta(connection, "origin")?.parse().map_err(|e| HistoryFault::table("meta", format!("{e}")))
+}
+
+/// The journal's identity, if the newest start of the daemon named the same.
+pub(crate) fn founded_origin(connection: &Connection) -> Result<JournalId, JournalError> {
+    let origin = origin(connection)?;
+    let started = crate::events::newest(connection, "kind = 'daemon.started'")?;
+    match started {
+        Some((_, palyra_protocol::JournalEvent::DaemonStarted { journal: Some(journal), .. })) if journal != origin => {
+            let reason = format!("the journal is `{origin}` there, and the daemon opened `{journal}`");
+            Err(HistoryFault::table("meta", reason))
+        }
+        _ => Ok(origin),
+    }
 }
 
 /// The end of the chain.
@@ -167,6 +206,13 @@ pub(crate) fn head(connection: &Connection) -> Result<Head, JournalError> {
         Some((size, hash)) => Head { size, hash: Digest::from_bytes(hash) },
         None => Head { size: 0, hash: Digest::ZERO },
     })
+}
+
+/// When the newest event was recorded; the epoch where there is none.
+pub(crate) fn newest_time(connection: &Connection) -> Result<Timestamp, JournalError> {
+    let at: Option<u64> =
+        connection.query_row("SELECT at FROM events ORDER BY seq DESC LIMIT 1", [], |r| r.get(0)).optional()?;
+    Ok(Timestamp::from_unix_ms(at.unwrap_or(0)))
 }
 
 /// Checks the newest events, so that nothing is appended to a damaged end. The whole chain is `verify`'s business.

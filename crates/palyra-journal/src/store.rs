@@ -4,7 +4,7 @@ use crate::error::JournalError;
 use crate::questions::Questions;
 use crate::schema::{self, Head};
 use crate::writer::{PreparedEvent, Transaction, Writer};
-use palyra_protocol::{Checkpoint, Clock, DaemonKey, JournalEvent, JournalId};
+use palyra_protocol::{Checkpoint, Clock, DaemonKey, JournalEvent, JournalId, SteadyClock};
 use rusqlite::Connection;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,25 +19,27 @@ pub struct JournalStore {
     path: PathBuf,
     origin: JournalId,
     mended: Vec<String>,
-    clock: Arc<dyn Clock>,
+    clock: Arc<SteadyClock>,
     writer: Writer,
     readers: Arc<Mutex<Vec<Connection>>>,
 }
 
 impl JournalStore {
-    /// Opens the journal, making it if there is none, and checks the end of its chain.
+    /// Opens the journal, making it if there is none, and checks the end of its chain. Time goes on from its newest event,
+    /// also where the machine's clock was set back.
     ///
     /// # Errors
     /// The file cannot be opened, is of another format, or its newest events do not fit together.
     pub fn open(path: &Path, clock: Arc<dyn Clock>) -> Result<Self, JournalError> {
         let (connection, mended) = schema::open_writer(path)?;
-        let origin = schema::origin(&connection)?;
+        let origin = schema::founded_origin(&connection)?;
         let head = schema::check_tail(&connection)?;
+        let clock = Arc::new(SteadyClock::new(clock, schema::newest_time(&connection)?));
         let writer = Writer::start(connection, head, Arc::clone(&clock))?;
         Ok(Self { path: path.to_owned(), origin, mended, clock, writer, readers: Arc::default() })
     }
 
-    /// The triggers that somebody had removed or changed, and that are as they were again.
+    /// The indexes, views and triggers that somebody had removed or changed, and that are as they were again.
     #[must_use]
     pub fn mended(&self) -> &[String] {
         &self.mended
@@ -47,6 +49,12 @@ impl JournalStore {
     #[must_use]
     pub fn origin(&self) -> &JournalId {
         &self.origin
+    }
+
+    /// The time, never before the newest event's.
+    #[must_use]
+    pub fn clock(&self) -> Arc<dyn Clock> {
+        Arc::<SteadyClock>::clone(&self.clock)
     }
 
     /// The database file, for whoever verifies it on a connection of its own.

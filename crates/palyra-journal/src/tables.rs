@@ -6,10 +6,11 @@
 //! row looked for that is to blame.
 
 use crate::error::JournalError;
-use crate::history::{CallFacts, Grant, History, HistoryFault, Ledger};
+use crate::grants::OTHER_RULES;
+use crate::history::{CallFacts, Deaf, Grant, History, HistoryFault, Ledger, Open};
 use palyra_protocol::{ApprovalRecord, CallId, CallState, Digest, GrantRecord, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::hash::{BuildHasher as _, Hash, RandomState};
 
 /// Rows, whatever their order, as one number.
@@ -48,7 +49,7 @@ impl<'c> Sums<'c> {
     pub(crate) fn agree(&self, history: &History) -> Result<bool, JournalError> {
         self.approvals_agree()?;
         grants_agree(self.connection, history)?;
-        open_calls_are_marked(self.connection, history)?;
+        meta_agrees(self.connection, history)?;
         Ok(self.calls_agree()? && self.runs_agree()?)
     }
 
@@ -160,51 +161,22 @@ impl Ledger for Search<'_> {
     }
 }
 
-/// For the calls that a start takes up: their rows and questions are those that their events tell of.
+/// The calls that a start takes up, oldest first: those that their events leave open. Their rows and approvals have to say
+/// the same.
 ///
 /// INVARIANT (founded_in_events): nothing that a table says alone is ever run.
-pub(crate) fn check_open(connection: &Connection, ids: &[CallId]) -> Result<(), JournalError> {
-    let Some(first) = first_opened(connection, ids)? else { return Ok(()) };
-    let mut history = History::of(ids.iter().map(ToString::to_string).collect::<HashSet<_>>());
-    let mut ended = Ended;
-    let mut verifier = palyra_protocol::ChainVerifier::default();
-    crate::verify::follow(connection, first, &mut verifier, &mut |_, link| history.step(link, &mut ended))?;
-    for id in ids {
-        let open = history.open.get(id.as_str());
-        let open = open.ok_or_else(|| HistoryFault::table("calls", format!("no event opens `{id}`")))?;
-        call_agrees(connection, &open.facts)?;
-        if let Some(record) = &open.approval {
+pub(crate) fn check_open(connection: &Connection) -> Result<Vec<CallId>, JournalError> {
+    let mut history = History::of_open_calls();
+    crate::open_calls::replay(connection, &mut |link| history.step(link, &mut Deaf))?;
+    let mut open: Vec<_> = history.open.into_values().collect();
+    open.sort_by_key(|call| call.facts.opened);
+    for Open { facts, approval, .. } in &open {
+        call_agrees(connection, facts)?;
+        if let Some(record) = approval {
             approval_agrees(connection, record)?;
         }
     }
-    Ok(())
-}
-
-/// Where the first of some calls begins.
-pub(crate) fn first_opened(connection: &Connection, ids: &[CallId]) -> Result<Option<u64>, JournalError> {
-    let mut statement = connection.prepare_cached("SELECT opened_seq FROM calls WHERE call_id = ?1")?;
-    let mut first: Option<u64> = None;
-    for id in ids {
-        let opened: u64 = statement.query_row([id.as_str()], |r| r.get(0))?;
-        first = Some(first.map_or(opened, |first| first.min(opened)).max(1));
-    }
-    Ok(first)
-}
-
-/// A call that its row says is open, and its events say has ended, is caught here.
-struct Ended;
-
-impl Ledger for Ended {
-    fn call(&mut self, facts: &CallFacts) -> Result<(), JournalError> {
-        let (id, state) = (&facts.call_id, facts.state.as_str());
-        Err(HistoryFault::table("calls", format!("`{id}` is open there, and its events say that it was {state}")))
-    }
-
-    fn counted(&mut self, _principal: &str, _run: &str) {}
-
-    fn approval(&mut self, _record: &ApprovalRecord) -> Result<(), JournalError> {
-        Ok(())
-    }
+    open.iter().map(|call| crate::call_rows::parse(&call.facts.call_id)).collect()
 }
 
 const CALL_COLUMNS: &str = "SELECT call_id, principal, session, run, tool, digest, key, state, opened_seq, ended_seq";
@@ -274,7 +246,8 @@ fn approval_agrees(connection: &Connection, record: &ApprovalRecord) -> Result<(
 
 fn grants_agree(connection: &Connection, history: &History) -> Result<(), JournalError> {
     let mut statement = connection.prepare(
-        "SELECT grant_id, principal, session, match_key, policy_hash, expires_at, revoked_at, uses, record FROM grants",
+        "SELECT grant_id, principal, session, match_key, policy_hash, expires_at, revoked_at, uses, record, created_seq, void
+         FROM grants",
     )?;
     let mut rows = statement.query([])?;
     let mut seen = 0;
@@ -298,11 +271,14 @@ fn grant_agrees(row: &Row<'_>, grant: &Grant) -> Result<bool, JournalError> {
     let revoked_at: Option<u64> = row.get(6)?;
     let uses: i64 = row.get(7)?;
     let text: String = row.get(8)?;
+    let (created, void): (Option<u64>, Option<String>) = (row.get(9)?, row.get(10)?);
     let stored: Option<GrantRecord> = serde_json::from_str(&text).ok();
     Ok(is_row_of(row, &grant.record)?
         && stored.as_ref() == Some(&grant.record)
         && u64::try_from(uses) == Ok(grant.uses)
-        && revoked_at == grant.ended_at.map(Timestamp::unix_ms))
+        && revoked_at == grant.ended_at.map(Timestamp::unix_ms)
+        && created == Some(grant.created)
+        && void.as_deref() == grant.void.then_some(OTHER_RULES))
 }
 
 /// Whether the columns that grants are found by are those of the record. Columns: id, principal, session, key, policy, end.
@@ -318,11 +294,21 @@ pub(crate) fn is_row_of(row: &Row<'_>, record: &GrantRecord) -> Result<bool, rus
         && expires_at == record.expires_at.map(Timestamp::unix_ms))
 }
 
-/// A start looks for open calls from the mark on; one before it would be forgotten.
-fn open_calls_are_marked(connection: &Connection, history: &History) -> Result<(), JournalError> {
-    let mark: String = connection.query_row("SELECT value FROM meta WHERE key = 'open_from'", [], |r| r.get(0))?;
-    match history.open.keys().find(|id| **id < mark) {
-        Some(id) => Err(HistoryFault::table("meta", format!("the open call `{id}` would be forgotten"))),
-        None => Ok(()),
+/// The journal is the one that the daemon's starts have named, and nothing else is said of it.
+fn meta_agrees(connection: &Connection, history: &History) -> Result<(), JournalError> {
+    let keys: Vec<String> = connection
+        .prepare("SELECT key FROM meta ORDER BY key")?
+        .query_map([], |r| r.get(0))?
+        .collect::<Result<_, _>>()?;
+    if keys != ["format", "origin"] {
+        return Err(HistoryFault::table("meta", format!("it says {}", keys.join(", "))));
+    }
+    let origin = crate::schema::origin(connection)?;
+    match &history.journal {
+        Some(journal) if *journal != origin.as_str() => Err(HistoryFault::table(
+            "meta",
+            format!("the journal is `{origin}` there, and the daemon opened `{journal}`"),
+        )),
+        _ => Ok(()),
     }
 }

@@ -3,6 +3,7 @@
 use crate::error::JournalError;
 use crate::history::{History, HistoryFault};
 use crate::indexes::Indexed;
+use crate::read_only::ReadOnly;
 use crate::schema::{self, Head};
 use crate::tables::{Search, Sums};
 use palyra_protocol::chain::Link;
@@ -43,20 +44,33 @@ pub struct Against {
 /// # Errors
 /// The database cannot be opened or read at all; what is wrong with its content is a [`Verdict`].
 pub fn verify(path: &Path, against: Option<&Against>, progress: &mut dyn FnMut(u64)) -> Result<Verdict, JournalError> {
-    let connection = schema::open_reader(path)?;
+    let journal = ReadOnly::open(path)?;
     // One snapshot: what is appended meanwhile is not part of this verification.
-    connection.execute_batch("BEGIN")?;
-    if let Some(fault) = against.and_then(|a| checkpoint_itself(a, schema::origin(&connection))) {
+    journal.connection.execute_batch("BEGIN")?;
+    if let Some(fault) = fault_of(schema::check_format(&journal.connection))? {
+        return Ok(Verdict::Unfounded(fault));
+    }
+    let verdict = verify_all(&journal.connection, against, progress);
+    journal.still_holds()?;
+    verdict
+}
+
+fn verify_all(
+    connection: &Connection,
+    against: Option<&Against>,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Verdict, JournalError> {
+    if let Some(fault) = against.and_then(|a| checkpoint_itself(a, schema::origin(connection))) {
         return Ok(Verdict::Contradicts(fault));
     }
     let seen = against.map(|a| a.checkpoint.size);
     let mut at_checkpoint = (seen == Some(0)).then_some(Digest::ZERO);
     let mut verifier = ChainVerifier::default();
     let mut history = History::default();
-    let mut sums = Sums::new(&connection);
+    let mut sums = Sums::new(connection);
     let mut indexed = Indexed::default();
     let mut unfounded = None;
-    let followed = follow(&connection, 1, &mut verifier, &mut |v, link| {
+    let followed = follow(connection, 1, &mut verifier, &mut |v, link| {
         if Some(v.size()) == seen {
             at_checkpoint = Some(v.head());
         }
@@ -74,16 +88,15 @@ pub fn verify(path: &Path, against: Option<&Against>, progress: &mut dyn FnMut(u
         Err(JournalError::Damaged(fault)) => return Ok(Verdict::Broken(fault)),
         other => other?,
     }
-    if unfounded.is_none() {
-        unfounded = fault_of(tables_agree(&connection, &mut history, &mut sums))?;
-    }
-    if unfounded.is_none() {
-        unfounded = fault_of(indexed.agree(&connection))?;
-    }
-    let wrong = schema::wrong_guards(&connection)?;
+    let wrong = schema::differences(connection)?.names();
     if unfounded.is_none() && !wrong.is_empty() {
-        let names = wrong.into_keys().collect::<Vec<_>>().join(", ");
-        unfounded = Some(HistoryFault::Unguarded { names });
+        unfounded = Some(HistoryFault::Schema { names: wrong.join(", ") });
+    }
+    if unfounded.is_none() {
+        unfounded = fault_of(tables_agree(connection, &mut history, &mut sums))?;
+    }
+    if unfounded.is_none() {
+        unfounded = fault_of(indexed.agree(connection))?;
     }
     let head = Head { size: verifier.size(), hash: verifier.head() };
     let contradicts = against.and_then(|Against { checkpoint, .. }| match at_checkpoint {

@@ -11,7 +11,7 @@ use crate::open_calls::OpenCalls;
 use crate::questions::{QuestionBook, Questions};
 use crate::schema::{self, Head};
 use palyra_protocol::chain::Link;
-use palyra_protocol::{CallId, Clock, Digest, JournalEvent, Timestamp};
+use palyra_protocol::{CallId, Clock as _, Digest, JournalEvent, SteadyClock, Timestamp};
 use rusqlite::{Connection, params};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -128,9 +128,10 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    pub(crate) fn start(connection: Connection, head: Head, clock: Arc<dyn Clock>) -> Result<Self, JournalError> {
-        let open_calls = OpenCalls::read(&connection)?;
-        let book = QuestionBook::read(&connection, &open_calls.ids())?;
+    pub(crate) fn start(connection: Connection, head: Head, clock: Arc<SteadyClock>) -> Result<Self, JournalError> {
+        let (open_calls, waiting) = OpenCalls::read(&connection)?;
+        let book = QuestionBook::default();
+        book.reset(waiting);
         let questions = book.for_readers();
         let (jobs, queue) = channel();
         let (announce, watch) = watch::channel(head);
@@ -216,7 +217,7 @@ struct Loop<'c> {
     open_calls: OpenCalls,
     questions: QuestionBook,
     since_checkpoint: usize,
-    clock: Arc<dyn Clock>,
+    clock: Arc<SteadyClock>,
     announce: watch::Sender<Head>,
 }
 
@@ -282,8 +283,7 @@ impl Loop<'_> {
 
     fn commit(&mut self, group: &mut [Box<dyn Job>]) -> Result<(), JournalError> {
         let before = self.head;
-        self.begin()?;
-        let now = self.clock.now();
+        let now = self.begin()?;
         for job in &mut *group {
             if self.run_one(job.as_mut(), now)?.is_err() {
                 self.connection.prepare_cached("ROLLBACK")?.execute([])?;
@@ -293,7 +293,7 @@ impl Loop<'_> {
                 return self.commit_the_rest(group);
             }
         }
-        self.end()
+        self.end(now)
     }
 
     /// Commits a group of which some jobs fail: each is undone by itself.
@@ -302,36 +302,45 @@ impl Loop<'_> {
             // It has failed, and there is no rest.
             return Ok(());
         }
-        self.begin()?;
-        let now = self.clock.now();
+        let now = self.begin()?;
         for job in group {
             self.connection.prepare_cached("SAVEPOINT job")?.execute([])?;
             let before = (self.head, self.open_calls.savepoint(), self.questions.savepoint());
             if self.run_one(job.as_mut(), now)?.is_err() {
                 self.head = before.0;
-                self.open_calls.back_to(before.1);
+                self.open_calls.back_to(&before.1);
                 self.questions.back_to(before.2);
                 self.connection.prepare_cached("ROLLBACK TO job")?.execute([])?;
             }
             self.connection.prepare_cached("RELEASE job")?.execute([])?;
         }
-        self.end()
+        self.end(now)
     }
 
-    fn begin(&mut self) -> Result<(), JournalError> {
+    /// Begins a transaction; all of its events have one time, which is never before that of an earlier event.
+    fn begin(&mut self) -> Result<Timestamp, JournalError> {
         self.hot.execute(Hot::Begin, &[])?;
-        Ok(())
+        Ok(self.clock.now())
     }
 
-    fn end(&mut self) -> Result<(), JournalError> {
-        self.open_calls.before_commit(self.connection)?;
+    fn end(&mut self, now: Timestamp) -> Result<(), JournalError> {
+        if let Some(mark) = self.open_calls.mark(self.head.size)? {
+            self.transaction(now).append(&mark)?;
+        }
+        if self.committed != Some(self.head) {
+            self.clock.recorded(now);
+        }
         self.hot.execute(Hot::Commit, &[])?;
         Ok(())
     }
 
-    fn run_one(&mut self, job: &mut dyn Job, now: Timestamp) -> Result<Result<(), Abort>, JournalError> {
+    fn transaction(&mut self, now: Timestamp) -> Transaction<'_> {
         let Self { connection, hot, head, open_calls, questions, .. } = self;
-        let kept = job.run(&mut Transaction { connection, now, open_calls, questions, hot, head });
+        Transaction { connection, now, open_calls, questions, hot, head }
+    }
+
+    fn run_one(&mut self, job: &mut dyn Job, now: Timestamp) -> Result<Result<(), Abort>, JournalError> {
+        let kept = job.run(&mut self.transaction(now));
         if self.connection.is_autocommit() {
             // SQLite has rolled the whole group back by itself: out of space, or an I/O error.
             return Err(JournalError::DiskFull);
@@ -356,8 +365,9 @@ impl Loop<'_> {
         if self.committed.is_some() {
             return Ok(());
         }
-        self.open_calls = OpenCalls::read(self.connection)?;
-        self.questions.reread(self.connection, &self.open_calls.ids())?;
+        let (open_calls, waiting) = OpenCalls::read(self.connection)?;
+        self.open_calls = open_calls;
+        self.questions.reset(waiting);
         self.head = schema::head(self.connection)?;
         self.committed = Some(self.head);
         self.announce.send_replace(self.head);
@@ -386,6 +396,10 @@ mod tests {
     use super::*;
     use palyra_protocol::SystemClock;
 
+    fn clock() -> Arc<SteadyClock> {
+        Arc::new(SteadyClock::new(Arc::new(SystemClock), Timestamp::from_unix_ms(0)))
+    }
+
     async fn limit_pages(writer: &Writer, pages: u32) {
         let limit = move |tx: &mut Transaction<'_>| {
             let pragma = format!("PRAGMA max_page_count = {pages}");
@@ -400,7 +414,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("journal.db");
         let (connection, _) = schema::open_writer(&path).unwrap();
-        let writer = Writer::start(connection, Head { size: 0, hash: Digest::ZERO }, Arc::new(SystemClock)).unwrap();
+        let writer = Writer::start(connection, Head { size: 0, hash: Digest::ZERO }, clock()).unwrap();
         let append = |size: usize| {
             let body = "x".repeat(size);
             let event = PreparedEvent { kind: "daemon.stopped", call_id: None, body };
@@ -427,7 +441,7 @@ mod tests {
     async fn a_writer_that_breaks_is_noticed() {
         let dir = tempfile::tempdir().unwrap();
         let (connection, _) = schema::open_writer(&dir.path().join("journal.db")).unwrap();
-        let writer = Writer::start(connection, Head { size: 0, hash: Digest::ZERO }, Arc::new(SystemClock)).unwrap();
+        let writer = Writer::start(connection, Head { size: 0, hash: Digest::ZERO }, clock()).unwrap();
         let broken = writer.write(|_| -> Result<(), JournalError> { std::panic::panic_any("a bug") }).await;
         assert!(matches!(broken, Err(JournalError::Closed)), "{broken:?}");
         writer.gone().await;

@@ -5,8 +5,8 @@
 mod history;
 
 use palyra_journal::{
-    Against, ApprovalFilter, JournalError, JournalStore, OpenCall, Opened, Opening, Page, Rebind, Resolve, Verdict,
-    verify,
+    Against, ApprovalFilter, JournalError, JournalStore, KeyHolder, NotByGrant, NotOpened, Opening, Page, Rebind,
+    Recorded, Resolve, Verdict, verify,
 };
 use palyra_protocol::access::ShownToken;
 use palyra_protocol::call::ToolCallParts;
@@ -99,27 +99,37 @@ fn decision() -> ToolDecision {
         decision_id: DecisionId::mint(),
         decision: DecisionKind::Allow,
         policy_hash: policy_hash(),
+        call_digest: None,
         rules: vec!["rule".to_owned()],
         summary: "because".to_owned(),
         people: 1,
+        fresh: false,
         basis: None,
         denial: None,
         explanation: serde_json::Value::Null,
     }
 }
 
-fn open<P>(call: &CallRecord, run_limit: u64, opening: Opening<P>) -> OpenCall<P> {
-    let kind = match &opening {
-        Opening::Deny(_) => DecisionKind::Deny,
-        Opening::Start { authority: Authority::Policy, .. } => DecisionKind::Allow,
-        Opening::Start { .. } | Opening::Ask(_) => DecisionKind::NeedsApproval,
-    };
-    let decision = ToolDecision { decision: kind, ..decision() };
-    OpenCall { call: Arc::new(call.clone()), decision: Arc::new(decision), run_limit, opening }
+fn opening(call: &CallRecord, run_limit: u64, kind: DecisionKind) -> Opening {
+    let decision = ToolDecision { decision: kind, call_digest: Some(call.digest), ..decision() };
+    Opening { call: Arc::new(call.clone()), decision: Arc::new(decision), run_limit }
 }
 
-fn start(authority: Authority) -> Opening<&'static str> {
-    Opening::Start { permit: "permit", authority }
+async fn start(store: &JournalStore, call: &CallRecord, run_limit: u64) -> Result<Recorded<&'static str>, NotOpened> {
+    store.start(opening(call, run_limit, DecisionKind::Allow), "permit").await.unwrap()
+}
+
+async fn start_by(
+    store: &JournalStore,
+    call: &CallRecord,
+    grant: &GrantId,
+) -> Result<Result<Recorded<&'static str>, NotByGrant>, JournalError> {
+    store.start_by_grant(opening(call, 100, DecisionKind::NeedsApproval), grant.clone(), "permit").await
+}
+
+async fn ask_about(store: &JournalStore, call: &CallRecord, approval: &ApprovalRecord) {
+    let opening = opening(call, 100, DecisionKind::NeedsApproval);
+    store.ask(opening, Arc::new(approval.clone())).await.unwrap().unwrap();
 }
 
 fn question(call: &CallRecord) -> ApprovalRecord {
@@ -142,6 +152,7 @@ fn question(call: &CallRecord) -> ApprovalRecord {
         requested_at: Timestamp::from_unix_ms(1_000),
         expires_at: Timestamp::from_unix_ms(60_000),
         people: 1,
+        fresh: false,
         given: vec![],
         state: ApprovalState::Pending,
         resolution: None,
@@ -203,9 +214,7 @@ fn verdict(path: &Path) -> Verdict {
 async fn recorded_means_durable() {
     let fixture = Fixture::new();
     let record = call("a", None);
-    let opened = fixture.store.open_call(open(&record, 10, start(Authority::Policy))).await.unwrap();
-    let Opened::Started(recorded) = opened else { panic!("not started") };
-    assert_eq!(*recorded.get(), "permit");
+    assert_eq!(*start(&fixture.store, &record, 10).await.unwrap().get(), "permit");
     // A second connection sees it before the permit can be used: it is committed.
     let kinds: Vec<String> = Connection::open(fixture.path())
         .unwrap()
@@ -225,7 +234,7 @@ async fn recorded_means_durable() {
 async fn a_running_calls_connections_stand_between_its_start_and_its_end() {
     let fixture = Fixture::new();
     let record = call("a", None);
-    fixture.store.open_call(open(&record, 10, start(Authority::Policy))).await.unwrap();
+    start(&fixture.store, &record, 10).await.unwrap();
     let connection = |host: &str| EgressRecord {
         host: Some(host.to_owned()),
         ..EgressRecord::new(EgressProtocol::HttpConnect, Timestamp::from_unix_ms(1))
@@ -248,16 +257,19 @@ async fn a_running_calls_connections_stand_between_its_start_and_its_end() {
 async fn a_key_belongs_to_one_call_of_one_principal() {
     let fixture = Fixture::new();
     let first = call("a", Some("k"));
-    fixture.store.open_call(open(&first, 10, start(Authority::Policy))).await.unwrap();
-    let again = call("b", Some("k"));
-    let opened = fixture.store.open_call(open(&again, 10, start(Authority::Policy))).await.unwrap();
-    let Opened::Duplicate { call_id, digest } = opened else { panic!("not a duplicate") };
-    assert_eq!((call_id, digest), (first.call_id, first.digest));
+    start(&fixture.store, &first, 10).await.unwrap();
+    let (again, another) = (call("a", Some("k")), call("b", Some("k")));
+    let held = |holder| Err(NotOpened::KeyHeld(holder));
+    let opened = start(&fixture.store, &again, 10).await.map(drop);
+    assert_eq!(opened, held(KeyHolder::SameCall(first.call_id.clone())));
+    let opened = start(&fixture.store, &another, 10).await.map(drop);
+    assert_eq!(opened, held(KeyHolder::OtherCall(first.call_id.clone())));
+    let denied = fixture.store.deny(opening(&another, 10, DecisionKind::Deny), Problem::plain("no", "no")).await;
+    assert_eq!(denied.unwrap(), Err(KeyHolder::OtherCall(first.call_id)));
     assert!(fixture.store.call(&again.call_id).await.is_err(), "a duplicate leaves no trace");
     let mut other = call("c", Some("k"));
     other.origin.principal = "agent:other".parse().unwrap();
-    let opened = fixture.store.open_call(open(&other, 10, start(Authority::Policy))).await.unwrap();
-    assert!(matches!(opened, Opened::Started(_)));
+    start(&fixture.store, &other, 10).await.unwrap();
 }
 
 #[tokio::test]
@@ -269,23 +281,26 @@ async fn budget_holds() {
             let store = Arc::clone(&store);
             tokio::spawn(async move {
                 let record = call(&n.to_string(), None);
-                store.open_call(open(&record, 7, start(Authority::Policy))).await.unwrap()
+                start(&store, &record, 7).await
             })
         })
         .collect();
     let mut started = 0;
     for task in tasks {
         match task.await.unwrap() {
-            Opened::Started(_) => started += 1,
-            Opened::OverBudget(problem) => assert_eq!(problem.code, "budget_exhausted"),
-            other => panic!("{other:?}"),
+            Ok(_) => started += 1,
+            Err(NotOpened::OverBudget(outcome)) => {
+                assert_eq!(store.call(&outcome.call_id).await.unwrap().outcome.as_ref(), Some(&*outcome));
+                assert_eq!(outcome.problem.unwrap().code, "budget_exhausted");
+            }
+            Err(other) => panic!("{other:?}"),
         }
     }
     assert_eq!(started, 7);
     drop(store);
     let store = JournalStore::open(&fixture.dir.path().join("journal.db"), fixture.clock).unwrap();
-    let opened = store.open_call(open(&call("x", None), 7, start(Authority::Policy))).await.unwrap();
-    assert!(matches!(opened, Opened::OverBudget(_)), "the budget survives a restart");
+    let opened = start(&store, &call("x", None), 7).await;
+    assert!(matches!(opened, Err(NotOpened::OverBudget(_))), "the budget survives a restart");
 }
 
 #[tokio::test]
@@ -293,8 +308,7 @@ async fn resolved_once() {
     let fixture = Fixture::new();
     let record = call("a", None);
     let approval = question(&record);
-    let asked = Opening::<()>::Ask(Arc::new(approval.clone()));
-    assert!(matches!(fixture.store.open_call(open(&record, 10, asked)).await.unwrap(), Opened::Asked));
+    ask_about(&fixture.store, &record, &approval).await;
     let (yes, no) = tokio::join!(
         fixture.store.resolve_approval(answer(&approval, ApprovalState::Allowed)),
         fixture.store.resolve_approval(answer(&approval, ApprovalState::Denied)),
@@ -302,9 +316,9 @@ async fn resolved_once() {
     assert_eq!(yes.unwrap().state, ApprovalState::Allowed);
     assert!(matches!(no, Err(JournalError::AlreadyResolved { state: ApprovalState::Allowed })));
     assert_eq!(fixture.store.call(&record.call_id).await.unwrap().state, CallState::Approved);
-    let started = fixture.store.start_approved(&record.call_id, &approval.approval_id, ()).await;
+    let started = fixture.store.start_approved(&approval, ()).await;
     assert!(started.is_ok());
-    let twice = fixture.store.start_approved(&record.call_id, &approval.approval_id, ()).await;
+    let twice = fixture.store.start_approved(&approval, ()).await;
     assert!(matches!(twice, Err(JournalError::CallMoved { state: CallState::Executing })), "one answer, one start");
 }
 
@@ -313,7 +327,7 @@ async fn people_are_counted_once() {
     let fixture = Fixture::new();
     let record = call("a", None);
     let approval = ApprovalRecord { people: 2, ..question(&record) };
-    fixture.store.open_call(open(&record, 10, Opening::<()>::Ask(Arc::new(approval.clone())))).await.unwrap();
+    ask_about(&fixture.store, &record, &approval).await;
     let yes = |who: &str| {
         let mut resolve = answer(&approval, ApprovalState::Allowed);
         resolve.resolution.by = who.parse().unwrap();
@@ -344,7 +358,7 @@ async fn two_tokens_of_one_hand_are_not_two_people() {
     let mut record = call("a", None);
     record.origin.proposed_by = "user:otto".parse().unwrap();
     let approval = ApprovalRecord { people: 3, ..question(&record) };
-    fixture.store.open_call(open(&record, 10, Opening::<()>::Ask(Arc::new(approval.clone())))).await.unwrap();
+    ask_about(&fixture.store, &record, &approval).await;
     let yes = |who: &str, issuers: &[&str]| {
         let mut resolve = answer(&approval, ApprovalState::Allowed);
         resolve.resolution.by = who.parse().unwrap();
@@ -374,7 +388,7 @@ async fn a_question_is_bound_to_other_rules_only_while_it_waits() {
     let fixture = Fixture::new();
     let record = call("a", None);
     let approval = question(&record);
-    fixture.store.open_call(open(&record, 10, Opening::<()>::Ask(Arc::new(approval.clone())))).await.unwrap();
+    ask_about(&fixture.store, &record, &approval).await;
     let rebind = || Rebind { approval_id: approval.approval_id.clone(), policy_hash: Digest::of(b"other rules") };
     let bound = fixture.store.rebind_approval(rebind()).await.unwrap();
     assert_eq!((bound.state, bound.policy_hash), (ApprovalState::Pending, Digest::of(b"other rules")));
@@ -398,7 +412,7 @@ async fn a_denied_question_ends_its_call_and_survives_a_restart() {
     let fixture = Fixture::new();
     let record = call("a", None);
     let approval = question(&record);
-    fixture.store.open_call(open(&record, 10, Opening::<()>::Ask(Arc::new(approval.clone())))).await.unwrap();
+    ask_about(&fixture.store, &record, &approval).await;
     let fixture = fixture.reopen();
     let page = Page { records: 10, bytes: 1 << 20 };
     let waiting = fixture.store.approvals(ApprovalFilter::Pending, None, page).await.unwrap().records;
@@ -416,7 +430,7 @@ async fn grants_are_used_counted_expired_and_revoked() {
     let fixture = Fixture::new();
     let record = call("a", None);
     let approval = question(&record);
-    fixture.store.open_call(open(&record, 10, Opening::<()>::Ask(Arc::new(approval.clone())))).await.unwrap();
+    ask_about(&fixture.store, &record, &approval).await;
     let (granted, key) = grant(&record, &approval, Some(5_000));
     let resolve = Resolve { grant: Some((granted.clone(), key)), ..answer(&approval, ApprovalState::Allowed) };
     fixture.store.resolve_approval(resolve).await.unwrap();
@@ -425,28 +439,62 @@ async fn grants_are_used_counted_expired_and_revoked() {
     let keys = MatchKey::candidates(&next.workspace_root, &next.tool, &next.digest, &next.facets);
     let find = |at| {
         let (origin, keys) = (next.origin.clone(), keys.clone());
-        let store = &fixture.store;
+        let (store, clock) = (&fixture.store, &fixture.clock);
         async move {
-            let now = Timestamp::from_unix_ms(at);
-            store.live_grant(&origin.principal, &origin.session, policy_hash(), keys, now).await.unwrap()
+            clock.0.store(at, Ordering::SeqCst);
+            store.live_grant(&origin.principal, &origin.session, policy_hash(), keys).await.unwrap()
         }
     };
-    assert_eq!(find(4_999).await, Some(granted.grant_id.clone()));
     assert_eq!(find(5_000).await, None, "it ends on the dot");
-    let by_grant = || start(Authority::Grant(granted.grant_id.clone()));
-    assert!(matches!(fixture.store.open_call(open(&next, 10, by_grant())).await.unwrap(), Opened::Started(_)));
+    assert_eq!(find(4_999).await, Some(granted.grant_id.clone()));
+    let by_grant = |text: &str| {
+        let (call, grant) = (call(text, None), granted.grant_id.clone());
+        let store = &fixture.store;
+        async move { start_by(store, &call, &grant).await.unwrap().map(drop) }
+    };
+    assert_eq!(by_grant("b").await, Ok(()));
     assert_eq!(fixture.store.grants(None, Page { records: 10, bytes: 1 << 20 }).await.unwrap().records[0].uses, 1);
 
     fixture.clock.0.store(5_000, Ordering::SeqCst);
-    let late = fixture.store.open_call(open(&call("c", None), 10, by_grant())).await.unwrap();
-    assert!(matches!(late, Opened::GrantGone), "expiry is checked again in the transaction that uses it");
-    fixture.clock.0.store(3_000, Ordering::SeqCst);
+    let late = by_grant("c").await;
+    assert_eq!(late, Err(NotByGrant::GrantGone), "expiry is checked again in the transaction that uses it");
+    fixture.clock.0.store(4_999, Ordering::SeqCst);
     fixture.store.revoke_grant(&granted.grant_id, &Principal::local_owner()).await.unwrap();
-    assert_eq!(find(3_000).await, None);
-    let revoked = fixture.store.open_call(open(&call("d", None), 10, by_grant())).await.unwrap();
-    assert!(matches!(revoked, Opened::GrantGone));
+    assert_eq!(find(4_999).await, None);
+    assert_eq!(by_grant("d").await, Err(NotByGrant::GrantGone));
     let twice = fixture.store.revoke_grant(&granted.grant_id, &Principal::local_owner()).await;
     assert!(matches!(twice, Err(JournalError::AlreadyRevoked)));
+}
+
+/// Whoever sets the clock back revives nothing: the newest event's time is the earliest that there is.
+#[tokio::test]
+async fn a_clock_that_is_set_back_revives_no_grant() {
+    let fixture = Fixture::new();
+    let record = call("a", None);
+    let approval = question(&record);
+    ask_about(&fixture.store, &record, &approval).await;
+    let (granted, key) = grant(&record, &approval, Some(5_000));
+    let resolve = Resolve { grant: Some((granted.clone(), key)), ..answer(&approval, ApprovalState::Allowed) };
+    fixture.store.resolve_approval(resolve).await.unwrap();
+    fixture.clock.0.store(5_000, Ordering::SeqCst);
+    note(&fixture.store).await;
+    fixture.clock.0.store(2_000, Ordering::SeqCst);
+    let mut fixture = fixture;
+    for restarted in [false, true] {
+        if restarted {
+            fixture = fixture.reopen();
+        }
+        let keys = MatchKey::candidates(&record.workspace_root, &record.tool, &record.digest, &record.facets);
+        let (principal, session) = (&record.origin.principal, &record.origin.session);
+        let found = fixture.store.live_grant(principal, session, policy_hash(), keys).await.unwrap();
+        assert_eq!(found, None, "restarted: {restarted}");
+        let used = start_by(&fixture.store, &call("b", None), &granted.grant_id).await.unwrap().map(drop);
+        assert_eq!(used, Err(NotByGrant::GrantGone), "restarted: {restarted}");
+        note(&fixture.store).await;
+    }
+    let times: Vec<u64> = fixture.store.events(1, 100).await.unwrap().iter().map(|event| event.at.unix_ms()).collect();
+    assert!(times.is_sorted(), "{times:?}");
+    assert_eq!(fixture.store.clock().now(), Timestamp::from_unix_ms(5_000));
 }
 
 #[tokio::test]
@@ -454,12 +502,11 @@ async fn a_grant_is_nobody_elses() {
     let fixture = Fixture::new();
     let record = call("a", None);
     let approval = question(&record);
-    fixture.store.open_call(open(&record, 10, Opening::<()>::Ask(Arc::new(approval.clone())))).await.unwrap();
+    ask_about(&fixture.store, &record, &approval).await;
     let (granted, key) = grant(&record, &approval, None);
     let resolve = Resolve { grant: Some((granted.clone(), key)), ..answer(&approval, ApprovalState::Allowed) };
     fixture.store.resolve_approval(resolve).await.unwrap();
     let keys = || MatchKey::candidates(&record.workspace_root, &record.tool, &record.digest, &record.facets);
-    let now = Timestamp::from_unix_ms(2_000);
     for (principal, session, hash, found) in [
         ("agent:demo", "s", policy_hash(), true),
         ("agent:other", "s", policy_hash(), false),
@@ -468,7 +515,7 @@ async fn a_grant_is_nobody_elses() {
     ] {
         let principal = principal.parse().unwrap();
         let session = session.parse().unwrap();
-        let grant = fixture.store.live_grant(&principal, &session, hash, keys(), now).await.unwrap();
+        let grant = fixture.store.live_grant(&principal, &session, hash, keys()).await.unwrap();
         assert_eq!(grant.is_some(), found, "{principal} {session}");
     }
 }
@@ -598,7 +645,8 @@ async fn a_failed_job_leaves_its_group_untouched() {
             if n % 2 == 0 {
                 store.note(&JournalEvent::DaemonStopped {}).await.map(drop)
             } else {
-                store.end_call(&CallId::mint(), CallState::Executing, CallState::Failed, Problem::plain("x", "x")).await
+                let problem = Problem::plain("x", "x");
+                store.end_call(&CallId::mint(), CallState::Executing, CallState::Failed, problem).await.map(drop)
             }
         }));
     }

@@ -83,7 +83,7 @@ enum Question {
     /// About circumstances that are written out.
     Written { action: PolicyAction, resource: PolicyResource, context: Box<PolicyRequestContext> },
     /// About a call.
-    Called { action: PolicyAction, call: CaseCall },
+    Called { action: PolicyAction, call: Box<CaseCall> },
 }
 
 /// A case as it stands in the file.
@@ -121,7 +121,7 @@ struct CaseCall {
     /// How many people have approved it.
     #[serde(default)]
     approvals: u32,
-    /// Whether a standing grant covers it.
+    /// Whether a grant covers it.
     #[serde(default)]
     granted: bool,
 }
@@ -152,7 +152,7 @@ impl TryFrom<WrittenCase> for Case {
                     return Err("whose call it is says the case's `principal`");
                 }
                 action @ (PolicyAction::ToolExecute | PolicyAction::ApprovalDecide) => {
-                    Question::Called { action, call }
+                    Question::Called { action, call: Box::new(call) }
                 }
                 _ => return Err("a call is executed (`tool.execute`) or decided about (`approval.decide`)"),
             },
@@ -296,7 +296,10 @@ impl Case {
         request: &PolicyRequest,
         context: &PolicyRequestContext,
     ) -> (Option<CaseFailure>, Vec<String>) {
-        let verdict = engine.decide(request, context);
+        let verdict = match &self.question {
+            Question::Called { call, .. } if call.granted => engine.decide_with_grant(request, context),
+            Question::Called { .. } | Question::Written { .. } => engine.decide(request, context),
+        };
         let (got, got_rules) = (Expectation::from(&verdict), verdict.rule_ids());
         let mut expected_rules = self.rules.clone();
         if let Some(rules) = &mut expected_rules {
@@ -335,7 +338,7 @@ impl CaseCall {
             tool: Some(tool.clone()),
             is_sensitive_action: metadata.is_sensitive() && !decides,
             is_allowlisted_tool: !decides,
-            allow_sensitive_tools: !decides && (self.granted || self.approvals > 0),
+            allow_sensitive_tools: !decides && self.approvals > 0,
             approval_count: self.approvals,
             ..PolicyRequestContext::for_tool(self.channel.clone(), &metadata, facets)
         };

@@ -18,6 +18,8 @@ use palyra_protocol::{Principal, PrincipalKind};
 pub(crate) enum Approval {
     /// As the context says.
     AsItStands,
+    /// As it would be with a grant or a waiver, which stand in for a person and are none.
+    StoodInFor,
     /// As it would be if so many people approved.
     GivenBy(u32),
 }
@@ -77,7 +79,7 @@ impl Circumstances<'_> {
                 Some(Value::new_bool(context.allow_sensitive_tools || self.approval != Approval::AsItStands))
             }
             Attribute::ApprovalCount => Some(Value::new_long(i64::from(match self.approval {
-                Approval::AsItStands => context.approval_count,
+                Approval::AsItStands | Approval::StoodInFor => context.approval_count,
                 Approval::GivenBy(people) => people.max(context.approval_count),
             }))),
             Attribute::Tool => self.tool().map(|name| self.entity(EntityKind::Tool, name)),
@@ -135,13 +137,13 @@ impl Circumstances<'_> {
         Value::new_set(people.map(|person| Value::new_entity_uid(self.names.principal(person))))
     }
 
-    /// Running something that can do harm is sensitive even if whoever asks forgot to say so.
-    /// Letting a rule stand in for a person is no act of its own, so nobody has to approve it first.
+    /// Running something that can do harm is sensitive even if whoever asks forgot to say so, and so is letting a rule stand in
+    /// for the person who would be asked about it.
     fn is_sensitive(&self) -> bool {
-        if self.request.action == PolicyAction::ApprovalWaive {
-            return false;
-        }
-        let runs = matches!(self.request.action, PolicyAction::ToolExecute | PolicyAction::SkillExecute);
+        let runs = matches!(
+            self.request.action,
+            PolicyAction::ToolExecute | PolicyAction::SkillExecute | PolicyAction::ApprovalWaive
+        );
         self.context.is_sensitive_action || runs && self.context.capabilities.iter().any(|c| c.is_sensitive())
     }
 

@@ -11,6 +11,7 @@ use crate::error::PolicyError;
 use crate::explain::{Grounds, PolicyExplanation};
 use crate::load::{self, Known};
 use crate::membership::Membership;
+use crate::place;
 use crate::request::{PolicyRequest, PolicyRequestContext};
 use crate::rule::{Effect, Rule};
 use crate::scene::{Allowed, Scene, Scenes, Stage};
@@ -172,6 +173,7 @@ impl PolicyEngine {
         approval: Approval,
     ) -> Result<Evaluation, String> {
         let inner = &*self.0;
+        place::check(&context.facets).map_err(|e| e.to_string())?;
         let scene = inner.scenes.scene(&inner.stage, request, context)?;
         let circumstances = inner.stage.circumstances(request, context, &scene, approval);
         let which = circumstances.which(scene.slice.attributes);
@@ -203,6 +205,9 @@ impl PolicyEngine {
     /// Whether Cedar says yes, and nothing more. What cannot be evaluated is no.
     pub(crate) fn allows(&self, request: &PolicyRequest, context: &PolicyRequestContext, approval: Approval) -> bool {
         let inner = &*self.0;
+        if place::check(&context.facets).is_err() {
+            return false;
+        }
         let Ok(scene) = inner.scenes.scene(&inner.stage, request, context) else { return false };
         let circumstances = inner.stage.circumstances(request, context, &scene, approval);
         let asked = circumstances.build(scene.slice.attributes).and_then(|context| inner.request(&scene, context));

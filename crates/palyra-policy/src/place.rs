@@ -4,15 +4,28 @@
 //! every directory above it, and the deepest directory that holds them all. Paths come resolved; what is done here is
 //! lexical, and never touches a file system.
 
+use palyra_protocol::Facets;
 use std::collections::BTreeSet;
 
-/// The deepest path that is taken apart. Deeper ones are refused, so that no rule is silently blind to them.
-pub(crate) const MAX_DEPTH: usize = 64;
+/// The deepest path that is taken apart, as deep as one in a workspace can be. Deeper ones are refused, so that no rule is
+/// silently blind to them.
+pub(crate) const MAX_DEPTH: usize = 128;
 
 /// A path too deep to be taken apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a path has more than {MAX_DEPTH} components")]
 pub(crate) struct TooDeep;
+
+/// Refuses a call with a path that is too deep, whatever its rules look at: all questions about it get the same answer.
+pub(crate) fn check(facets: &Facets) -> Result<(), TooDeep> {
+    let Facets { paths_read, paths_written, trees_read, .. } = facets;
+    let mut deep = [paths_read, paths_written, trees_read].into_iter().flatten();
+    // Most paths are far from it, and need not be taken apart to know that.
+    deep.try_for_each(|path| match path.matches('/').count() {
+        0..MAX_DEPTH => Ok(()),
+        _ => components(path).map(drop),
+    })
+}
 
 /// A path as components; the first is `.` or `/`, whichever it starts from.
 fn components(path: &str) -> Result<Vec<&str>, TooDeep> {
@@ -29,7 +42,8 @@ fn components(path: &str) -> Result<Vec<&str>, TooDeep> {
             part => parts.push(part),
         }
     }
-    if parts.len() > MAX_DEPTH { Err(TooDeep) } else { Ok(parts) }
+    // The start is no component of its own.
+    if parts.len() > MAX_DEPTH + 1 { Err(TooDeep) } else { Ok(parts) }
 }
 
 fn join(parts: &[&str]) -> String {
@@ -175,7 +189,15 @@ mod tests {
         assert_eq!(set(&["src/../infra/x"]), [".", "infra", "infra/x"]);
         assert_eq!(set(&["../../etc"]), [".", "..", "../..", "../../etc"]);
         assert_eq!(set(&["/../etc"]), ["/", "/etc"]);
-        assert!(under(&["a/".repeat(MAX_DEPTH + 1)]).is_err());
+    }
+
+    #[test]
+    fn a_path_is_as_deep_as_one_of_a_workspace_and_no_deeper() {
+        for (depth, fits) in [(64, true), (MAX_DEPTH, true), (MAX_DEPTH + 1, false)] {
+            let path = vec!["a"; depth].join("/");
+            let facets = Facets { paths_read: vec![path.clone()], ..Facets::default() };
+            assert_eq!((under(&[path]).is_ok(), check(&facets).is_ok()), (fits, fits), "{depth}");
+        }
     }
 
     #[test]

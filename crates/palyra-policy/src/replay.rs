@@ -191,7 +191,7 @@ impl PolicyEngine {
         if context.allow_sensitive_tools {
             return DecisionKind::Deny;
         }
-        if self.allows(request, context, Approval::GivenBy(1)) {
+        if self.allows(request, context, Approval::StoodInFor) {
             let runs = matches!(request.action, PolicyAction::ToolExecute | PolicyAction::SkillExecute);
             if runs && self.0.waives() {
                 let waive = PolicyRequest { action: PolicyAction::ApprovalWaive, ..request.clone() };
@@ -202,7 +202,7 @@ impl PolicyEngine {
             return DecisionKind::NeedsApproval;
         }
         let counted = self.0.counts_people(request.action)
-            && (2..=crate::verdict::MAX_APPROVERS)
+            && (1..=crate::verdict::MAX_APPROVERS)
                 .any(|people| self.allows(request, context, Approval::GivenBy(people)));
         if counted { DecisionKind::NeedsApproval } else { DecisionKind::Deny }
     }

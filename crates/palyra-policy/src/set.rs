@@ -210,7 +210,7 @@ fn notes(engine: &PolicyEngine, deciding: &BTreeSet<String>, tools: Option<&dyn 
     let waivable = waivable.map(|rule| {
         note(
             rule,
-            "a rule that permits `approval.waive` can stand in for the person this one asks for; if a person must always be asked, let it forbid `approval.waive` as well",
+            "a rule that permits `approval.waive` can stand in for the person this one asks for; if a person must be asked about every call, let it say `unless { context.approval_count >= 1 }`",
         )
     });
     let known = tools.map(Toolbox::names);

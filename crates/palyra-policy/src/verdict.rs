@@ -1,8 +1,8 @@
-//! The verdict about a call: allow, ask, or deny; put together from Cedar's answers to up to three questions.
+//! The verdict about a call: allow, ask, or deny; put together from Cedar's answers to a few questions.
 //!
-//! As things stand. As they would stand if a person approved, or as many people as some rule counts. And, where a
-//! person would be needed, whether a rule stands in for that person (`approval.waive`). There is no second place that knows
-//! what needs a person.
+//! As things stand. As they would stand with an answer that somebody gave before: a grant, or a rule that permits `approval.waive`. And
+//! as they would stand if people approved this very call, as many as some rule counts. Grants and waivers are no people: where a
+//! rule counts even one, the call is shown to a person. There is no second place that knows what needs a person.
 
 use crate::action::PolicyAction;
 use crate::circumstances::Approval;
@@ -35,6 +35,8 @@ pub enum Verdict {
         approved: PolicyExplanation,
         /// How many different people have to approve.
         people: u32,
+        /// Whether they have to approve this very call, because a rule counts them: no grant covers it.
+        fresh: bool,
     },
     /// Not allowed, whatever anybody says.
     Deny(PolicyExplanation),
@@ -80,6 +82,12 @@ impl Verdict {
         }
     }
 
+    /// Whether people have to approve this very call: no grant covers it.
+    #[must_use]
+    pub fn is_fresh(&self) -> bool {
+        matches!(self, Self::NeedsApproval { fresh: true, .. })
+    }
+
     /// The explanation of how things stand; for a waived call, of what the waiver made possible.
     #[must_use]
     pub fn explanation(&self) -> &PolicyExplanation {
@@ -120,6 +128,9 @@ impl Verdict {
             Self::NeedsApproval { now, people, .. } if *people > 1 => {
                 format!("{} {people} different people have to approve.", now.summary())
             }
+            Self::NeedsApproval { now, fresh: true, .. } => {
+                format!("{} A person has to approve this very call.", now.summary())
+            }
             other => other.explanation().summary(),
         }
     }
@@ -146,37 +157,57 @@ impl PolicyEngine {
     /// Decides about a call.
     #[must_use]
     pub fn decide(&self, request: &PolicyRequest, context: &PolicyRequestContext) -> Verdict {
-        let now = self.evaluate(request, context, Approval::AsItStands);
-        if now.decision == PolicyDecision::Allow {
-            return Verdict::Allow(now.explanation);
-        }
+        let now = match self.without_people(request, context) {
+            Ok(allowed) => return Verdict::Allow(allowed),
+            Err(now) => now,
+        };
         if context.allow_sensitive_tools {
-            return Verdict::Deny(now.explanation);
+            return Verdict::Deny(now);
         }
-        let one = self.evaluate(request, context, Approval::GivenBy(1));
-        if one.decision == PolicyDecision::Allow {
-            return match self.waiver(request, context) {
-                Some(waiver) => Verdict::Waived { approved: one.explanation, waiver },
-                None => Verdict::NeedsApproval { now: now.explanation, approved: one.explanation, people: 1 },
-            };
+        let stood_in = self.evaluate(request, context, Approval::StoodInFor);
+        if stood_in.decision == PolicyDecision::DenyByDefault {
+            return self.with_people(request, context, now);
         }
-        // A rule stands in for one person, never for one of several: whoever counts people means people.
-        match self.quorum(request, context) {
-            Some((people, approved)) => Verdict::NeedsApproval { now: now.explanation, approved, people },
-            // What stands in the way even then is the reason worth telling: asking people would not help.
-            None => Verdict::Deny(one.explanation),
+        match self.waiver(request, context) {
+            Some(waiver) => Verdict::Waived { approved: stood_in.explanation, waiver },
+            None => Verdict::NeedsApproval { now, approved: stood_in.explanation, people: 1, fresh: false },
         }
     }
 
-    /// The fewest people, more than one, whose approval would do.
-    fn quorum(&self, request: &PolicyRequest, context: &PolicyRequestContext) -> Option<(u32, PolicyExplanation)> {
-        if !self.0.counts_people(request.action) {
-            return None;
+    /// Decides about a call that a grant covers. Where a rule counts people, the grant changes nothing.
+    #[must_use]
+    pub fn decide_with_grant(&self, request: &PolicyRequest, context: &PolicyRequestContext) -> Verdict {
+        match self.decide(request, context) {
+            Verdict::NeedsApproval { approved, fresh: false, .. } => Verdict::Allow(approved),
+            verdict => verdict,
         }
-        (2..=MAX_APPROVERS).find_map(|people| {
-            let with = self.evaluate(request, context, Approval::GivenBy(people));
-            (with.decision == PolicyDecision::Allow).then_some((people, with.explanation))
-        })
+    }
+
+    fn without_people(
+        &self,
+        request: &PolicyRequest,
+        context: &PolicyRequestContext,
+    ) -> Result<PolicyExplanation, PolicyExplanation> {
+        let now = self.evaluate(request, context, Approval::AsItStands);
+        if now.decision == PolicyDecision::Allow { Ok(now.explanation) } else { Err(now.explanation) }
+    }
+
+    /// The verdict where neither a grant nor a waiver would do: the fewest people whose approval of this very call would.
+    fn with_people(&self, request: &PolicyRequest, context: &PolicyRequestContext, now: PolicyExplanation) -> Verdict {
+        let one = self.evaluate(request, context, Approval::GivenBy(1));
+        if one.decision == PolicyDecision::Allow {
+            return Verdict::NeedsApproval { now, approved: one.explanation, people: 1, fresh: true };
+        }
+        if self.0.counts_people(request.action) {
+            for people in 2..=MAX_APPROVERS {
+                let with = self.evaluate(request, context, Approval::GivenBy(people));
+                if with.decision == PolicyDecision::Allow {
+                    return Verdict::NeedsApproval { now, approved: with.explanation, people, fresh: true };
+                }
+            }
+        }
+        // What stands in the way even then is the reason worth telling: asking people would not help.
+        Verdict::Deny(one.explanation)
     }
 
     /// The rule that stands in for a person in this call, if one does.

@@ -247,6 +247,9 @@ pub struct ApprovalRecord {
     /// How many different people have to say yes.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub people: u32,
+    /// Whether a rule counts the people who approve this very call: no grant covers it, and a yes leaves none.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub fresh: bool,
     /// Those who have said yes while others are still needed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub given: Vec<GivenApproval>,

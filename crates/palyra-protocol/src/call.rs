@@ -375,6 +375,14 @@ pub struct ToolOutcome {
     pub ended_at: Timestamp,
 }
 
+impl ToolOutcome {
+    /// The outcome of a call that did not run, or of which nobody knows.
+    #[must_use]
+    pub fn without_output(call_id: CallId, state: CallState, problem: Problem, ended_at: Timestamp) -> Self {
+        Self { call_id, state, output: None, problem: Some(problem), attestation: None, ended_at }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -40,6 +40,9 @@ pub struct ToolDecision {
     pub decision: DecisionKind,
     /// The policy set that gave it.
     pub policy_hash: Digest,
+    /// The digest of the call that it is about; none in journals that earlier versions wrote.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call_digest: Option<Digest>,
     /// The rules that decided, by id.
     pub rules: Vec<String>,
     /// One sentence for people.
@@ -47,6 +50,9 @@ pub struct ToolDecision {
     /// How many different people have to approve, where people are asked.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub people: u32,
+    /// Whether people have to approve this very call: a rule counts them, so no grant covers it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub fresh: bool,
     /// What the question was made of besides the call itself, so that it can be asked again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basis: Option<DecisionBasis>,

@@ -5,12 +5,12 @@
 
 use crate::approval::{ApprovalRecord, ApprovalResolution, ApprovalState, GivenApproval, GrantRecord};
 use crate::attestation::ToolAttestation;
-use crate::call::{Authority, CallRecord, CallState, Origin, Problem};
+use crate::call::{Authority, CallRecord, CallState, Origin, Problem, ToolOutcome};
 use crate::clock::Timestamp;
 use crate::decision::ToolDecision;
 use crate::digest::Digest;
 use crate::egress::EgressRecord;
-use crate::id::{ApprovalId, CallId, GrantId, IdempotencyKey};
+use crate::id::{ApprovalId, CallId, GrantId, IdempotencyKey, JournalId};
 use crate::principal::Principal;
 use crate::signing::PublicKey;
 use serde::{Deserialize, Serialize};
@@ -29,6 +29,15 @@ pub enum JournalEvent {
         public_key: PublicKey,
         /// The policy it decides by.
         policy_hash: Digest,
+        /// The journal that it opened; none in journals that earlier versions wrote.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        journal: Option<JournalId>,
+    },
+    /// Every call that was opened before an event has ended: a start looks for open calls from there on.
+    #[serde(rename = "calls.settled")]
+    CallsSettled {
+        /// The place of that event.
+        before: u64,
     },
     /// From here on another key signs: somebody accepted it, because the one before was lost or replaced.
     #[serde(rename = "daemon.key_accepted")]
@@ -244,22 +253,13 @@ pub enum JournalEvent {
         call_id: CallId,
         /// What allowed it besides policy.
         authority: Authority,
+        /// The digest of the call that starts; none in journals that earlier versions wrote.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        call_digest: Option<Digest>,
     },
     /// The outcome of an execution: durable before the answer.
     #[serde(rename = "tool.finished")]
-    ToolFinished {
-        /// The call.
-        call_id: CallId,
-        /// How it ended.
-        state: CallState,
-        /// What the tool returned.
-        output: serde_json::Value,
-        /// What went wrong.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        problem: Option<Problem>,
-        /// The signed statement.
-        attestation: Box<ToolAttestation>,
-    },
+    ToolFinished(Arc<FinishedCall>),
     /// A running call reached, or was kept from reaching, another host.
     #[serde(rename = "egress.connection")]
     EgressConnection {
@@ -286,6 +286,7 @@ impl JournalEvent {
     pub fn kind(&self) -> &'static str {
         match self {
             Self::DaemonStarted { .. } => "daemon.started",
+            Self::CallsSettled { .. } => "calls.settled",
             Self::DaemonKeyAccepted { .. } => "daemon.key_accepted",
             Self::JournalBegunAnew { .. } => "journal.begun_anew",
             Self::DaemonStopped {} => "daemon.stopped",
@@ -306,7 +307,7 @@ impl JournalEvent {
             Self::GrantRevoked { .. } => "grant.revoked",
             Self::GrantsVoided { .. } => "grant.voided",
             Self::ToolStarted { .. } => "tool.started",
-            Self::ToolFinished { .. } => "tool.finished",
+            Self::ToolFinished(_) => "tool.finished",
             Self::EgressConnection { .. } => "egress.connection",
             Self::ToolEnded { .. } => "tool.ended",
         }
@@ -317,6 +318,7 @@ impl JournalEvent {
     pub fn call_id(&self) -> Option<&CallId> {
         match self {
             Self::DaemonStarted { .. }
+            | Self::CallsSettled { .. }
             | Self::DaemonKeyAccepted { .. }
             | Self::JournalBegunAnew { .. }
             | Self::DaemonStopped {}
@@ -331,16 +333,41 @@ impl JournalEvent {
             | Self::GrantsVoided { .. } => None,
             Self::ToolProposed { call } => Some(&call.call_id),
             Self::ApprovalRequested { approval } => Some(&approval.call_id),
+            Self::ToolFinished(finished) => Some(&finished.call_id),
             Self::ToolRejected { call_id, .. }
             | Self::ToolDecided { call_id, .. }
             | Self::ApprovalGiven { call_id, .. }
             | Self::ApprovalRebound { call_id, .. }
             | Self::ApprovalResolved { call_id, .. }
             | Self::ToolStarted { call_id, .. }
-            | Self::ToolFinished { call_id, .. }
             | Self::EgressConnection { call_id, .. }
             | Self::ToolEnded { call_id, .. } => Some(call_id),
         }
+    }
+}
+
+/// How an execution ended, as the journal keeps it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FinishedCall {
+    /// The call.
+    pub call_id: CallId,
+    /// How it ended.
+    pub state: CallState,
+    /// What the tool returned.
+    pub output: serde_json::Value,
+    /// What went wrong.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<Problem>,
+    /// The signed statement.
+    pub attestation: ToolAttestation,
+}
+
+impl FinishedCall {
+    /// The outcome, recorded at this time.
+    #[must_use]
+    pub fn into_outcome(self, ended_at: Timestamp) -> ToolOutcome {
+        let Self { call_id, state, output, problem, attestation } = self;
+        ToolOutcome { call_id, state, output: Some(output), problem, attestation: Some(attestation), ended_at }
     }
 }
 

@@ -43,14 +43,14 @@ pub use call::{
 pub use capability::{RiskLevel, SENSITIVE_CAPABILITY_POLICY_NAMES, ToolCapability};
 pub use card::{Card, speaker};
 pub use chain::{ChainFault, ChainVerifier, Checkpoint, CheckpointFault};
-pub use clock::{Clock, SystemClock, Timestamp};
+pub use clock::{Clock, SteadyClock, SystemClock, Timestamp};
 pub use decision::{DecisionBasis, DecisionKind, ToolDecision};
 pub use digest::{Digest, DigestBuilder};
 pub use effect::{
     ChangeKind, EffectChange, EffectCounts, EffectPath, EffectPathError, EffectRecord, EffectState, EntryKind,
 };
 pub use egress::{EgressEnd, EgressProtocol, EgressRecord, EgressVerdict, TlsName};
-pub use event::{ChainedEvent, JournalEvent};
+pub use event::{ChainedEvent, FinishedCall, JournalEvent};
 pub use facets::{Environment, Facets};
 pub use id::{
     ApprovalId, AttestationId, CallId, ChannelId, DecisionId, DeviceId, GrantId, IdempotencyKey, JournalId, RequestId,

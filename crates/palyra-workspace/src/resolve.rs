@@ -35,6 +35,25 @@ impl Workspace {
         Ok(self.resolve_fully(text)?.path)
     }
 
+    /// Where a text leads that does not resolve: the place where the walk ended, and the one that the text names beyond it.
+    ///
+    /// For deciding whether a caller may be told why: the error says something of what is there. Nothing for a text that never
+    /// gets beneath the root.
+    #[must_use]
+    pub fn whereabouts(&self, text: &str) -> Vec<String> {
+        let Ok(mut walk) = Walk::new(self, text) else { return Vec::new() };
+        while let Some(step) = walk.pending.pop_front() {
+            let (went, name) = match step {
+                Step::Up => (walk.up(), None),
+                Step::Down(name) => (walk.down(name.clone()), Some(name)),
+            };
+            if went.is_err() {
+                return walk.places(name);
+            }
+        }
+        walk.places(None)
+    }
+
     pub(super) fn resolve_fully(&self, text: &str) -> Result<Resolution, FileError> {
         let mut walk = Walk::new(self, text)?;
         while let Some(step) = walk.pending.pop_front() {
@@ -186,6 +205,24 @@ impl<'w> Walk<'w> {
         components.extend(self.rest);
         let path = ResolvedPath::from_components(&components, existed);
         Ok(Resolution { path, last_was_link: self.last_was_link })
+    }
+
+    /// The place where the walk ended, and the one that the rest of the text names from there on.
+    fn places(mut self, failed: Option<String>) -> Vec<String> {
+        let mut components: Vec<String> = self.entered.into_iter().map(|(name, _)| name).collect();
+        components.append(&mut self.rest);
+        components.extend(failed);
+        let reached = ResolvedPath::from_components(&components, false);
+        for step in self.pending {
+            match step {
+                Step::Up => drop(components.pop()),
+                Step::Down(name) => components.push(name),
+            }
+        }
+        let named = ResolvedPath::from_components(&components, false);
+        let mut places = vec![reached.as_str().to_owned()];
+        places.extend(Some(named.as_str().to_owned()).filter(|named| *named != places[0]));
+        places
     }
 
     fn here(&self) -> BorrowedFd<'_> {

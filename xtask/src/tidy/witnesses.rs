@@ -18,7 +18,7 @@ struct Witness {
 }
 
 const WITNESSES: [Witness; 3] = [
-    Witness { name: "Permit", home: "crates/palyra-engine/src/permit.rs", constructor: None },
+    Witness { name: "Permit", home: "crates/palyra-engine/src/flow/permit.rs", constructor: None },
     Witness { name: "VerifiedPeer", home: "crates/palyra-engine/src/access.rs", constructor: None },
     Witness { name: "Recorded", home: "crates/palyra-journal/src/", constructor: Some("after_commit") },
 ];
@@ -130,7 +130,7 @@ mod tests {
 
     fn check_with(permit: &str, elsewhere: &str) -> Vec<String> {
         let tree = Tree::of(&[
-            ("crates/palyra-engine/src/permit.rs", permit),
+            ("crates/palyra-engine/src/flow/permit.rs", permit),
             ("crates/palyra-engine/src/access.rs", PEER),
             ("crates/palyra-journal/src/recorded.rs", RECORDED),
             ("crates/palyra-engine/src/elsewhere.rs", elsewhere),
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn making_one_elsewhere_is_found() {
-        let expect = ["a `Permit` is made only in crates/palyra-engine/src/permit.rs"];
+        let expect = ["a `Permit` is made only in crates/palyra-engine/src/flow/permit.rs"];
         assert_eq!(check_with(PERMIT, "fn f() { run(Permit { call }) }"), expect);
         let expect = ["a `Recorded` is made only in crates/palyra-journal/src/"];
         assert_eq!(check_with(PERMIT, "fn f() { Recorded::after_commit(x) }"), expect);

@@ -103,7 +103,7 @@ fn card(context: &Context, approval: &ApprovalRecord) -> Result<(), Failure> {
     }
     let more = [
         ("asked", Some(when(approval.requested_at))),
-        ("needs", (approval.people > 1).then(|| people(approval))),
+        ("needs", (approval.people > 1 || approval.fresh).then(|| people(approval))),
         ("state", Some(state(approval))),
         ("digest", Some(styled(DIM, approval.call_digest))),
     ];
@@ -118,8 +118,11 @@ fn card(context: &Context, approval: &ApprovalRecord) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Who has said yes to a question that needs several people.
+/// Who has to approve this very call, and who has.
 fn people(approval: &ApprovalRecord) -> String {
+    if approval.people == 1 {
+        return "an answer about this very call, which no grant covers".to_owned();
+    }
     let given: Vec<_> = approval.given.iter().map(|given| speaker(&given.by, given.token.as_ref())).collect();
     let given = if given.is_empty() { "nobody".to_owned() } else { given.join(", ") };
     format!("{} different people; approved so far by {given}", approval.people)

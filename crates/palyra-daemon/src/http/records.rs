@@ -119,11 +119,15 @@ pub(super) struct Decision {
     /// `allow`, `needs_approval` or `deny`
     decision: String,
     policy_hash: String,
+    /// The digest of the call that it is about.
+    call_digest: Option<String>,
     /// The rules that decided.
     rules: Vec<String>,
     summary: String,
     /// How many different people have to approve, where people are asked.
     people: Option<u32>,
+    /// Whether they have to approve this very call, because a rule counts them: no grant covers it.
+    fresh: Option<bool>,
     /// What it was made from besides the call.
     #[schema(inline)]
     basis: Option<Basis>,

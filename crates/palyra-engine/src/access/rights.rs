@@ -235,7 +235,7 @@ mod tests {
                     resource: crate::access::whoami::something(action),
                 };
                 let context = palyra_policy::PolicyRequestContext {
-                    role: Some(crate::decide::policy_role(role)),
+                    role: Some(crate::flow::decide::policy_role(role)),
                     owned_by: Some(person.clone()),
                     is_allowlisted_tool: true,
                     ..palyra_policy::PolicyRequestContext::new("http".parse().unwrap())

@@ -2,8 +2,8 @@
 
 use super::schema::object;
 use super::{Executing, Input, Job, Made, Place, Prepared, Preparing, Tool};
-use crate::execute::{Executed, Running};
-use crate::resolve::Refusal;
+use crate::flow::execute::{Executed, Running};
+use crate::flow::resolve::Refusal;
 use palyra_protocol::{ExecutorKind, Facets, RiskLevel, ToolDefinition};
 use serde_json::json;
 use std::sync::Arc;

@@ -2,9 +2,9 @@
 
 use super::schema::{count, list_of, object, part};
 use super::{Executing, Input, Job, Made, Place, Prepared, Tool};
-use crate::execute::Running;
 use crate::file_threads::Lane;
-use crate::resolve::Refusal;
+use crate::flow::execute::Running;
+use crate::flow::resolve::Refusal;
 use palyra_protocol::{ExecutorKind, Facets, RiskLevel, ToolCapability, ToolDefinition};
 use palyra_workspace::{PatchPlan, ResolvedPath};
 use serde_json::json;
@@ -48,7 +48,11 @@ impl Tool for FsApplyPatch {
     }
 
     fn prepare(&self, input: Input<'_>, place: &Place<'_>) -> Result<Prepared, Refusal> {
-        let plan = place.workspace.plan_patch(input.text("/patch"))?;
+        let patch = input.text("/patch");
+        let plan = place.workspace.plan_patch(patch).map_err(|error| {
+            let paths_written = place.workspace.patch_whereabouts(patch);
+            Refusal::from(error).reaching(Facets { paths_written, ..Facets::default() })
+        })?;
         let texts = |paths: &[&ResolvedPath]| paths.iter().map(|path| path.as_str().to_owned()).collect();
         let facets = Facets {
             paths_read: texts(&plan.paths_read()),

@@ -2,9 +2,9 @@
 
 use super::schema::{count, list_of, object, part, path};
 use super::{Executing, Input, Job, Made, Place, Prepared, Tool};
-use crate::execute::Running;
 use crate::file_threads::Lane;
-use crate::resolve::Refusal;
+use crate::flow::execute::Running;
+use crate::flow::resolve::Refusal;
 use palyra_protocol::{ExecutorKind, Facets, RiskLevel, ToolDefinition};
 use palyra_workspace::{ListOptions, ResolvedPath};
 use serde_json::{Value, json};
@@ -67,7 +67,7 @@ impl Tool for FsList {
     }
 
     fn prepare(&self, input: Input<'_>, place: &Place<'_>) -> Result<Prepared, Refusal> {
-        let path = place.path(input, "/path")?;
+        let path = place.path(input, "/path", |facets, path| facets.paths_read.push(path))?;
         let mut options = ListOptions { include_ignored: input.flag("/include_ignored"), ..ListOptions::default() };
         options.depth = input.count("/depth").unwrap_or(options.depth);
         options.max_entries = input.count("/max_entries").unwrap_or(options.max_entries);

@@ -3,9 +3,9 @@
 use super::input::printable;
 use super::schema::{object, path};
 use super::{Executing, Input, Job, Made, Place, Prepared, Tool};
-use crate::execute::Running;
 use crate::file_threads::Lane;
-use crate::resolve::Refusal;
+use crate::flow::execute::Running;
+use crate::flow::resolve::Refusal;
 use palyra_protocol::{ExecutorKind, Facets, RiskLevel, ToolDefinition};
 use palyra_workspace::{ReadRange, ResolvedPath};
 use serde_json::json;
@@ -54,7 +54,7 @@ impl Tool for FsRead {
     }
 
     fn prepare(&self, input: Input<'_>, place: &Place<'_>) -> Result<Prepared, Refusal> {
-        let path = place.path(input, "/path")?;
+        let path = place.path(input, "/path", |facets, path| facets.paths_read.push(path))?;
         let mut range = ReadRange::default();
         range.offset = input.number("/offset").unwrap_or(range.offset);
         range.limit = input.count("/limit").unwrap_or(range.limit);

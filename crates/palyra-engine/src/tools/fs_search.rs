@@ -2,9 +2,9 @@
 
 use super::schema::{count, list_of, object, part, path};
 use super::{Executing, Input, Job, Made, Place, Prepared, Tool};
-use crate::execute::Running;
 use crate::file_threads::Lane;
-use crate::resolve::Refusal;
+use crate::flow::execute::Running;
+use crate::flow::resolve::Refusal;
 use palyra_protocol::{ExecutorKind, Facets, RiskLevel, ToolDefinition};
 use palyra_workspace::{PatternSyntax, SearchQuery};
 use serde_json::{Value, json};
@@ -94,7 +94,7 @@ impl Tool for FsSearch {
     }
 
     fn prepare(&self, input: Input<'_>, place: &Place<'_>) -> Result<Prepared, Refusal> {
-        let path = place.path(input, "/path")?;
+        let path = place.path(input, "/path", |facets, path| facets.paths_read.push(path))?;
         let read = vec![path.as_str().to_owned()];
         let facets = Facets { paths_read: read.clone(), trees_read: read, ..Facets::default() };
         let query = SearchQuery {

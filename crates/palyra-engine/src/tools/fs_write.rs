@@ -2,9 +2,9 @@
 
 use super::schema::{object, path};
 use super::{Executing, Input, Job, Made, Place, Prepared, Tool};
-use crate::execute::Running;
 use crate::file_threads::Lane;
-use crate::resolve::Refusal;
+use crate::flow::execute::Running;
+use crate::flow::resolve::Refusal;
 use palyra_protocol::{ExecutorKind, Facets, RiskLevel, ToolCapability, ToolDefinition};
 use palyra_workspace::{ResolvedPath, WriteOptions};
 use serde_json::json;
@@ -54,9 +54,9 @@ impl Tool for FsWrite {
     }
 
     fn prepare(&self, input: Input<'_>, place: &Place<'_>) -> Result<Prepared, Refusal> {
-        let path = place.path(input, "/path")?;
-        path.refuse_protected()?;
+        let path = place.path(input, "/path", |facets, path| facets.paths_written.push(path))?;
         let facets = Facets { paths_written: vec![path.as_str().to_owned()], ..Facets::default() };
+        path.refuse_protected().map_err(|error| Refusal::from(error).reaching(facets.clone()))?;
         let content = input.bytes("/content", "/encoding")?;
         let options = WriteOptions {
             create_parents: input.flag("/create_parents"),

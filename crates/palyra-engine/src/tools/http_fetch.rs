@@ -8,8 +8,8 @@ use super::input::printable;
 use super::schema::object;
 use super::{Executing, Input, Job, Made, Place, Prepared, Preparing, Tool};
 use crate::engine::Engine;
-use crate::execute::{Executed, Running, Stopped};
-use crate::resolve::{Refusal, fetch_problem, sandbox_problem};
+use crate::flow::execute::{Executed, Running, Stopped};
+use crate::flow::resolve::{Refusal, fetch_problem, sandbox_problem};
 use palyra_egress::{
     Denial, DenialCode, EgressObserver, FetchError, FetchLimits, FetchRequest, FetchResponse, FetchUrl, FetchWatch,
 };
@@ -156,7 +156,9 @@ impl Job for Fetch {
 struct Hops {
     engine: Engine,
     call: ToolCall,
-    /// How many people said yes to this call.
+    /// Whether somebody approved this call, or a grant covers it.
+    approved: bool,
+    /// How many people approved this very call.
     people: u32,
     observer: EgressObserver,
 }
@@ -165,8 +167,7 @@ impl Hops {
     async fn of(run: &Running<'_>) -> Self {
         let engine = run.engine();
         let people = match run.authority() {
-            Authority::Policy => 0,
-            Authority::Grant(_) => 1,
+            Authority::Policy | Authority::Grant(_) => 0,
             Authority::Approval(id) => match engine.journal().approval(id).await {
                 Ok(approval) => approval.people.max(1),
                 Err(error) => {
@@ -175,7 +176,8 @@ impl Hops {
                 }
             },
         };
-        Self { engine: engine.clone(), call: run.call().clone(), people, observer: run.egress().observer() }
+        let approved = people > 0 || matches!(run.authority(), Authority::Grant(_));
+        Self { engine: engine.clone(), call: run.call().clone(), approved, people, observer: run.egress().observer() }
     }
 }
 
@@ -190,7 +192,8 @@ impl FetchWatch for Hops {
         let decision = self.engine.decide_again(&self.call, &facets);
         let why = match decision.decision {
             DecisionKind::Allow => return Ok(()),
-            DecisionKind::NeedsApproval if decision.people.max(1) <= self.people => return Ok(()),
+            DecisionKind::NeedsApproval if decision.fresh && decision.people <= self.people => return Ok(()),
+            DecisionKind::NeedsApproval if !decision.fresh && self.approved => return Ok(()),
             DecisionKind::NeedsApproval => "needs an approval that this call does not have".to_owned(),
             DecisionKind::Deny => format!("policy denies: {}", decision.summary),
         };

@@ -32,8 +32,8 @@ mod tests;
 pub use input::Input;
 
 use crate::config::ToolCallConfig;
-use crate::execute::{Executed, Running};
-use crate::resolve::Refusal;
+use crate::flow::execute::{Executed, Running};
+use crate::flow::resolve::Refusal;
 use palyra_egress::Fetcher;
 use palyra_protocol::tool::ToolNameError;
 use palyra_protocol::{Facets, ToolDefinition};
@@ -95,7 +95,7 @@ impl Prepared {
 }
 
 /// What a tool has prepared. It is executed at most once, for a recorded permit of its call.
-pub trait Job: fmt::Debug + Send {
+pub trait Job: fmt::Debug + Send + Sync {
     /// Does it, and tells what happened. It ends soon after [`Running::cancel`] is cancelled, and keeps nothing of `run`.
     fn execute<'r>(self: Box<Self>, run: &'r Running<'_>) -> Executing<'r>;
 }
@@ -118,9 +118,15 @@ impl Place<'_> {
         self.workspace
     }
 
-    /// The path in the workspace that part of an input names: the root where the input says nothing.
-    fn path(&self, input: Input<'_>, pointer: &str) -> Result<ResolvedPath, Refusal> {
-        Ok(self.workspace.resolve(input.optional(pointer).unwrap_or("."))?)
+    /// The path in the workspace that part of an input names: the root where the input says nothing. `name` enters it in the
+    /// facets; where the path leads nowhere, a refusal names what it leads through.
+    fn path(&self, input: Input<'_>, pointer: &str, name: fn(&mut Facets, String)) -> Result<ResolvedPath, Refusal> {
+        let text = input.optional(pointer).unwrap_or(".");
+        self.workspace.resolve(text).map_err(|error| {
+            let mut facets = Facets::default();
+            self.workspace.whereabouts(text).into_iter().for_each(|path| name(&mut facets, path));
+            Refusal::from(error).reaching(facets)
+        })
     }
 
     /// Where a workspace path is on this host.

@@ -3,9 +3,9 @@
 use super::input::printable;
 use super::schema::{object, path};
 use super::{Executing, Input, Job, Made, Place, Prepared, Tool};
-use crate::execute::{Executed, Running, timed_out_by};
+use crate::flow::execute::{Executed, Running, timed_out_by};
+use crate::flow::resolve::{Refusal, sandbox_problem};
 use crate::output::LiveOutput;
-use crate::resolve::{Refusal, sandbox_problem};
 use palyra_egress::EgressObserver;
 use palyra_protocol::{
     CallState, Digest, EgressRecord, Environment, ExecutorKind, Facets, Problem, RiskLevel, ToolCapability,
@@ -125,7 +125,8 @@ impl Tool for ProcessRun {
     fn prepare(&self, input: Input<'_>, place: &Place<'_>) -> Result<Prepared, Refusal> {
         let policy = &place.config.process_runner;
         let mut command = Command::read(input, place)?;
-        let executable = resolve_executable(policy, &command.facets.argv, &command.directory)?;
+        let executable = resolve_executable(policy, &command.facets.argv, &command.directory)
+            .map_err(|error| Refusal::from(error).reaching(command.named()))?;
         command.will_run(&executable);
         let env = input.pairs("/env").collect();
         // A call that would be refused when it is run is not put before anybody.
@@ -170,7 +171,7 @@ struct Command {
 
 impl Command {
     fn read(input: Input<'_>, place: &Place<'_>) -> Result<Self, Refusal> {
-        let directory = place.path(input, "/cwd")?;
+        let directory = place.path(input, "/cwd", |facets, path| facets.working_directory = Some(path))?;
         let argv = input.texts("/argv");
         // No program can be given one, so that nobody is asked about it.
         if let Some(at) = argv.iter().position(|word| word.contains('\0')) {
@@ -187,6 +188,13 @@ impl Command {
         };
         let requested_hosts = input.texts("/requested_egress_hosts");
         Ok(Self { facets, directory: place.absolute(&directory), requested_hosts })
+    }
+
+    /// The facets of a command whose program was not found: where it was looked for, if the command says where.
+    fn named(&self) -> Facets {
+        let path = self.facets.argv.first().filter(|name| name.contains('/'));
+        let executable = path.map(|name| self.directory.join(name).to_string_lossy().into_owned());
+        Facets { executable, ..self.facets.clone() }
     }
 
     /// Names every file that will run.

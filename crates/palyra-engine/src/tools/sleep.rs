@@ -2,8 +2,8 @@
 
 use super::schema::object;
 use super::{Executing, Input, Job, Made, Place, Prepared, Preparing, Tool};
-use crate::execute::{Executed, Running, Stopped, timed_out};
-use crate::resolve::Refusal;
+use crate::flow::execute::{Executed, Running, Stopped, timed_out};
+use crate::flow::resolve::Refusal;
 use palyra_protocol::{ExecutorKind, Facets, RiskLevel, ToolDefinition};
 use serde_json::{Value, json};
 use std::sync::Arc;

@@ -2,13 +2,13 @@
 
 use super::{Executing, Input, Job, Place, Prepared, Tool, builtin};
 use crate::access::{AccessControl, VerifiedPeer};
-use crate::approvals::Answer;
+use crate::approvals::answer::Answer;
 use crate::config::{CallLimits, ToolCallConfig, WasmRuntime};
 use crate::engine::{Engine, EngineParts, StartError};
-use crate::execute::{Executed, Running};
+use crate::flow::execute::{Executed, Running};
+use crate::flow::propose::{CallInProgress, Proposal};
+use crate::flow::resolve::Refusal;
 use crate::live::CallUpdate;
-use crate::resolve::Refusal;
-use crate::tool_flow::{CallInProgress, Proposal};
 use palyra_journal::JournalStore;
 use palyra_policy::{Membership, PolicyLoader};
 use palyra_protocol::{
@@ -72,7 +72,7 @@ async fn engine(dir: &TempDir, rules: &str, allowed: &[&str]) -> Result<Engine, 
     std::fs::write(rules_dir.join("test.cedar"), rules).unwrap();
     let clock = Arc::new(SystemClock);
     let journal = JournalStore::open(&state.join("journal.db"), clock.clone()).unwrap();
-    let access = AccessControl::open(&state, &root, &journal, clock.clone()).await.unwrap();
+    let access = AccessControl::open(&state, &root, &journal, clock).await.unwrap();
     let membership = Membership::single_user().with_registered(access.registered().unwrap());
     let loader = PolicyLoader { directory: Some(rules_dir), membership, tools: None };
     Engine::new(EngineParts {
@@ -83,7 +83,6 @@ async fn engine(dir: &TempDir, rules: &str, allowed: &[&str]) -> Result<Engine, 
         workspace: Workspace::open(&root).unwrap(),
         config: config(&root, allowed),
         key: DaemonKey::generate().unwrap(),
-        clock,
     })
 }
 

@@ -1,8 +1,8 @@
 //! The tables are held against the events: what somebody writes into a table alone is found, and never acted upon.
 
 use super::*;
-use palyra_journal::{Finish, HistoryFault, Page, Refused, RefusedCall};
-use palyra_protocol::{AttestationId, ExecutionStatement, GrantMatcher, ToolAttestation};
+use palyra_journal::{CallView, Finish, HistoryFault, Page, Refused, RefusedCall};
+use palyra_protocol::{AttestationId, ExecutionStatement, FinishedCall, GrantMatcher, JournalId, ToolAttestation};
 
 fn attestation(call: &CallRecord) -> ToolAttestation {
     let statement = ExecutionStatement {
@@ -24,17 +24,25 @@ fn attestation(call: &CallRecord) -> ToolAttestation {
     statement.sign(&DaemonKey::generate().unwrap()).unwrap()
 }
 
+fn finished(call: &CallRecord) -> FinishedCall {
+    FinishedCall {
+        call_id: call.call_id.clone(),
+        state: CallState::Succeeded,
+        output: serde_json::Value::Null,
+        problem: None,
+        attestation: attestation(call),
+    }
+}
+
 async fn finish(store: &JournalStore, call: &CallRecord) {
     let output = serde_json::json!({ "text": "done" });
-    let finish = Finish::new(CallState::Succeeded, output, None, attestation(call), &[]).unwrap();
-    store.finish_call(&finish).await.unwrap();
+    store.finish_call(&Finish::new(FinishedCall { output, ..finished(call) }, &[]).unwrap()).await.unwrap();
 }
 
 async fn ask(store: &JournalStore, text: &str) -> (CallRecord, ApprovalRecord) {
     let record = call(text, None);
     let approval = question(&record);
-    let opened = store.open_call(open(&record, 100, Opening::<()>::Ask(Arc::new(approval.clone())))).await.unwrap();
-    assert!(matches!(opened, Opened::Asked));
+    ask_about(store, &record, &approval).await;
     (record, approval)
 }
 
@@ -46,11 +54,10 @@ async fn granted(store: &JournalStore) -> GrantRecord {
     resolve.resolution.grant = Some(given.grant_id.clone());
     resolve.resolution.matcher = GrantMatcher::Tool;
     store.resolve_approval(resolve).await.unwrap();
-    store.start_approved(&record.call_id, &approval.approval_id, ()).await.unwrap();
+    store.start_approved(&approval, ()).await.unwrap();
     finish(store, &record).await;
     let covered = call("covered", None);
-    let by_grant = start(Authority::Grant(given.grant_id.clone()));
-    assert!(matches!(store.open_call(open(&covered, 100, by_grant)).await.unwrap(), Opened::Started(_)));
+    start_by(store, &covered, &given.grant_id).await.unwrap().unwrap();
     finish(store, &covered).await;
     given
 }
@@ -68,17 +75,29 @@ fn refused(key: Option<&str>) -> RefusedCall {
     }
 }
 
+fn started(journal: &JournalId) -> JournalEvent {
+    JournalEvent::DaemonStarted {
+        version: "0".to_owned(),
+        public_key: DaemonKey::generate().unwrap().public(),
+        policy_hash: policy_hash(),
+        journal: Some(journal.clone()),
+    }
+}
+
 /// A journal in which everything has happened, with a question and an execution left open.
 async fn lived() -> Fixture {
     let fixture = Fixture::new();
     let store = &fixture.store;
-    note(store).await;
+    store.note(&started(store.origin())).await.unwrap();
     let plain = call("plain", Some("k"));
-    store.open_call(open(&plain, 100, start(Authority::Policy))).await.unwrap();
+    start(store, &plain, 100).await.unwrap();
     finish(store, &plain).await;
-    let denied = Opening::<()>::Deny(Problem::plain("policy_denied", "no"));
-    store.open_call(open(&call("denied", None), 100, denied)).await.unwrap();
-    store.open_call(open(&call("late", None), 1, start(Authority::Policy))).await.unwrap();
+    let other = call("other", None);
+    start(store, &other, 100).await.unwrap();
+    finish(store, &other).await;
+    let denied = opening(&call("denied", None), 100, DecisionKind::Deny);
+    store.deny(denied, Problem::plain("policy_denied", "no")).await.unwrap().unwrap();
+    assert!(matches!(start(store, &call("late", None), 1).await, Err(NotOpened::OverBudget(_))));
     store.refuse_call(refused(Some("r"))).await.unwrap();
     store.refuse_call(refused(None)).await.unwrap();
     let (_, no) = ask(store, "no").await;
@@ -96,7 +115,7 @@ async fn lived() -> Fixture {
     let other = Digest::of(b"other members");
     let rebind = Rebind { approval_id: rebound.approval_id, policy_hash: other };
     store.rebind_approval(rebind).await.unwrap();
-    store.open_call(open(&call("runs", None), 100, start(Authority::Policy))).await.unwrap();
+    start(store, &call("runs", None), 100).await.unwrap();
     fixture
 }
 
@@ -147,7 +166,15 @@ async fn a_table_that_does_not_follow_from_the_events_is_named() {
         ("UPDATE grants SET principal = 'agent:other'", "grants"),
         ("UPDATE grants SET match_key = zeroblob(32)", "grants"),
         ("DELETE FROM grants WHERE revoked_at IS NOT NULL", "grants"),
-        ("UPDATE meta SET value = 'call_zzz' WHERE key = 'open_from'", "meta"),
+        ("UPDATE grants SET void = 'the rules changed' WHERE revoked_at IS NOT NULL", "grants"),
+        ("UPDATE grants SET created_seq = created_seq - 1", "grants"),
+        ("UPDATE grants SET created_seq = NULL", "grants"),
+        ("UPDATE calls SET ended_seq = (SELECT ended_seq FROM calls WHERE state = 'succeeded' AND key IS NULL LIMIT 1)
+          WHERE key = 'k'", "calls"),
+        ("UPDATE meta SET value = 'jrn_01ARZ3NDEKTSV4RRFFQ69G5FAV' WHERE key = 'origin'", "meta"),
+        ("UPDATE meta SET value = 'x' WHERE key = 'origin'", "meta"),
+        ("DELETE FROM meta WHERE key = 'format'", "meta"),
+        ("INSERT INTO meta VALUES ('open_from', 'call_zzz')", "meta"),
     ] {
         let fixture = lived().await;
         Connection::open(fixture.path()).unwrap().execute_batch(edit).unwrap();
@@ -158,18 +185,17 @@ async fn a_table_that_does_not_follow_from_the_events_is_named() {
 
 #[tokio::test]
 async fn an_event_that_cannot_have_happened_is_named() {
-    let started = |call: &CallRecord, authority| JournalEvent::ToolStarted { call_id: call.call_id.clone(), authority };
+    let starts = |call: &CallRecord, authority, digest: Digest| JournalEvent::ToolStarted {
+        call_id: call.call_id.clone(),
+        authority,
+        call_digest: Some(digest),
+    };
+    let started = |call: &CallRecord, authority| starts(call, authority, call.digest);
     let ended = |call: &CallRecord, state| {
         let problem = Problem::plain("x", "x");
         JournalEvent::ToolEnded { call_id: call.call_id.clone(), state, problem }
     };
-    let finished = |call: &CallRecord| JournalEvent::ToolFinished {
-        call_id: call.call_id.clone(),
-        state: CallState::Succeeded,
-        output: serde_json::Value::Null,
-        problem: None,
-        attestation: Box::new(attestation(call)),
-    };
+    let finished = |call: &CallRecord| JournalEvent::ToolFinished(Arc::new(finished(call)));
     let fixture = Fixture::new();
     let (waits, approval) = ask(&fixture.store, "waits").await;
     let yes = JournalEvent::ApprovalResolved {
@@ -181,7 +207,13 @@ async fn an_event_that_cannot_have_happened_is_named() {
     let (given, _) = grant(&waits, &approval, Some(50_000));
     let stranger = call("never proposed", None);
     drop(fixture);
+    let decided = |call: &CallRecord, digest| JournalEvent::ToolDecided {
+        call_id: call.call_id.clone(),
+        decision: Arc::new(ToolDecision { call_digest: Some(digest), ..decision() }),
+    };
     for (event, why) in [
+        (decided(&waits, waits.digest), "twice"),
+        (JournalEvent::CallsSettled { before: 4 }, "while a call is open"),
         (started(&waits, Authority::Policy), "without an answer"),
         (started(&waits, Authority::Approval(approval.approval_id.clone())), "before the answer"),
         (started(&waits, Authority::Grant(given.grant_id.clone())), "by a grant that nobody gave"),
@@ -193,11 +225,47 @@ async fn an_event_that_cannot_have_happened_is_named() {
         (JournalEvent::GrantCreated { grant: Box::new(given) }, "without an answer"),
     ] {
         let fixture = Fixture::new();
-        let asked = Opening::<()>::Ask(Arc::new(approval.clone()));
-        fixture.store.open_call(open(&waits, 100, asked)).await.unwrap();
+        ask_about(&fixture.store, &waits, &approval).await;
         let seq = fixture.store.note(&event).await.unwrap();
         let fault = unfounded(verdict(&fixture.path()), why);
         assert_eq!(fault.seq(), Some(seq), "{why}: {fault}");
+    }
+}
+
+/// What was proposed is what was decided about, and what was decided about is what starts.
+#[tokio::test]
+async fn a_decision_belongs_to_its_call() {
+    let record = call("a", None);
+    let other = Digest::of(b"another call");
+    let proposed = || JournalEvent::ToolProposed { call: Arc::new(record.clone()) };
+    let decided = |digest, kind, fresh| JournalEvent::ToolDecided {
+        call_id: record.call_id.clone(),
+        decision: Arc::new(ToolDecision { call_digest: Some(digest), decision: kind, fresh, ..decision() }),
+    };
+    let started = |digest, authority| JournalEvent::ToolStarted {
+        call_id: record.call_id.clone(),
+        authority,
+        call_digest: Some(digest),
+    };
+    let approval = ApprovalRecord { call_digest: other, ..question(&record) };
+    let asked = JournalEvent::ApprovalRequested { approval: Arc::new(approval) };
+    let (allow, ask) = (DecisionKind::Allow, DecisionKind::NeedsApproval);
+    let nobodys = || Authority::Grant(GrantId::mint());
+    for (events, why) in [
+        (vec![proposed(), decided(other, allow, false)], "decided about something else"),
+        (
+            vec![proposed(), decided(record.digest, allow, false), started(other, Authority::Policy)],
+            "something else starts",
+        ),
+        (vec![proposed(), decided(record.digest, ask, false), asked], "asks about something else"),
+        (vec![proposed(), decided(record.digest, ask, true), started(record.digest, nobodys())], "by a grant"),
+    ] {
+        let fixture = Fixture::new();
+        let mut last = 0;
+        for event in &events {
+            last = fixture.store.note(event).await.unwrap();
+        }
+        assert_eq!(unfounded(verdict(&fixture.path()), why).seq(), Some(last), "{why}");
     }
 }
 
@@ -208,15 +276,106 @@ async fn founded_in_events() {
          UPDATE calls SET state = 'approved' WHERE state = 'awaiting_approval'",
         "UPDATE calls SET state = 'approved' WHERE state = 'awaiting_approval'",
         "UPDATE approvals SET record = json_set(record, '$.input.text', 'harmless') WHERE state = 'pending'",
-        "UPDATE calls SET state = 'approved', ended_seq = NULL WHERE key = 'k'",
-        "INSERT INTO calls SELECT 'call_zzzzzzzzzzzzzzzzzzzzzzzzzz', principal, session, run, tool, digest, 'x', 'approved',
-         opened_seq, NULL FROM calls WHERE key = 'k'",
+        "UPDATE calls SET ended_seq = opened_seq WHERE state = 'awaiting_approval'",
+        "DELETE FROM calls WHERE state = 'awaiting_approval'",
     ] {
         let fixture = lived().await.reopen();
         Connection::open(fixture.path()).unwrap().execute_batch(edit).unwrap();
         let taken_up = fixture.store.open_calls().await;
         assert!(taken_up.is_err(), "{edit}: {taken_up:?}");
     }
+}
+
+/// What only a table says is open is not taken up, and what the events leave open is, whatever the tables say.
+#[tokio::test]
+async fn open_calls_are_those_that_the_events_leave_open() {
+    let fixture = lived().await;
+    let ids = |calls: Vec<CallView>| calls.into_iter().map(|call| call.call_id).collect::<Vec<_>>();
+    let open = ids(fixture.store.open_calls().await.unwrap());
+    for edit in [
+        "UPDATE calls SET state = 'approved', ended_seq = NULL WHERE key = 'k'",
+        "INSERT INTO calls SELECT 'call_zzzzzzzzzzzzzzzzzzzzzzzzzz', principal, session, run, tool, digest, 'x', 'approved',
+         opened_seq, NULL FROM calls WHERE key = 'k'",
+        "INSERT INTO meta VALUES ('open_from', 'call_zzz')",
+    ] {
+        let fixture = lived_as(&fixture).await;
+        Connection::open(fixture.path()).unwrap().execute_batch(edit).unwrap();
+        assert_eq!(ids(fixture.store.open_calls().await.unwrap()), open, "{edit}");
+        assert_eq!(ids(fixture.reopen().store.open_calls().await.unwrap()), open, "{edit}");
+    }
+}
+
+/// A copy of a journal.
+async fn lived_as(fixture: &Fixture) -> Fixture {
+    fixture.store.settle().await.unwrap();
+    let (dir, clock) = (tempfile::tempdir().unwrap(), fixture.clock.clone());
+    let path = dir.path().join("journal.db");
+    std::fs::copy(fixture.path(), &path).unwrap();
+    let store = JournalStore::open(&path, clock.clone()).unwrap();
+    Fixture { dir, clock, store }
+}
+
+/// A row that leads to another call's events answers for no call, long before anybody verifies.
+#[tokio::test]
+async fn a_call_is_told_by_its_own_events() {
+    let other = "(SELECT ended_seq FROM calls WHERE state = 'succeeded' AND key IS NULL LIMIT 1)";
+    for edit in [
+        &format!("UPDATE calls SET ended_seq = {other} WHERE key = 'k'"),
+        "UPDATE calls SET ended_seq = opened_seq WHERE key = 'k'",
+        "UPDATE calls SET opened_seq = 1 WHERE key = 'k'",
+        "UPDATE calls SET principal = 'agent:other' WHERE key = 'k'",
+        "UPDATE calls SET digest = zeroblob(32) WHERE key = 'k'",
+        "UPDATE calls SET state = 'failed' WHERE key = 'k'",
+    ] {
+        let fixture = lived().await;
+        let found = fixture.store.call_by_key(&"agent:demo".parse().unwrap(), &"k".parse().unwrap()).await.unwrap();
+        let call_id = found.unwrap().call_id;
+        Connection::open(fixture.path()).unwrap().execute_batch(edit).unwrap();
+        let told = fixture.store.call(&call_id).await;
+        assert!(matches!(told, Err(JournalError::Unfounded(_))), "{edit}: {told:?}");
+    }
+    let fixture = lived().await;
+    let edit = "UPDATE calls SET key = NULL WHERE key = 'k'; UPDATE calls SET key = 'k' WHERE key = 'r'";
+    Connection::open(fixture.path()).unwrap().execute_batch(edit).unwrap();
+    let told = fixture.store.call_by_key(&"agent:demo".parse().unwrap(), &"k".parse().unwrap()).await;
+    assert!(matches!(told, Err(JournalError::Unfounded(_))), "{told:?}");
+}
+
+/// Tables, indexes and views are those that the journal was made with; what can be mended is mended by a start.
+#[tokio::test]
+async fn the_schema_is_the_one_that_the_journal_was_made_with() {
+    for (edit, name, mended) in [
+        ("DROP INDEX calls_by_key", "calls_by_key", true),
+        ("DROP INDEX events_settled", "events_settled", true),
+        ("DROP VIEW sessions", "sessions", true),
+        ("DROP VIEW sessions; CREATE VIEW sessions AS SELECT 1 AS principal", "sessions", true),
+        ("CREATE INDEX mine ON calls (tool)", "mine", true),
+        ("ALTER TABLE grants ADD COLUMN mine TEXT", "grants", false),
+        ("CREATE TABLE mine (x TEXT)", "mine", false),
+    ] {
+        let Fixture { dir, clock, store } = lived().await;
+        drop(store);
+        let path = dir.path().join("journal.db");
+        Connection::open(&path).unwrap().execute_batch(edit).unwrap();
+        let fault = unfounded(verdict(&path), edit);
+        assert!(matches!(&fault, HistoryFault::Schema { names } if names == name), "{edit}: {fault}");
+        match JournalStore::open(&path, clock) {
+            Ok(store) => assert_eq!((store.mended(), mended), (&[name.to_owned()][..], true), "{edit}"),
+            Err(error) => assert!(matches!(error, JournalError::Unfounded(_)) && !mended, "{edit}: {error}"),
+        }
+        assert_eq!(matches!(verdict(&path), Verdict::Intact(_)), mended, "{edit}");
+    }
+}
+
+#[tokio::test]
+async fn a_start_refuses_a_journal_that_goes_by_another_name() {
+    let Fixture { dir, clock, store } = lived().await;
+    drop(store);
+    let path = dir.path().join("journal.db");
+    let edit = "UPDATE meta SET value = 'jrn_01ARZ3NDEKTSV4RRFFQ69G5FAV' WHERE key = 'origin'";
+    Connection::open(&path).unwrap().execute_batch(edit).unwrap();
+    let refused = JournalStore::open(&path, clock).unwrap_err();
+    assert!(matches!(&refused, JournalError::Unfounded(HistoryFault::Table { table: "meta", .. })), "{refused}");
 }
 
 #[tokio::test]
@@ -236,8 +395,7 @@ async fn a_grant_that_is_not_as_it_was_given_covers_nothing() {
         connection.execute_batch(edit).unwrap();
         let id: String = connection.query_row("SELECT grant_id FROM grants", [], |r| r.get(0)).unwrap();
         let next = call("next", None);
-        let by_grant = start(Authority::Grant(id.parse().unwrap()));
-        let opened = fixture.store.open_call(open(&next, 100, by_grant)).await;
+        let opened = start_by(&fixture.store, &next, &id.parse().unwrap()).await;
         assert!(matches!(opened, Err(JournalError::Unfounded(_))), "{edit}: {opened:?}");
         assert!(fixture.store.call(&next.call_id).await.is_err(), "and nothing is recorded");
     }
@@ -247,7 +405,7 @@ async fn a_grant_that_is_not_as_it_was_given_covers_nothing() {
 async fn an_event_that_was_changed_is_not_acted_upon() {
     let fixture = lived().await;
     let known = fixture.store.call_by_key(&"agent:demo".parse().unwrap(), &"k".parse().unwrap()).await.unwrap();
-    let (call_id, _) = known.unwrap();
+    let call_id = known.unwrap().call_id;
     fixture.tampered().execute_batch("UPDATE events SET body = replace(body, 'done', 'dOne')").unwrap();
     let replayed = fixture.store.call(&call_id).await;
     assert!(matches!(replayed, Err(JournalError::Damaged(_))), "{replayed:?}");
@@ -264,9 +422,8 @@ async fn other_rules_end_a_grant_for_good() {
     for hash in [other, policy_hash()] {
         fixture.store.note_rules(&JournalEvent::DaemonStopped {}, hash).await.unwrap();
     }
-    let by_grant = start(Authority::Grant(given.grant_id.clone()));
-    let opened = fixture.store.open_call(open(&call("next", None), 100, by_grant)).await.unwrap();
-    assert!(matches!(opened, Opened::GrantGone), "rules that come back do not bring it back");
+    let opened = start_by(&fixture.store, &call("next", None), &given.grant_id).await.unwrap();
+    assert!(matches!(opened, Err(NotByGrant::GrantGone)), "rules that come back do not bring it back");
     let listed = fixture.store.grants(None, page).await.unwrap().records;
     assert!(listed[0].void.is_some() && listed[0].revoked_at.is_some(), "{listed:?}");
     assert!(matches!(verdict(&fixture.path()), Verdict::Intact(_)));
@@ -279,9 +436,9 @@ async fn a_refusal_belongs_to_its_key() {
     let id = first.call_id.clone();
     assert!(matches!(fixture.store.refuse_call(first).await.unwrap(), Refused::Recorded(_)));
     let again = fixture.store.refuse_call(refused(Some("k"))).await.unwrap();
-    assert!(matches!(again, Refused::Duplicate(earlier) if earlier == id));
-    let later = fixture.store.open_call(open(&call("x", Some("k")), 10, start(Authority::Policy))).await.unwrap();
-    assert!(matches!(later, Opened::Duplicate { call_id, .. } if call_id == id));
+    assert!(matches!(again, Refused::KeyHeld(earlier) if earlier == id));
+    let later = start(&fixture.store, &call("x", Some("k")), 10).await.map(drop);
+    assert_eq!(later, Err(NotOpened::KeyHeld(KeyHolder::OtherCall(id))));
 }
 
 #[tokio::test]
@@ -312,21 +469,28 @@ async fn listings_come_in_pages() {
 }
 
 #[tokio::test]
-async fn a_journal_of_an_earlier_version_opens_and_verifies() {
+async fn a_journal_of_the_format_before_is_brought_up_to_date() {
     let fixture = lived().await;
+    let voided = granted(&fixture.store).await;
+    fixture.store.note_rules(&JournalEvent::DaemonStopped {}, Digest::of(b"other rules")).await.unwrap();
     let older = "ALTER TABLE grants DROP COLUMN created_seq; ALTER TABLE grants DROP COLUMN void;
-                 DROP INDEX events_key; DROP INDEX events_grants_ended;
-                 CREATE INDEX approvals_pending ON approvals (expires_at) WHERE state = 'pending';";
+                 DROP INDEX events_key; DROP INDEX events_grants_ended; DROP INDEX events_settled;
+                 CREATE INDEX approvals_pending ON approvals (expires_at) WHERE state = 'pending';
+                 INSERT INTO meta VALUES ('open_from', ''); UPDATE meta SET value = '2' WHERE key = 'format';";
     let Fixture { dir, clock, store } = fixture;
     drop(store);
-    Connection::open(dir.path().join("journal.db")).unwrap().execute_batch(older).unwrap();
-    assert!(matches!(verdict(&dir.path().join("journal.db")), Verdict::Intact(_)), "before it is opened");
-    let store = JournalStore::open(&dir.path().join("journal.db"), clock.clone()).unwrap();
-    let fixture = Fixture { dir, clock, store };
-    assert_eq!(fixture.store.open_calls().await.unwrap().len(), 2);
-    let listed = fixture.store.grants(None, Page { records: 9, bytes: 1 << 20 }).await.unwrap().records;
-    assert_eq!(listed.len(), 2);
-    assert!(matches!(verdict(&fixture.path()), Verdict::Intact(_)));
+    let path = dir.path().join("journal.db");
+    Connection::open(&path).unwrap().execute_batch(older).unwrap();
+    let before = verify(&path, None, &mut |_| {});
+    assert!(matches!(&before, Err(JournalError::Format { found, expected: 3 }) if found == "2"), "{before:?}");
+    let store = JournalStore::open(&path, clock.clone()).unwrap();
+    assert!(store.mended().is_empty(), "nobody was at it");
+    assert_eq!(store.open_calls().await.unwrap().len(), 2);
+    let listed = store.grants(None, Page { records: 9, bytes: 1 << 20 }).await.unwrap().records;
+    assert_eq!(listed.len(), 3);
+    assert!(listed.iter().find(|grant| grant.grant_id == voided.grant_id).unwrap().void.is_some());
+    let verdict = verdict(&path);
+    assert!(matches!(verdict, Verdict::Intact(_)), "{verdict:?}");
 }
 
 /// What somebody writes into the row of a question that waits is neither shown nor answered.
@@ -369,10 +533,10 @@ async fn a_grant_that_ended_stays_ended_whatever_its_row_says() {
         }
         let revive = "UPDATE grants SET revoked_at = NULL, void = NULL";
         assert_eq!(Connection::open(fixture.path()).unwrap().execute(revive, []).unwrap(), 1);
-        let by_grant = || open(&call("next", None), 100, start(Authority::Grant(given.grant_id.clone())));
-        let opened = fixture.store.open_call(by_grant()).await;
+        let opened = start_by(&fixture.store, &call("next", None), &given.grant_id).await;
         assert!(matches!(opened, Err(JournalError::Unfounded(_))), "{opened:?}");
-        let opened = fixture.reopen().store.open_call(by_grant()).await;
+        let fixture = fixture.reopen();
+        let opened = start_by(&fixture.store, &call("next", None), &given.grant_id).await;
         assert!(matches!(opened, Err(JournalError::Unfounded(_))), "{opened:?}");
     }
 }
@@ -402,7 +566,7 @@ async fn an_index_that_was_emptied_is_noticed() {
         if index == "calls_by_key" {
             let store = JournalStore::open(&dir.path().join("journal.db"), clock).unwrap();
             let again = call("plain", Some("k"));
-            store.open_call(open(&again, 100, start(Authority::Policy))).await.unwrap();
+            start(&store, &again, 100).await.unwrap();
             let fault = unfounded(verdict(&dir.path().join("journal.db")), "unnoticed");
             assert!(fault.to_string().contains("another call had this idempotency key"), "{fault}");
         }

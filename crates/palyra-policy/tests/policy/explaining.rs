@@ -5,7 +5,7 @@ use palyra_policy::{
     Detail, Effect, ExplanationRecord, Needs, PolicyAction, PolicyDecision, PolicyRequestContext, PolicyResource,
     Verdict,
 };
-use palyra_protocol::Facets;
+use palyra_protocol::{DecisionKind, Facets};
 
 const ECHO: &str = "tool:palyra.echo";
 
@@ -35,7 +35,7 @@ fn a_forbid_names_the_exception_that_was_not_met() {
     assert_eq!(json["decision"], "needs_approval");
     assert_eq!(json["explanation"]["rules"][0]["id"], "deny_sensitive");
     assert_eq!(json["with_approval"]["rules"][0]["id"], "allowlisted_execution");
-    let Verdict::NeedsApproval { now, approved, people: 1 } = verdict else { panic!("{verdict:?}") };
+    let Verdict::NeedsApproval { now, approved, people: 1, fresh: false } = verdict else { panic!("{verdict:?}") };
     let record = now.record(Detail::Brief);
     assert_eq!(record.what_would_change.len(), 1, "the permit already applies");
     let change = &record.what_would_change[0];
@@ -197,11 +197,18 @@ fn a_path_too_deep_to_judge_is_denied() {
     let engine = with_rules(
         "@id(\"infra\") @reason(\"r\") forbid (principal, action == Action::\"tool.execute\", resource) when { context.written_under.contains(\"infra\") };",
     );
-    let mut context = listed();
-    context.facets.paths_written = vec!["x/".repeat(100)];
-    let evaluation = engine.evaluate_with_context(&ask("agent:demo", PolicyAction::ToolExecute, ECHO), &context);
-    assert_eq!(evaluation.decision, PolicyDecision::DenyByDefault);
-    assert!(evaluation.explanation.summary().contains("64 components"), "{}", evaluation.explanation);
+    let request = ask("agent:demo", PolicyAction::ToolExecute, ECHO);
+    // Whether any rule looks at paths makes no difference, nor does what a person says.
+    for engine in [&engine, &defaults()] {
+        let mut context = PolicyRequestContext { is_sensitive_action: true, ..listed() };
+        context.facets.paths_written = vec!["x/".repeat(100)];
+        assert_eq!(engine.decide(&request, &context).kind(), DecisionKind::NeedsApproval, "a workspace has such paths");
+        context.facets.paths_written = vec!["x/".repeat(129)];
+        let verdict = engine.decide(&request, &context);
+        assert_eq!(verdict.kind(), DecisionKind::Deny);
+        assert_eq!(engine.kind(&request, &context), DecisionKind::Deny);
+        assert!(verdict.summary().contains("128 components"), "{}", verdict.summary());
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use palyra_policy::{
     PolicyAction, PolicyDecision, PolicyEngine, PolicyRequest, PolicyRequestContext, PolicyResource, PolicyRole,
     PolicySource, SCHEMA_SRC, SkillTrust, Verdict,
 };
-use palyra_protocol::{Digest, Environment, Facets, Principal, PrincipalKind, RiskLevel, ToolCapability};
+use palyra_protocol::{DecisionKind, Digest, Environment, Facets, Principal, PrincipalKind, RiskLevel, ToolCapability};
 use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
@@ -210,6 +210,17 @@ proptest! {
     #[test]
     fn kind_is_decide(request in request(), context in context()) {
         prop_assert_eq!(NOSY_ENGINE.kind(&request, &context), NOSY_ENGINE.decide(&request, &context).kind());
+    }
+
+    /// A grant never does more than a person's approval, and where a rule counts people it does nothing.
+    #[test]
+    fn a_grant_is_no_person(request in request(), context in context()) {
+        let verdict = NOSY_ENGINE.decide(&request, &context);
+        let granted = NOSY_ENGINE.decide_with_grant(&request, &context);
+        let covered = verdict.kind() == DecisionKind::NeedsApproval && !verdict.is_fresh();
+        let expected = if covered { DecisionKind::Allow } else { verdict.kind() };
+        prop_assert_eq!(granted.kind(), expected);
+        prop_assert_eq!(granted.is_fresh(), verdict.is_fresh());
     }
 
     /// Asking with an approval never turns a yes into a no.

@@ -102,6 +102,52 @@ fn people_are_counted() {
     assert_eq!(decide(&too_many, "agent:demo", &running("deploy", &["prod/x"])).kind(), DecisionKind::Deny);
 }
 
+/// Where a rule counts people, be it one, grants and waivers count for nobody: this very call is shown to a person.
+#[test]
+fn one_fresh_answer_can_be_demanded() {
+    let wide = r#"@id("wide") @reason("r") permit (principal, action == Action::"approval.waive", resource);"#;
+    let one = TWO.replace(">= 2", ">= 1");
+    let request = |who: &str| ask(who, PolicyAction::ToolExecute, "tool:run");
+    for text in [one.clone(), format!("{one}{wide}")] {
+        let engine = with_rules(&text);
+        let counted = running("deploy", &["prod/x"]);
+        for verdict in [
+            engine.decide(&request("agent:demo"), &counted),
+            engine.decide_with_grant(&request("agent:demo"), &counted),
+        ] {
+            assert_eq!((verdict.kind(), verdict.people(), verdict.is_fresh()), (DecisionKind::NeedsApproval, 1, true));
+            assert!(verdict.summary().ends_with("A person has to approve this very call."), "{}", verdict.summary());
+        }
+        let given = PolicyRequestContext { allow_sensitive_tools: true, approval_count: 1, ..counted };
+        assert_eq!(engine.decide(&request("agent:demo"), &given).kind(), DecisionKind::Allow);
+        let elsewhere = running("deploy", &["test/x"]);
+        let verdict = engine.decide(&request("agent:demo"), &elsewhere);
+        let waived = text.contains("wide");
+        assert_eq!((verdict.kind() == DecisionKind::Allow, verdict.is_fresh()), (waived, false));
+        assert_eq!(engine.decide_with_grant(&request("agent:demo"), &elsewhere).kind(), DecisionKind::Allow);
+    }
+    let never = with_rules(&TWO.replace("unless { context.approval_count >= 2 }", ""));
+    let forbidden = never.decide_with_grant(&request("agent:demo"), &running("deploy", &["prod/x"]));
+    assert_eq!(forbidden.kind(), DecisionKind::Deny, "a grant lifts no forbid");
+}
+
+/// The waiver of a sensitive call is asked about as what it is: a rule that speaks of sensitive calls holds for it.
+#[test]
+fn the_waive_question_knows_what_is_sensitive() {
+    let wide = r#"@id("wide") @reason("r") permit (principal, action == Action::"approval.waive", resource);"#;
+    let asks = r#"@id("asks") @reason("r")
+        forbid (principal, action in [Action::"tool.execute", Action::"approval.waive"], resource)
+        when { context.is_sensitive_action && context.written_under.contains("infra") }
+        unless { context.allow_sensitive_tools };"#;
+    let engine = with_rules(&format!("{wide}{asks}"));
+    let verdict = decide(&engine, "agent:demo", &running("x", &["infra/x"]));
+    assert_eq!(
+        (verdict.kind(), verdict.rule_ids()),
+        (DecisionKind::NeedsApproval, vec!["asks".into(), "deny_sensitive".into()])
+    );
+    assert_eq!(decide(&engine, "agent:demo", &running("x", &["src/x"])).kind(), DecisionKind::Allow);
+}
+
 #[test]
 fn a_denial_tells_what_to_do_and_nothing_of_others() {
     let secret = r#"@id("boss_only") @reason("The boss may.") permit (principal == Agent::"boss", action == Action::"tool.execute", resource == Tool::"run") when { context has session && context.session == "s3cret" };"#;

@@ -145,6 +145,21 @@ impl Workspace {
         Ok(PatchPlan { changes })
     }
 
+    /// Where the paths of a patch lead, as far as each can be followed: see [`Workspace::whereabouts`]. Nothing for a text that is
+    /// no patch.
+    #[must_use]
+    pub fn patch_whereabouts(&self, unified_diff: &str) -> Vec<String> {
+        if unified_diff.len() > MAX_PATCH_BYTES {
+            return Vec::new();
+        }
+        let diffs = parse::parse(unified_diff).unwrap_or_default();
+        let names = diffs.iter().take(MAX_PATCH_FILES).flat_map(|diff| [&diff.old, &diff.new]).flatten();
+        let mut places: Vec<String> = names.flat_map(|name| self.whereabouts(name)).collect();
+        places.sort();
+        places.dedup();
+        places
+    }
+
     fn plan_change(&self, diff: FileDiff) -> Result<Change, FileError> {
         let target = match (diff.old, diff.new) {
             (None, Some(new)) => Target::Create(self.absent(&new)?),

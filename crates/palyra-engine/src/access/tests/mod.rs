@@ -99,7 +99,6 @@ impl Place {
             workspace: Workspace::open(&root).unwrap(),
             config,
             key: DaemonKey::generate().unwrap(),
-            clock: self.clock.clone(),
         })
         .unwrap()
     }

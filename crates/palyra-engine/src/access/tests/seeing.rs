@@ -2,9 +2,9 @@
 
 use super::{Place, code, owner, told};
 use crate::access::VerifiedPeer;
-use crate::approvals::Answer;
+use crate::approvals::answer::Answer;
 use crate::engine::Engine;
-use crate::tool_flow::{CallInProgress, Proposal};
+use crate::flow::propose::{CallInProgress, Proposal};
 use palyra_journal::ApprovalFilter;
 use palyra_policy::{PolicyAction, PolicySource};
 use palyra_protocol::access::RightView;

@@ -3,7 +3,7 @@
 use super::{Place, code, come, issue, new_token, owner, scoped, told};
 use crate::access::{Feature, IssuedTokens};
 use crate::error::ErrorKind;
-use crate::tool_flow::Proposal;
+use crate::flow::propose::Proposal;
 use palyra_policy::PolicyAction;
 use palyra_protocol::{CallState, PrincipalKind, WorkspaceRole};
 use std::time::Duration;

@@ -2,10 +2,10 @@
 
 use super::{NewToken, Place, code, come, issue, new_token, owner, scoped, told};
 use crate::access::{Feature, IssuedTokens};
-use crate::approvals::Answer;
+use crate::approvals::answer::Answer;
 use crate::engine::Engine;
-use crate::review::SimulationNews;
-use crate::tool_flow::Proposal;
+use crate::flow::propose::Proposal;
+use crate::queries::review::SimulationNews;
 use palyra_journal::ApprovalFilter;
 use palyra_policy::PolicyFile;
 use palyra_protocol::{

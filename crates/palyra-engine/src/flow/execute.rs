@@ -7,9 +7,9 @@ use crate::config::ToolCallConfig;
 use crate::egress::{Closed, EgressLog, Unrecorded};
 use crate::engine::Engine;
 use crate::file_threads::Lane;
+use crate::flow::permit::Permit;
 use crate::live::{LiveCall, Withdrawal};
 use crate::output::LiveOutput;
-use crate::permit::Permit;
 use crate::work::Work;
 use palyra_journal::Recorded;
 use palyra_protocol::{

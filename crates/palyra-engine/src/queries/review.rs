@@ -3,9 +3,9 @@
 //! Nothing here changes anything. Journals are read on a thread and a connection of their own.
 
 use crate::access::VerifiedPeer;
-use crate::decide::Asked;
 use crate::engine::Engine;
 use crate::error::EngineError;
+use crate::flow::decide::Asked;
 use palyra_journal::{ApprovalFilter, DecisionEvent, JournalError, scan_decisions};
 use palyra_policy::{
     PastAnswer, PastDecision, PolicyAction, PolicyFile, PolicyResource, Replay, ReplayReport, Suggestion, suggest,
@@ -259,10 +259,11 @@ fn read_decisions(
     Ok(())
 }
 
-/// A question that a person answered, and how; expiry and withdrawal are no answers.
+/// An approval that a person answered, and how; expiry and withdrawal are no answers. Where a rule counts people, no other rule
+/// could spare them.
 fn answered_by_a_person(record: ApprovalRecord) -> Option<(bool, ApprovalRecord)> {
     let by = &record.resolution.as_ref()?.by;
-    if by.kind() != PrincipalKind::User || record.people > 1 {
+    if by.kind() != PrincipalKind::User || record.people > 1 || record.fresh {
         return None;
     }
     match record.state {

@@ -1,34 +1,34 @@
-//! Questions outlive rules: each that waits is decided again when others decide.
+//! Approvals outlive rules: each that waits is decided again when others decide.
 //!
-//! A question is about a call under certain rules. When those change, or who belongs to what, the call is put to the new ones. If they
-//! ask the same people for the same reasons, the question stays, bound to them, and the journal says so. Otherwise it ends at once
-//! with `policy_changed`, and whoever proposed the call is told: nobody answers a question that no answer can open.
+//! An approval is about a call under certain rules. When those change, or who belongs to what, the call is put to the new ones. If they
+//! ask the same people for the same reasons, the approval stays, bound to them, and the journal says so. Otherwise it ends at once
+//! with `policy_changed`, and whoever proposed the call is told: nobody answers where no answer can start the call.
 
-use crate::decide::Asked;
 use crate::engine::Engine;
 use crate::error::EngineError;
+use crate::flow::decide::Asked;
 use palyra_journal::{JournalError, Rebind};
-use palyra_protocol::{ApprovalRecord, ApprovalState, DecisionKind, Principal, Problem};
+use palyra_protocol::{ApprovalRecord, ApprovalState, DecisionKind, Problem};
 use std::sync::Arc;
 
 impl Engine {
-    /// Decides every question that waits once more. What cannot be decided now is decided when it is answered.
+    /// Decides every approval that waits once more. What cannot be decided now is decided when it is answered.
     pub(crate) async fn reconsider(&self) {
-        let waiting = match self.pending_questions().await {
+        let waiting = match self.pending_approvals().await {
             Ok(waiting) => waiting,
             Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "questions were not decided again");
+                tracing::warn!(error = &error as &dyn std::error::Error, "approvals were not decided again");
                 return;
             }
         };
         for asked in waiting {
             if let Err(error) = self.reconsider_one(asked).await {
-                tracing::warn!(error = &error as &dyn std::error::Error, "a question was not decided again");
+                tracing::warn!(error = &error as &dyn std::error::Error, "an approval was not decided again");
             }
         }
     }
 
-    /// The question as it stands under the rules that decide now.
+    /// The approval as it stands under the rules that decide now.
     pub(crate) async fn reconsider_one(&self, asked: ApprovalRecord) -> Result<ApprovalRecord, EngineError> {
         let policy = self.policy();
         if asked.state != ApprovalState::Pending || asked.policy_hash == policy.policy_hash() {
@@ -49,14 +49,15 @@ impl Engine {
             // The summary names the rules that decided, each with its reason.
             verdict.kind() == DecisionKind::NeedsApproval
                 && verdict.people().max(1) == asked.people
+                && verdict.is_fresh() == asked.fresh
                 && verdict.summary() == asked.why
         });
         let stands = if same {
             let rebind = Rebind { approval_id: asked.approval_id.clone(), policy_hash: policy.policy_hash() };
             self.journal().rebind_approval(rebind).await
         } else {
-            let outdated = self.unanswered(&asked, ApprovalState::Cancelled, Principal::daemon(), policy_changed());
-            self.settle_question(outdated, None).await.map(Arc::unwrap_or_clone)
+            let outdated = self.cancelled(&asked, policy_changed());
+            self.settle_approval(outdated, None).await.map(Arc::unwrap_or_clone)
         };
         match stands {
             Ok(record) => Ok(record),
@@ -67,13 +68,10 @@ impl Engine {
     }
 }
 
-/// The code of [`policy_changed`].
-pub(crate) const POLICY_CHANGED: &str = "policy_changed";
-
 /// The rules are others than those that a call was decided by.
 pub(crate) fn policy_changed() -> Problem {
     Problem::new(
-        POLICY_CHANGED,
+        "policy_changed",
         "the rules changed after this call was decided, and decide otherwise now",
         "propose the call again",
     )

@@ -7,12 +7,11 @@
 //!
 //! An outcome that is not durable is never told to anybody.
 
-use crate::clear::QuestionEnd;
 use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
 use crate::live::LiveCall;
-use palyra_journal::{Finish, JournalError};
-use palyra_protocol::{ApprovalRecord, ApprovalState, CallId, CallState, Problem};
+use palyra_journal::{Finish, JournalError, Resolve};
+use palyra_protocol::{ApprovalState, CallId, CallState, Problem};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,18 +20,18 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// The longest wait: how late a call ends at most once there is room.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// What a call owes the journal.
+/// What has happened to a call and is to be recorded.
 #[derive(Debug)]
-pub(crate) enum Owed {
+pub(crate) enum Unrecorded {
     /// It ran, and this is how it ended.
-    Outcome(Box<Finish>),
+    Outcome(Finish),
     /// It ends here.
     End { from: CallState, state: CallState, problem: Problem },
-    /// Its question ended without an answer.
-    Question { approval: Arc<ApprovalRecord>, end: QuestionEnd },
+    /// Its approval ended without an answer.
+    Approval(Resolve),
 }
 
-impl Owed {
+impl Unrecorded {
     /// The call ran, and nobody will know how it ended.
     pub(crate) fn unknown_outcome() -> Self {
         let problem = Problem::new(
@@ -41,6 +40,11 @@ impl Owed {
             "look at what it was about to change, then propose it anew if it is still wanted",
         );
         Self::End { from: CallState::Executing, state: CallState::Indeterminate, problem }
+    }
+
+    /// The call was approved and does not start.
+    pub(crate) fn cancelled(problem: Problem) -> Self {
+        Self::End { from: CallState::Approved, state: CallState::Cancelled, problem }
     }
 
     /// What everybody who asks about the call is told until it is on record.
@@ -52,7 +56,7 @@ impl Owed {
         let ran = match self {
             Self::Outcome(_) => true,
             Self::End { from, .. } => *from == CallState::Executing,
-            Self::Question { .. } => false,
+            Self::Approval(_) => false,
         };
         if ran {
             let message = format!("the call ran, but its outcome is not on record yet: {why}");
@@ -66,18 +70,24 @@ impl Owed {
 }
 
 impl Engine {
-    /// Keeps a call under way until what it owes is on record; the error is for those who wait.
-    pub(crate) fn owe(&self, call_id: &CallId, live: &Arc<LiveCall>, owed: Owed, cause: &JournalError) -> EngineError {
+    /// Keeps a call under way until its end is on record; the error is for those who wait.
+    pub(crate) fn keep(
+        &self,
+        call_id: &CallId,
+        live: &Arc<LiveCall>,
+        unrecorded: Unrecorded,
+        cause: &JournalError,
+    ) -> EngineError {
         tracing::error!(error = cause as &dyn std::error::Error, %call_id, "a call's end is not on record yet");
-        let (kind, problem) = owed.problem(call_id, cause);
+        let (kind, problem) = unrecorded.problem(call_id, cause);
         let told = Arc::new((kind, problem.clone()));
         live.update(|now| now.unrecorded = Some(told));
         let (engine, id, live) = (self.clone(), call_id.clone(), Arc::clone(live));
-        tokio::spawn(async move { engine.keep_trying(id, live, owed).await });
+        tokio::spawn(async move { engine.keep_trying(id, live, unrecorded).await });
         EngineError::new(kind, problem)
     }
 
-    async fn keep_trying(&self, call_id: CallId, live: Arc<LiveCall>, owed: Owed) {
+    async fn keep_trying(&self, call_id: CallId, live: Arc<LiveCall>, unrecorded: Unrecorded) {
         let mut pause = FIRST_PAUSE;
         loop {
             let last = tokio::select! {
@@ -85,14 +95,14 @@ impl Engine {
                 () = self.closing().cancelled() => true,
             };
             pause = (pause * 2).min(LONGEST_PAUSE);
-            let Err(error) = self.pay(&call_id, &owed).await else { break };
+            let Err(error) = self.record(&call_id, &unrecorded).await else { break };
             if error.may_pass() && !last {
                 continue;
             }
             // Smaller than an outcome, so it may fit where that did not.
-            let unknown = matches!(owed, Owed::Outcome(_)).then(Owed::unknown_outcome);
+            let unknown = matches!(unrecorded, Unrecorded::Outcome(_)).then(Unrecorded::unknown_outcome);
             let ended = match &unknown {
-                Some(unknown) => self.pay(&call_id, unknown).await,
+                Some(unknown) => self.record(&call_id, unknown).await,
                 None => Err(error),
             };
             if let Err(error) = ended {
@@ -105,17 +115,18 @@ impl Engine {
         self.live().leave(&call_id);
     }
 
-    async fn pay(&self, call_id: &CallId, owed: &Owed) -> Result<(), JournalError> {
-        match owed {
-            Owed::Outcome(finish) => self.journal().finish_call(finish).await.map(drop),
-            Owed::End { from, state, problem } => {
-                self.journal().end_call(call_id, *from, *state, problem.clone()).await
+    async fn record(&self, call_id: &CallId, unrecorded: &Unrecorded) -> Result<(), JournalError> {
+        match unrecorded {
+            Unrecorded::Outcome(finish) => self.journal().finish_call(finish).await.map(drop),
+            Unrecorded::End { from, state, problem } => {
+                self.journal().end_call(call_id, *from, *state, problem.clone()).await.map(drop)
             }
-            Owed::Question { approval, end } => match self.record_question_end(approval, end).await {
+            Unrecorded::Approval(unanswered) => match self.settle_approval(unanswered.clone(), None).await {
                 // Somebody said yes meanwhile. It was too late: nobody waits to start the call any more.
                 Err(JournalError::AlreadyResolved { state: ApprovalState::Allowed }) => {
                     let problem = Problem::plain("cancelled", "the call had ended when the answer came");
-                    self.journal().end_call(call_id, CallState::Approved, CallState::Cancelled, problem).await
+                    let (from, state) = (CallState::Approved, CallState::Cancelled);
+                    self.journal().end_call(call_id, from, state, problem).await.map(drop)
                 }
                 Ok(_) | Err(JournalError::AlreadyResolved { .. }) => Ok(()),
                 Err(error) => Err(error),

@@ -4,16 +4,17 @@
 //! removed. A question that is still open is waited for
 //! again. A call that was approved but not started is started, if it is still the call that was shown.
 
-use crate::clear::{Cleared, QuestionEnd};
 use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
-use crate::resolve::ResolvedCall;
-use crate::tool_flow::Ending;
+use crate::flow::resolve::ResolvedCall;
+use crate::flow::stop::Stop;
+use crate::live::LiveCall;
 use palyra_journal::CallView;
-use palyra_protocol::{ApprovalRecord, ApprovalState, CallRecord, CallState, Problem, ToolProposal};
+use palyra_protocol::{ApprovalRecord, ApprovalState, CallRecord, CallState, Problem, ToolOutcome, ToolProposal};
 use palyra_workspace::Leftovers;
 use std::path::Path;
 use std::sync::Arc;
+use tokio::sync::oneshot;
 
 /// What a start found.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -66,7 +67,8 @@ impl Engine {
             "the daemon stopped between the intent and the outcome; nobody knows how far the call got, and it is not run again",
             hint,
         );
-        Ok(self.journal().end_call(&call.call_id, CallState::Executing, CallState::Indeterminate, problem).await?)
+        self.journal().end_call(&call.call_id, CallState::Executing, CallState::Indeterminate, problem).await?;
+        Ok(())
     }
 
     /// Removes the temporary files of a call that was cut off; gives those that may hold an original and stay. Before the
@@ -88,10 +90,10 @@ impl Engine {
 
     async fn resume(&self, view: CallView) -> Result<(), EngineError> {
         let approval = self.journal().approval_of_call(&view.call_id).await?;
-        if approval.state == ApprovalState::Pending
-            && let Some(problem) = self.token_gone(approval.token.as_ref())
+        if let Some(problem) =
+            self.token_gone(approval.token.as_ref()).filter(|_| approval.state == ApprovalState::Pending)
         {
-            return Ok(self.record_question_end(&approval, &QuestionEnd::TokenGone(problem)).await.map(drop)?);
+            return self.give_up(&approval, problem).await;
         }
         let Some(record) = view.record else {
             return Err(EngineError::new(
@@ -101,8 +103,11 @@ impl Engine {
         };
         let proposal = proposal_of(record);
         let resolved = self.resolver().resolve(view.call_id.clone(), &proposal);
-        let resolved = match resolved {
-            Ok(resolved) if resolved.call.digest() == view.digest => resolved,
+        match resolved {
+            Ok(resolved) if resolved.call.digest() == view.digest => {
+                self.go_on(resolved, Arc::new(approval), proposal, view.state);
+                Ok(())
+            }
             Ok(_) | Err(_) => {
                 let problem = Problem::new(
                     "call_changed",
@@ -110,49 +115,55 @@ impl Engine {
                      or the workspace, is another",
                     "propose the call again",
                 );
-                if approval.state == ApprovalState::Pending {
-                    let end = QuestionEnd::Changed(problem);
-                    return Ok(self.record_question_end(&approval, &end).await.map(drop)?);
-                }
-                return Ok(self
-                    .journal()
-                    .end_call(&view.call_id, CallState::Approved, CallState::Cancelled, problem)
-                    .await?);
+                self.give_up(&approval, problem).await
             }
-        };
-        self.go_on(resolved, Arc::new(approval), &proposal, view.state);
+        }
+    }
+
+    /// Ends a call that waits for an answer, or that was approved and has not started.
+    async fn give_up(&self, approval: &ApprovalRecord, problem: Problem) -> Result<(), EngineError> {
+        if approval.state == ApprovalState::Pending {
+            self.settle_approval(self.cancelled(approval, problem), None).await?;
+        } else {
+            let (from, state) = (CallState::Approved, CallState::Cancelled);
+            self.journal().end_call(&approval.call_id, from, state, problem).await?;
+        }
         Ok(())
     }
 
-    fn go_on(&self, resolved: ResolvedCall, approval: Arc<ApprovalRecord>, proposal: &ToolProposal, state: CallState) {
+    fn go_on(&self, resolved: ResolvedCall, approval: Arc<ApprovalRecord>, proposal: ToolProposal, state: CallState) {
         let id = resolved.call.id().clone();
         // What was asked before the restart is not refused after it, but counts.
         let (live, _) = self.live().enter(&id, (&proposal.tool, state), &proposal.origin, None);
         if approval.state == ApprovalState::Pending
-            && let Err(problem) = self.count_question(&approval, None)
+            && let Err(problem) = self.count_approval(&approval, None)
         {
-            tracing::warn!(call = %id, problem = problem.message, "a question is not counted");
+            tracing::warn!(call = %id, problem = problem.message, "an approval is not counted");
         }
         live.update(|now| now.approval = Some(Arc::clone(&approval)));
         let answer = self.await_approval(&approval.approval_id);
         let engine = self.clone();
         tokio::spawn(async move {
-            let cleared = match approval.state {
-                ApprovalState::Pending => engine.after_answer(resolved, approval, answer, &live).await,
-                _ => engine.start_approved(resolved, &approval).await,
-            };
-            let ending = match cleared {
-                Ok(Cleared::Permitted(permit)) => Ok(engine.carry_out(permit, &live).await),
-                Ok(Cleared::Ended(outcome)) => Ok(Ending::Own(outcome)),
-                Ok(Cleared::Earlier(call_id)) => Ok(Ending::Earlier(call_id)),
-                Ok(Cleared::Owing(owed, cause)) => Ok(Ending::Owing(owed, cause)),
-                Ok(Cleared::Crowded(problem)) => Err(EngineError::new(ErrorKind::Exhausted, problem)),
-                Err(error) => Err(error),
-            };
-            if let Err(error) = engine.conclude(&id, &live, ending).await {
+            let end = engine.finish_approved(resolved, approval, answer, &live).await;
+            if let Err(error) = engine.conclude(&id, &proposal, &live, end).await {
                 tracing::warn!(call = %id, error = &error as &dyn std::error::Error, "a resumed call did not go on");
             }
         });
+    }
+
+    /// The rest of the path of a call that was asked about before the restart.
+    async fn finish_approved(
+        &self,
+        call: ResolvedCall,
+        approval: Arc<ApprovalRecord>,
+        answer: oneshot::Receiver<Arc<ApprovalRecord>>,
+        live: &LiveCall,
+    ) -> Result<Box<ToolOutcome>, Stop> {
+        let permit = match approval.state {
+            ApprovalState::Pending => self.after_answer(call, approval, answer, live).await?,
+            _ => self.start_approved(call, &approval).await?,
+        };
+        self.carry_out(permit, live).await
     }
 }
 

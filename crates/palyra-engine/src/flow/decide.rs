@@ -1,28 +1,181 @@
-//! Decide: Cedar is asked as things stand, and as they would stand with a human's approval.
+//! Decide: Cedar is asked as things stand, as they would stand with a grant, and as they would stand with people's approval.
+//!
+//! INVARIANT (decision_belongs_to_call): [`Engine::decide`] takes a resolved call and gives back one value that holds the call and the
+//! decision about it. The fields are private to this file, so nobody can put another call beside a decision. Permits, approvals
+//! and records of the journal are made from that value alone.
 
 use crate::catalog::ToolCatalog;
 use crate::config::ToolCallConfig;
 use crate::engine::Engine;
+use crate::flow::resolve::{Refusal, ResolvedCall};
+use palyra_journal::Opening;
 use palyra_policy::{
     PolicyAction, PolicyEngine, PolicyRequest, PolicyRequestContext, PolicyResource, PolicyRole, Verdict,
 };
 use palyra_protocol::{
-    DecisionBasis, DecisionId, Facets, Origin, Problem, ToolCall, ToolDecision, ToolName, WorkspaceRole,
+    DecisionBasis, DecisionId, DecisionKind, Facets, Origin, Problem, ToolCall, ToolDecision, ToolName, WorkspaceRole,
 };
 use std::sync::Arc;
 
-impl Engine {
-    /// What policy says about a call, explained as far as the journal and the caller need it.
-    pub(crate) fn decide(&self, call: &ToolCall) -> ToolDecision {
-        decide(&self.policy(), self.tool_facts(), call, Detail::AsNeeded)
+/// A call with what policy decided about it, by what may follow.
+#[derive(Debug)]
+pub(crate) enum Decided {
+    /// Policy allows it.
+    Allowed(AllowedCall),
+    /// A person has to approve it, or a grant that covers it.
+    Grantable(GrantableCall),
+    /// People have to approve this very call.
+    Askable(AskableCall),
+    /// Policy denies it, whatever anybody says.
+    Denied(DeniedCall),
+}
+
+/// A call that policy allows.
+#[derive(Debug)]
+pub(crate) struct AllowedCall(Judged<ResolvedCall>);
+
+/// A call that a grant may cover.
+#[derive(Debug)]
+pub(crate) struct GrantableCall(Judged<ResolvedCall>);
+
+/// A call that people are to be asked about.
+#[derive(Debug)]
+pub(crate) struct AskableCall(Judged<ResolvedCall>);
+
+/// A call that is denied; it need not be one that could be carried out.
+#[derive(Debug)]
+pub(crate) struct DeniedCall(Judged<ToolCall>);
+
+#[derive(Debug)]
+struct Judged<C> {
+    call: C,
+    decision: Arc<ToolDecision>,
+}
+
+impl Judged<ResolvedCall> {
+    fn opening(&self, run_limit: u64) -> Opening {
+        Opening { call: self.call.call.record(), decision: Arc::clone(&self.decision), run_limit }
+    }
+}
+
+impl Decided {
+    /// The decision.
+    pub(crate) fn decision(&self) -> &Arc<ToolDecision> {
+        match self {
+            Self::Allowed(AllowedCall(judged))
+            | Self::Grantable(GrantableCall(judged))
+            | Self::Askable(AskableCall(judged)) => &judged.decision,
+            Self::Denied(DeniedCall(judged)) => &judged.decision,
+        }
+    }
+}
+
+impl AllowedCall {
+    pub(crate) fn decision(&self) -> &ToolDecision {
+        &self.0.decision
     }
 
-    /// What policy says about a call that has turned out to touch something else than it named.
+    /// What the journal records when it starts.
+    pub(crate) fn opening(&self, run_limit: u64) -> Opening {
+        self.0.opening(run_limit)
+    }
+
+    /// For the permit.
+    pub(super) fn into_parts(self) -> (ResolvedCall, DecisionId) {
+        (self.0.call, self.0.decision.decision_id.clone())
+    }
+}
+
+impl GrantableCall {
+    pub(crate) fn call(&self) -> &ToolCall {
+        &self.0.call.call
+    }
+
+    pub(crate) fn decision(&self) -> &ToolDecision {
+        &self.0.decision
+    }
+
+    /// What the journal records when it starts.
+    pub(crate) fn opening(&self, run_limit: u64) -> Opening {
+        self.0.opening(run_limit)
+    }
+
+    /// No grant covers it: a person is asked.
+    pub(crate) fn without_grant(self) -> AskableCall {
+        AskableCall(self.0)
+    }
+
+    /// For the permit.
+    pub(super) fn into_parts(self) -> (ResolvedCall, DecisionId) {
+        (self.0.call, self.0.decision.decision_id.clone())
+    }
+}
+
+impl AskableCall {
+    pub(crate) fn call(&self) -> &ToolCall {
+        &self.0.call.call
+    }
+
+    pub(crate) fn decision(&self) -> &ToolDecision {
+        &self.0.decision
+    }
+
+    /// What the journal records when a person is asked.
+    pub(crate) fn opening(&self, run_limit: u64) -> Opening {
+        self.0.opening(run_limit)
+    }
+
+    /// The call alone: whoever wants a permit for it has it decided again.
+    pub(crate) fn into_resolved(self) -> ResolvedCall {
+        self.0.call
+    }
+}
+
+impl DeniedCall {
+    /// What the journal records, and what the caller is told.
+    pub(crate) fn into_opening(self, run_limit: u64) -> (Opening, Problem) {
+        let Judged { call, decision } = self.0;
+        let problem = denial(&call, &decision);
+        (Opening { call: call.record(), decision, run_limit }, problem)
+    }
+
+    pub(crate) fn call(&self) -> &ToolCall {
+        &self.0.call
+    }
+
+    pub(crate) fn decision(&self) -> &ToolDecision {
+        &self.0.decision
+    }
+}
+
+impl Engine {
+    /// What policy says about a call, explained as far as the journal and the caller need it.
+    pub(crate) fn decide(&self, call: ResolvedCall) -> Decided {
+        let decision = Arc::new(decide(&self.policy(), self.tool_facts(), &call.call, Detail::AsNeeded));
+        match decision.decision {
+            DecisionKind::Allow => Decided::Allowed(AllowedCall(Judged { call, decision })),
+            DecisionKind::NeedsApproval if decision.fresh => Decided::Askable(AskableCall(Judged { call, decision })),
+            DecisionKind::NeedsApproval => Decided::Grantable(GrantableCall(Judged { call, decision })),
+            DecisionKind::Deny => Decided::Denied(DeniedCall(Judged { call: call.call, decision })),
+        }
+    }
+
+    /// What is told about a proposal that is no call: where policy forbids what it names, that, and nothing of what is there.
+    pub(crate) fn decide_unresolved(&self, refusal: Refusal, detail: Detail) -> Result<DeniedCall, Refusal> {
+        let Some(call) = refusal.named.as_deref().cloned() else { return Err(refusal) };
+        let decision = decide(&self.policy(), self.tool_facts(), &call, detail);
+        match decision.decision {
+            DecisionKind::Deny => Ok(DeniedCall(Judged { call, decision: Arc::new(decision) })),
+            DecisionKind::Allow | DecisionKind::NeedsApproval => Err(refusal),
+        }
+    }
+
+    /// What policy says about a call that has turned out to touch something else than it named. No permit comes of it.
     pub(crate) fn decide_again(&self, call: &ToolCall, facets: &Facets) -> ToolDecision {
         decide_about(&self.policy(), self.tool_facts(), (call, facets), Detail::AsNeeded)
     }
 
-    /// What policy says about a call, fully explained.
+    /// What policy says about a call, fully explained. No permit comes of it.
     pub(crate) fn decide_in_full(&self, call: &ToolCall) -> ToolDecision {
         decide(&self.policy(), self.tool_facts(), call, Detail::Full)
     }
@@ -73,9 +226,11 @@ fn decide_about(
         decision_id: DecisionId::mint(),
         decision: verdict.kind(),
         policy_hash: policy.policy_hash(),
+        call_digest: Some(call.digest()),
         rules: verdict.rule_ids(),
         summary: verdict.summary(),
         people: verdict.people(),
+        fresh: verdict.is_fresh(),
         denial: match &verdict {
             Verdict::Deny(explanation) => Some(Box::new(explanation.denial())),
             Verdict::Allow(_) | Verdict::Waived { .. } | Verdict::NeedsApproval { .. } => None,
@@ -156,7 +311,7 @@ fn document(verdict: &Verdict, detail: Detail) -> serde_json::Value {
 }
 
 /// What a caller whose call was denied is told.
-pub(crate) fn denial(call: &ToolCall, decision: &ToolDecision) -> Problem {
+fn denial(call: &ToolCall, decision: &ToolDecision) -> Problem {
     let message = format!("policy denies `{}` for `{}`: {}", call.tool(), call.origin().principal, decision.summary);
     let hint = decision.denial.as_ref().map(|denial| denial.ask_for.clone());
     Problem { hint, denial: decision.denial.clone(), ..Problem::plain("policy_denied", message) }

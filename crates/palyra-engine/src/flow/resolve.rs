@@ -9,7 +9,7 @@ use crate::tools::{Input, Place, Prepared};
 use crate::work::Work;
 use palyra_egress::{Denial, FetchError};
 use palyra_protocol::call::ToolCallParts;
-use palyra_protocol::{CallId, CallState, CanonicalJson, Problem, ToolCall, ToolProposal};
+use palyra_protocol::{CallId, CallState, CanonicalJson, Facets, Problem, ToolCall, ToolProposal};
 use palyra_sandbox::{Fault, SandboxError};
 use palyra_workspace::FileError;
 use std::sync::Arc;
@@ -21,24 +21,35 @@ pub struct Refusal {
     pub(crate) problem: Problem,
     /// Whether the same proposal under the same key is to get the same refusal.
     pub(crate) lasting: bool,
+    /// What the input names, as far as it could be followed, where the refusal tells something of what is on the disk.
+    pub(crate) reached: Option<Box<Facets>>,
+    /// The call as far as it can be told, where the refusal tells something of what is on the disk.
+    pub(crate) named: Option<Box<ToolCall>>,
 }
 
 impl Refusal {
     /// The proposal is no call.
     #[must_use]
     pub fn rejected(problem: Problem) -> Self {
-        Self { state: CallState::Rejected, problem, lasting: true }
+        Self { state: CallState::Rejected, problem, lasting: true, reached: None, named: None }
     }
 
     /// A rule that no policy can lift forbids the call.
     #[must_use]
     pub fn denied(problem: Problem) -> Self {
-        Self { state: CallState::Denied, problem, lasting: true }
+        Self { state: CallState::Denied, problem, lasting: true, reached: None, named: None }
+    }
+
+    /// The same, with what the input names as far as it could be followed: policy is asked whether the caller may know why.
+    #[must_use]
+    pub fn reaching(mut self, facets: Facets) -> Self {
+        self.reached = Some(Box::new(facets));
+        self
     }
 
     /// The caller may not make such calls, or not now: later, or with another right, the same proposal may do better.
     pub(crate) fn for_now(problem: Problem) -> Self {
-        Self { state: CallState::Denied, problem, lasting: false }
+        Self { state: CallState::Denied, problem, lasting: false, reached: None, named: None }
     }
 }
 
@@ -54,7 +65,7 @@ impl From<FileError> for Refusal {
             FileError::Outside { .. } | FileError::Protected { .. } => CallState::Denied,
             _ => CallState::Rejected,
         };
-        Self { state, problem: file_problem(&error), lasting: true }
+        Self { state, problem: file_problem(&error), lasting: true, reached: None, named: None }
     }
 }
 
@@ -65,14 +76,20 @@ impl From<SandboxError> for Refusal {
             | (_, Fault::Policy) => CallState::Denied,
             (_, Fault::Caller | Fault::Host) => CallState::Rejected,
         };
-        Self { state, problem: sandbox_problem(&error), lasting: error.fault() != Fault::Host }
+        Self {
+            state,
+            problem: sandbox_problem(&error),
+            lasting: error.fault() != Fault::Host,
+            reached: None,
+            named: None,
+        }
     }
 }
 
 impl From<FetchError> for Refusal {
     fn from(error: FetchError) -> Self {
         let state = if matches!(error, FetchError::Denied(_)) { CallState::Denied } else { CallState::Rejected };
-        Self { state, problem: fetch_problem(&error), lasting: true }
+        Self { state, problem: fetch_problem(&error), lasting: true, reached: None, named: None }
     }
 }
 
@@ -115,7 +132,10 @@ pub(crate) fn resolve_with(
         Problem::new(e.code(), e.to_string(), format!("see an example: `palyra tools show {}`", tool.name()))
     })?;
     tool.validate(input.value())?;
-    let Prepared { facets, job } = tool.tool().prepare(Input::new(input.value()), place)?;
+    let (facets, job) = match tool.tool().prepare(Input::new(input.value()), place) {
+        Ok(Prepared { facets, job }) => (facets, Ok(job)),
+        Err(mut refusal) => (refusal.reached.take().map(|facets| *facets).unwrap_or_default(), Err(refusal)),
+    };
     let parts = ToolCallParts {
         id,
         tool: tool.name().clone(),
@@ -126,7 +146,10 @@ pub(crate) fn resolve_with(
         idempotency_key: proposal.idempotency_key.clone(),
     };
     let call = ToolCall::new(parts).map_err(|e| Problem::plain(e.code(), e.to_string()))?;
-    Ok(ResolvedCall { call, work: Work { tool, job } })
+    match job {
+        Ok(job) => Ok(ResolvedCall { call, work: Work { tool, job } }),
+        Err(refusal) => Err(Refusal { named: Some(Box::new(call)), ..refusal }),
+    }
 }
 
 pub(crate) fn file_problem(error: &FileError) -> Problem {

@@ -1,7 +1,7 @@
 //! Attest: a signed statement of what really happened.
 
 use crate::engine::Engine;
-use crate::execute::Execution;
+use crate::flow::execute::Execution;
 use palyra_protocol::attestation::output_sha256;
 use palyra_protocol::json::JsonRejection;
 use palyra_protocol::{AttestationId, Digest, ExecutionStatement, Problem, ToolAttestation};

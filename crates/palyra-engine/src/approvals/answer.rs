@@ -1,0 +1,213 @@
+//! Answering: the one place where a person's yes or no becomes an approval's end.
+
+use crate::access::{Feature, VerifiedPeer};
+use crate::engine::Engine;
+use crate::error::{EngineError, ErrorKind};
+use crate::reload::RulesStay;
+use palyra_journal::{JournalError, Resolve};
+use palyra_policy::{PolicyAction, PolicyRequestContext, PolicyResource};
+use palyra_protocol::{
+    ApprovalDecision, ApprovalId, ApprovalRecord, ApprovalResolution, ApprovalScope, ApprovalState, GrantMatcher,
+    JournalEvent, PrincipalKind, Problem, Timestamp,
+};
+use std::sync::Arc;
+
+/// The longest reason.
+const MAX_REASON: usize = 1000;
+
+/// A person's answer.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    /// Which approval.
+    pub approval_id: ApprovalId,
+    /// Yes or no.
+    pub decision: ApprovalDecision,
+    /// How long a yes holds.
+    pub scope: ApprovalScope,
+    /// How wide a yes is.
+    pub matcher: GrantMatcher,
+    /// Why.
+    pub reason: Option<String>,
+}
+
+impl Engine {
+    /// Answers an approval. The call that waits goes on at once, whichever door it waits at.
+    ///
+    /// # Errors
+    /// The peer may not answer, the approval has ended, or the answer is wider than what was shown.
+    pub async fn decide_approval(
+        &self,
+        peer: &VerifiedPeer,
+        answer: Answer,
+    ) -> Result<Arc<ApprovalRecord>, EngineError> {
+        let asked = self.journal().approval(&answer.approval_id).await?;
+        if let Err(refusal) = self.may_answer(peer, &asked) {
+            // An attempt to approve what one may not is worth knowing about.
+            self.journal()
+                .note(&JournalEvent::AccessRefused {
+                    by: peer.effective().clone(),
+                    action: PolicyAction::ApprovalDecide.as_str().to_owned(),
+                    resource: asked.approval_id.to_string(),
+                    problem: refusal.problem.clone(),
+                })
+                .await?;
+            return Err(refusal);
+        }
+        if asked.state != ApprovalState::Pending {
+            return Err(JournalError::AlreadyResolved { state: asked.state }.into());
+        }
+        if self.access().feature(Feature::ApprovalReasons)
+            && answer.reason.as_deref().is_none_or(|text| text.trim().is_empty())
+        {
+            let hint = "say why with `--reason TEXT`";
+            return Err(EngineError::invalid("reason_required", "an answer needs a reason here", hint));
+        }
+        let now = self.clock().now();
+        if now >= asked.expires_at || self.token_gone(asked.token.as_ref()).is_some() {
+            let ended = self.settle_approval(self.expired(&asked), None).await?;
+            return Err(JournalError::AlreadyResolved { state: ended.state }.into());
+        }
+        // The answer, and the grant that it leaves, are of the rules that the approval is bound to: they stay until it is recorded.
+        let rules_stay = self.running_policy().stay().await;
+        // Asked under other rules, and not decided again yet: it is now.
+        let asked = self.reconsider_one(asked).await?;
+        if asked.state != ApprovalState::Pending {
+            return Err(EngineError::new(ErrorKind::Conflict, crate::approvals::reconsider::policy_changed()));
+        }
+        let resolve = match answer.decision {
+            ApprovalDecision::Allow => self.yes(peer, &asked, answer, now)?,
+            ApprovalDecision::Deny => no(peer, &asked, answer, now)?,
+        };
+        Ok(self.settle_approval(resolve, Some(rules_stay)).await?)
+    }
+
+    /// Records an answer, or an end without one, and tells everybody who waits or watches. Once begun it is carried through:
+    /// whoever asked for it may go away, and an answer that is on record still reaches its call.
+    pub(crate) async fn settle_approval(
+        &self,
+        resolve: Resolve,
+        rules_stay: Option<RulesStay>,
+    ) -> Result<Arc<ApprovalRecord>, JournalError> {
+        let engine = self.clone();
+        let settling = tokio::spawn(async move {
+            let _until_recorded = rules_stay;
+            let record = Arc::new(engine.journal().resolve_approval(resolve).await?);
+            // One answer of several is news, and the call goes on waiting.
+            if record.state != ApprovalState::Pending {
+                engine.wake_waiter(&record);
+            }
+            drop(engine.approval_news().send(Arc::clone(&record)));
+            Ok(record)
+        });
+        settling.await.unwrap_or(Err(JournalError::Closed))
+    }
+
+    fn may_answer(&self, peer: &VerifiedPeer, asked: &ApprovalRecord) -> Result<(), EngineError> {
+        // Not left to policy: a program that could approve could approve itself.
+        if peer.effective().kind() != PrincipalKind::User {
+            return Err(EngineError::new(
+                ErrorKind::Forbidden,
+                Problem::new(
+                    "agents_never_approve",
+                    format!("`{}` is not a person; only people approve", peer.effective()),
+                    "let a person decide",
+                ),
+            ));
+        }
+        let resource = PolicyResource::Approval(asked.approval_id.to_string());
+        self.authorize(peer, PolicyAction::ApprovalDecide, resource, Some(self.answering(peer, asked)))
+    }
+
+    /// Whether an answer of this peer would count: what a door asks before it puts the question to them. Nothing is
+    /// counted or recorded, and the answer itself is checked again.
+    #[must_use]
+    pub fn may_decide(&self, peer: &VerifiedPeer, asked: &ApprovalRecord) -> bool {
+        let resource = PolicyResource::Approval(asked.approval_id.to_string());
+        peer.effective().kind() == PrincipalKind::User
+            && self.would_allow(peer, PolicyAction::ApprovalDecide, resource, &self.answering(peer, asked))
+    }
+
+    /// What policy is told about an answer to this question.
+    fn answering(&self, peer: &VerifiedPeer, asked: &ApprovalRecord) -> PolicyRequestContext {
+        let metadata = self.metadata(&asked.tool);
+        PolicyRequestContext {
+            session_id: Some(asked.session.clone()),
+            // The person who made the proposal, also when they made it in an agent's name.
+            proposed_by: Some(asked.proposed_by.clone()),
+            owned_by: Some(asked.principal.clone()),
+            proposal_issued_by: asked.token.as_ref().map_or_else(Vec::new, |token| token.issuers.clone()),
+            approval_count: u32::try_from(asked.given.len()).unwrap_or(u32::MAX),
+            tool: Some(asked.tool.to_string()),
+            // Answering is not itself the sensitive act.
+            is_sensitive_action: false,
+            ..self.placed(PolicyRequestContext::for_tool(peer.channel().clone(), &metadata, asked.facets.clone()))
+        }
+    }
+
+    fn yes(
+        &self,
+        peer: &VerifiedPeer,
+        asked: &ApprovalRecord,
+        answer: Answer,
+        now: Timestamp,
+    ) -> Result<Resolve, EngineError> {
+        if (asked.people > 1 || asked.fresh) && answer.scope != ApprovalScope::Once {
+            let message = match asked.people {
+                0 | 1 => "a rule has this call approved by itself, so the answer leaves no grant".to_owned(),
+                people => format!("{people} people decide about this call, and about this call alone"),
+            };
+            return Err(EngineError::invalid("approval_scope", message, "leave `--scope` out"));
+        }
+        let grant = self.grant(peer, asked, &answer, now)?;
+        Ok(Resolve {
+            approval_id: asked.approval_id.clone(),
+            state: ApprovalState::Allowed,
+            resolution: ApprovalResolution {
+                by: peer.effective().clone(),
+                token: peer.shown_token(),
+                at: now,
+                scope: answer.scope,
+                matcher: answer.matcher,
+                reason: reason(answer.reason)?,
+                grant: grant.as_ref().map(|(record, _)| record.grant_id.clone()),
+            },
+            grant,
+            problem: None,
+        })
+    }
+}
+
+fn no(peer: &VerifiedPeer, asked: &ApprovalRecord, answer: Answer, now: Timestamp) -> Result<Resolve, EngineError> {
+    let reason = reason(answer.reason)?;
+    let because = reason.as_deref().map_or_else(String::new, |text| format!(": {text}"));
+    Ok(Resolve {
+        approval_id: asked.approval_id.clone(),
+        state: ApprovalState::Denied,
+        problem: Some(Problem::new(
+            "approval_denied",
+            format!("`{}` denied the call{because}", peer.effective()),
+            "do something else, or ask why",
+        )),
+        resolution: ApprovalResolution {
+            by: peer.effective().clone(),
+            token: peer.shown_token(),
+            at: now,
+            scope: ApprovalScope::Once,
+            matcher: GrantMatcher::ExactCall,
+            reason,
+            grant: None,
+        },
+        grant: None,
+    })
+}
+
+fn reason(text: Option<String>) -> Result<Option<String>, EngineError> {
+    match text {
+        Some(text) if text.chars().count() > MAX_REASON => Err(EngineError::invalid(
+            "reason_too_long",
+            format!("a reason has at most {MAX_REASON} characters"),
+            "say it shorter",
+        )),
+        other => Ok(other.filter(|text| !text.trim().is_empty())),
+    }
+}

@@ -1,0 +1,115 @@
+//! Grants: what a yes leaves for other calls, which of them covers a call, and how one is withdrawn.
+
+use crate::access::VerifiedPeer;
+use crate::approvals::PAGE;
+use crate::approvals::answer::Answer;
+use crate::engine::Engine;
+use crate::error::EngineError;
+use palyra_journal::Listing;
+use palyra_policy::{PolicyAction, PolicyResource};
+use palyra_protocol::approval::MAX_WINDOW_MS;
+use palyra_protocol::{
+    ApprovalRecord, ApprovalScope, Digest, GrantId, GrantMatcher, GrantRecord, MatchKey, ShownCall, Timestamp, ToolCall,
+};
+use std::time::Duration;
+
+/// The longest time that a grant for a session holds: sessions are names that callers choose, and have no end.
+const MAX_SESSION: Duration = Duration::from_millis(MAX_WINDOW_MS);
+
+impl Engine {
+    /// The grant that covers a call, if there is one.
+    pub(crate) async fn live_grant(&self, call: &ToolCall, policy: Digest) -> Result<Option<GrantId>, EngineError> {
+        let keys = MatchKey::candidates(call.workspace_root(), call.tool(), &call.digest(), call.facets());
+        let origin = call.origin();
+        Ok(self.journal().live_grant(&origin.principal, &origin.session, policy, keys).await?)
+    }
+
+    /// The grant that a yes leaves: none for `once`.
+    pub(super) fn grant(
+        &self,
+        peer: &VerifiedPeer,
+        asked: &ApprovalRecord,
+        answer: &Answer,
+        now: Timestamp,
+    ) -> Result<Option<(GrantRecord, MatchKey)>, EngineError> {
+        let invalid = |message: String, hint: &str| EngineError::invalid("approval_scope", message, hint);
+        let (session, expires_at) = match answer.scope {
+            ApprovalScope::Once if answer.matcher == GrantMatcher::ExactCall => return Ok(None),
+            ApprovalScope::Once => {
+                return Err(invalid(
+                    "`once` answers this call alone, so it cannot be wider than this call".to_owned(),
+                    "choose `--scope session` or `--scope window` for a wider answer",
+                ));
+            }
+            ApprovalScope::Session => (Some(asked.session.clone()), Some(now.plus(MAX_SESSION))),
+            ApprovalScope::Window { ms } if (1..=MAX_WINDOW_MS).contains(&ms) => {
+                (None, Some(now.plus(Duration::from_millis(ms))))
+            }
+            ApprovalScope::Window { .. } => {
+                return Err(invalid(
+                    "a time window is longer than nothing and at most a day".to_owned(),
+                    "try `--for 30m`",
+                ));
+            }
+        };
+        // Questions of another workspace do not survive the start of this one, so this is where the call would act.
+        let workspace = self.workspace().root().to_string_lossy().into_owned();
+        let key = MatchKey::of(&answer.matcher, &workspace, &asked.tool, &asked.call_digest, &asked.facets)
+            .map_err(|e| invalid(e.to_string(), "look at what was asked: `palyra approvals show ID`"))?;
+        let record = GrantRecord {
+            grant_id: GrantId::mint(),
+            approval_id: asked.approval_id.clone(),
+            subject_id: asked.subject_id.clone(),
+            tool: asked.tool.clone(),
+            principal: asked.principal.clone(),
+            session,
+            matcher: answer.matcher.clone(),
+            policy_hash: asked.policy_hash,
+            granted_by: peer.effective().clone(),
+            created_at: now,
+            expires_at,
+            revoked_at: None,
+            uses: 0,
+            workspace: Some(workspace),
+            shown: Some(ShownCall::of(&asked.facets)),
+            match_key: Some(key.0),
+            void: None,
+        };
+        Ok(Some((record, key)))
+    }
+
+    /// A page of grants before the one named, newest first.
+    ///
+    /// # Errors
+    /// The peer may not see them.
+    pub async fn grants(
+        &self,
+        peer: &VerifiedPeer,
+        before: Option<&GrantId>,
+    ) -> Result<Listing<GrantRecord>, EngineError> {
+        self.authorize(peer, PolicyAction::GrantList, PolicyResource::Daemon, None)?;
+        let mut before = before.cloned();
+        loop {
+            let mut page = self.journal().grants(before.as_ref(), PAGE).await?;
+            let last = page.records.last().map(|grant| grant.grant_id.clone());
+            page.records.retain(|grant| self.sees_grant(peer, grant));
+            if !page.more || !page.records.is_empty() {
+                return Ok(page);
+            }
+            before = last;
+        }
+    }
+
+    /// Withdraws a grant; the next call asks again.
+    ///
+    /// # Errors
+    /// There is none, or the peer may not.
+    pub async fn revoke_grant(&self, peer: &VerifiedPeer, id: &GrantId) -> Result<GrantRecord, EngineError> {
+        // Whether there is such a grant learns only who may withdraw it.
+        let found = self.journal().grant(id).await;
+        let context = self.withdrawing(peer, found.as_ref().ok());
+        self.authorize(peer, PolicyAction::GrantRevoke, PolicyResource::Grant(id.to_string()), Some(context))?;
+        found?;
+        Ok(self.journal().revoke_grant(id, peer.effective()).await?)
+    }
+}

@@ -1,0 +1,204 @@
+//! The path on a real journal and real files, with a clock that tests set and that can act when the journal's writer reads it.
+
+mod forbidden_places;
+mod fresh_answers;
+mod gone_grants;
+mod permits;
+
+use crate::access::{AccessControl, VerifiedPeer};
+use crate::approvals::answer::Answer;
+use crate::config::{CallLimits, ToolCallConfig, WasmRuntime};
+use crate::engine::{Engine, EngineParts};
+use crate::error::EngineError;
+use crate::flow::propose::{CallInProgress, Proposal};
+use crate::live::CallUpdate;
+use palyra_journal::JournalStore;
+use palyra_policy::{Membership, PolicyLoader};
+use palyra_protocol::{
+    ApprovalDecision, ApprovalRecord, ApprovalScope, Clock, DaemonKey, GrantMatcher, JournalEvent, Timestamp,
+};
+use palyra_sandbox::{EgressEnforcementMode, SandboxProcessRunnerPolicy, SandboxTier, WorkspaceAccess};
+use palyra_workspace::Workspace;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// What happens the next time that the journal's writer asks what time it is: between a grant's look-up and its use.
+type Deed = Box<dyn FnOnce() + Send>;
+
+/// A time that stands still until it is moved.
+#[derive(Default)]
+pub(super) struct TestClock {
+    now: AtomicU64,
+    deed: Mutex<Option<Deed>>,
+}
+
+impl fmt::Debug for TestClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TestClock").field("now", &self.now).finish_non_exhaustive()
+    }
+}
+
+impl Clock for TestClock {
+    fn now(&self) -> Timestamp {
+        if std::thread::current().name() == Some("palyra-journal") {
+            let deed = self.deed.lock().unwrap().take();
+            if let Some(deed) = deed {
+                deed();
+            }
+        }
+        Timestamp::from_unix_ms(self.now.load(Ordering::SeqCst))
+    }
+}
+
+impl TestClock {
+    pub(super) fn later(&self, time: Duration) {
+        self.now.fetch_add(time.as_millis() as u64, Ordering::SeqCst);
+    }
+
+    /// Does something when the writer has taken its next job, before it runs it.
+    pub(super) fn when_written(&self, deed: impl FnOnce() + Send + 'static) {
+        *self.deed.lock().unwrap() = Some(Box::new(deed));
+    }
+}
+
+/// A daemon's engine with a workspace and rules.
+pub(super) struct House {
+    dir: TempDir,
+    pub(super) clock: Arc<TestClock>,
+    pub(super) engine: Engine,
+}
+
+impl House {
+    /// With these rules beside the defaults.
+    pub(super) async fn with_rules(rules: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["state", "work", "rules"] {
+            std::fs::create_dir(dir.path().join(name)).unwrap();
+        }
+        std::fs::write(dir.path().join("rules/test.cedar"), rules).unwrap();
+        let clock = Arc::new(TestClock { now: AtomicU64::new(1_800_000_000_000), ..TestClock::default() });
+        let engine = engine(dir.path(), clock.clone()).await;
+        Self { dir, clock, engine }
+    }
+
+    pub(super) fn workspace(&self) -> PathBuf {
+        self.dir.path().join("work")
+    }
+
+    pub(super) fn write(&self, path: &str) -> CallInProgress {
+        let input = serde_json::json!({ "path": path, "content": "x" }).to_string().into_bytes();
+        self.engine.propose(&owner(), Proposal { tool: "palyra.fs.write".to_owned(), input, ..Proposal::default() })
+    }
+
+    /// Answers a question with a yes that also covers every other call of its tool for a minute.
+    pub(super) async fn grant_for_a_minute(&self, asked: &ApprovalRecord) {
+        let answer = Answer {
+            approval_id: asked.approval_id.clone(),
+            decision: ApprovalDecision::Allow,
+            scope: ApprovalScope::Window { ms: 60_000 },
+            matcher: GrantMatcher::Tool,
+            reason: None,
+        };
+        self.engine.decide_approval(&owner(), answer).await.unwrap();
+    }
+
+    /// Every event of the journal from a place on.
+    pub(super) async fn events(&self, first: u64) -> Vec<JournalEvent> {
+        let events = self.engine.journal().events(first, 10_000).await.unwrap();
+        events.iter().map(|event| serde_json::from_str(&event.body).unwrap()).collect()
+    }
+
+    pub(super) fn recorded(&self) -> u64 {
+        self.engine.journal().head().borrow().size
+    }
+}
+
+pub(super) fn owner() -> VerifiedPeer {
+    VerifiedPeer::on_local_socket(Some(1), 1, "cli".parse().unwrap()).unwrap()
+}
+
+/// What came first: a question to a person, or the call's end.
+#[derive(Debug)]
+pub(super) enum Came {
+    Asked(Arc<ApprovalRecord>),
+    Ended(Result<CallUpdate, EngineError>),
+}
+
+pub(super) async fn next(call: &mut CallInProgress) -> Came {
+    while let Ok(update) = call.updates.recv().await {
+        if let CallUpdate { approval: Some(asked), outcome: None, .. } = update {
+            return Came::Asked(asked);
+        }
+    }
+    Came::Ended((&mut call.end).await.unwrap())
+}
+
+pub(super) async fn asked(call: &mut CallInProgress) -> Arc<ApprovalRecord> {
+    match next(call).await {
+        Came::Asked(asked) => asked,
+        Came::Ended(end) => panic!("nobody was asked: {end:?}"),
+    }
+}
+
+pub(super) async fn ended(call: &mut CallInProgress) -> CallUpdate {
+    match next(call).await {
+        Came::Ended(end) => end.unwrap(),
+        Came::Asked(asked) => panic!("a person was asked: {asked:?}"),
+    }
+}
+
+async fn engine(dir: &Path, clock: Arc<TestClock>) -> Engine {
+    let root = dir.join("work");
+    let journal = JournalStore::open(&dir.join("state/journal.db"), clock.clone()).unwrap();
+    let access = AccessControl::open(&dir.join("state"), &root, &journal, clock.clone()).await.unwrap();
+    let membership = Membership::single_user().with_registered(access.registered().unwrap());
+    let loader = PolicyLoader { directory: Some(dir.join("rules")), membership, tools: None };
+    let config = ToolCallConfig {
+        allowed_tools: crate::tools::names().map(|name| name.parse().unwrap()).collect(),
+        max_calls_per_run: 1000,
+        limits: CallLimits::default(),
+        execution_timeout: Duration::from_secs(60),
+        approval_timeout: Duration::from_secs(600),
+        process_runner: runner(&root),
+        egress_rules: Arc::default(),
+        wasm_runtime: WasmRuntime::Disabled,
+    };
+    Engine::new(EngineParts {
+        policy: loader.load().unwrap(),
+        policy_loader: loader,
+        access,
+        journal,
+        workspace: Workspace::open(&root).unwrap(),
+        config,
+        key: DaemonKey::generate().unwrap(),
+    })
+    .unwrap()
+}
+
+fn runner(root: &Path) -> SandboxProcessRunnerPolicy {
+    SandboxProcessRunnerPolicy {
+        tier: SandboxTier::B,
+        workspace_root: root.to_owned(),
+        workspace_access: WorkspaceAccess::ReadWrite,
+        read_roots: vec![],
+        write_roots: vec![],
+        allowed_executables: vec![],
+        allow_interpreters: vec![],
+        egress: EgressEnforcementMode::None,
+        egress_rules: Arc::default(),
+        cpu_time_limit_ms: 1000,
+        wall_clock_limit_ms: 1000,
+        memory_limit_bytes: 1 << 30,
+        max_output_bytes: 1 << 20,
+        max_processes: 64,
+        max_open_files: 256,
+        max_file_size_bytes: 1 << 30,
+        env_allowlist: vec![],
+        required_layers: vec![],
+        protected_paths: vec![],
+    }
+}

@@ -1,0 +1,64 @@
+//! What would be decided about a call, and why.
+
+use crate::access::VerifiedPeer;
+use crate::engine::Engine;
+use crate::error::{EngineError, ErrorKind};
+use crate::flow::decide::Detail;
+use crate::flow::propose::{Proposal, alleged};
+use palyra_policy::{PolicyAction, PolicyResource};
+use palyra_protocol::{CallId, CallRecord, DecisionKind, ToolCall, ToolDecision};
+use std::sync::Arc;
+
+impl Engine {
+    /// What would be decided about a call, and why. Nothing is recorded or carried out.
+    ///
+    /// # Errors
+    /// The proposal is no call, or the peer may not ask.
+    pub async fn explain(
+        &self,
+        peer: &VerifiedPeer,
+        proposal: Proposal,
+    ) -> Result<(Arc<CallRecord>, ToolDecision), EngineError> {
+        // The owner who asks about an agent's call asks in their own name.
+        self.authorize_as(peer.principal(), peer, PolicyAction::PolicyExplain, PolicyResource::PolicySet, None)?;
+        let room = self.room_for_call(peer, &proposal.tool);
+        let token = room.as_ref().map_or_else(|_| peer.token().cloned(), Clone::clone);
+        let (call, mut decision) = match self.resolve(&CallId::mint(), &alleged(peer, token, proposal)).await {
+            Ok(resolved) => {
+                let decision = self.decide_in_full(&resolved.call);
+                (resolved.call, decision)
+            }
+            Err(refusal) => {
+                let denied = self.decide_unresolved(refusal, Detail::Full);
+                let denied = denied.map_err(|refusal| EngineError::new(ErrorKind::Invalid, refusal.problem))?;
+                (denied.call().clone(), denied.decision().clone())
+            }
+        };
+        // What stops the call before policy is asked is the truth about it, whatever policy would say.
+        if let Err(barred) = room {
+            decision.decision = DecisionKind::Deny;
+            decision.rules.clear();
+            decision.denial = None;
+            (decision.people, decision.fresh) = (0, false);
+            decision.summary = barred.problem.message.clone();
+            decision.explanation = serde_json::json!({ "decided_by": barred.problem.code, "problem": barred.problem });
+        }
+        if decision.decision == DecisionKind::NeedsApproval && !decision.fresh {
+            self.explain_grant(&call, &mut decision).await?;
+        }
+        Ok((call.record(), decision))
+    }
+
+    /// Says of a call that a person would have to approve that one has: a standing grant covers it.
+    async fn explain_grant(&self, call: &ToolCall, decision: &mut ToolDecision) -> Result<(), EngineError> {
+        let Some(grant) = self.live_grant(call, decision.policy_hash).await? else { return Ok(()) };
+        decision.decision = DecisionKind::Allow;
+        decision.people = 0;
+        decision.summary =
+            format!("A person's standing answer covers this call: `{grant}`. Without it: {}", decision.summary);
+        if let Some(fields) = decision.explanation.as_object_mut() {
+            fields.insert("grant".to_owned(), serde_json::json!(grant));
+        }
+        Ok(())
+    }
+}
