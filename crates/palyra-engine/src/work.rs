@@ -13,20 +13,3 @@ pub(crate) struct Work {
     pub(crate) tool: Arc<CatalogTool>,
     pub(crate) job: Box<dyn Job>,
 }
-
-#[cfg(test)]
-impl Work {
-    /// Something to do, for tests that never do it.
-    pub(crate) fn any() -> Self {
-        use crate::tools::{Executing, Job};
-        #[derive(Debug)]
-        struct Nothing;
-        impl Job for Nothing {
-            fn execute<'r>(self: Box<Self>, _run: &'r crate::flow::execute::Running<'_>) -> Executing<'r> {
-                Box::pin(std::future::pending())
-            }
-        }
-        let catalog = crate::catalog::ToolCatalog::builtin().unwrap();
-        Self { tool: Arc::clone(catalog.find("palyra.echo").unwrap()), job: Box::new(Nothing) }
-    }
-}
