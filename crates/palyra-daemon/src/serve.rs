@@ -6,7 +6,7 @@ use crate::http::{HttpError, Listening, Port};
 use crate::state::{StateDir, StateError};
 use crate::{grpc, keys, mcp, policy};
 use palyra_api::LastStart;
-use palyra_engine::{AccessControl, AccessError, Engine, EngineParts};
+use palyra_engine::{AccessControl, Engine, EngineParts, RegistryError};
 use palyra_policy::{CheckedSet, PolicyLoader, RefusedSet};
 use palyra_protocol::SystemClock;
 use palyra_sandbox::{SandboxProcessRunnerPolicy, SandboxTier};
@@ -49,7 +49,7 @@ pub enum DaemonError {
     Journal(#[from] palyra_journal::JournalError),
     /// The access registry is not usable.
     #[error(transparent)]
-    Access(#[from] AccessError),
+    Access(#[from] RegistryError),
     /// The workspace is not usable.
     #[error("{0}")]
     Workspace(#[from] palyra_workspace::FileError),
@@ -268,7 +268,7 @@ async fn serve(setup: &Setup, state: &StateDir, config: Config, started: Instant
     let access = AccessControl::open(state.path(), &config.workspace_root, &journal, clock.clone()).await?;
     let remembered = setup.remembered(&config);
     let mut loader = config.policy_loader();
-    loader.membership = loader.membership.with_registered(access.registered().map_err(AccessError::from)?);
+    loader.membership = loader.membership.with_registered(access.registered().map_err(RegistryError::from)?);
     let engine = Engine::new(EngineParts {
         policy: policies(&loader)?,
         policy_loader: config.policy_loader(),

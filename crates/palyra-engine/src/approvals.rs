@@ -1,12 +1,13 @@
 //! Approvals: what doors can ask about questions, and the one place where they are answered.
 
-use crate::access::{Feature, VerifiedPeer};
+use crate::access::VerifiedPeer;
 use crate::clear::QuestionEnd;
 use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
 use crate::reconsider::policy_changed;
 use crate::reload::RulesStay;
 use crate::seen::no_such_approval;
+use palyra_access::Feature;
 use palyra_journal::{ApprovalFilter, JournalError, Listing, Page, Resolve};
 use palyra_policy::{PolicyAction, PolicyRequestContext, PolicyResource};
 use palyra_protocol::approval::MAX_WINDOW_MS;

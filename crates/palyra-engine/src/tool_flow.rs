@@ -8,7 +8,7 @@
 //! The intent is durable before the effect and the outcome before the answer. A call runs in a task of its own: losing
 //! the connection that proposed it loses neither the call nor its outcome.
 
-use crate::access::{Admitted, VerifiedPeer};
+use crate::access::VerifiedPeer;
 use crate::clear::{Cleared, KEY_REUSED, key_reused};
 use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
@@ -18,6 +18,7 @@ use crate::permit::Permit;
 use crate::reconsider::POLICY_CHANGED;
 use crate::resolve::Refusal;
 use crate::unrecorded::Owed;
+use palyra_access::Admitted;
 use palyra_journal::{Finish, JournalError, Recorded, Refused, RefusedCall};
 use palyra_policy::{PolicyAction, PolicyRequestContext, PolicyResource};
 use palyra_protocol::json::canonical_text;

@@ -1,9 +1,8 @@
 //! The question: who wants to do what on what, and under which circumstances.
 
-use crate::action::PolicyAction;
 use crate::resource::PolicyResource;
 use palyra_protocol::{
-    ChannelId, DeviceId, Facets, Principal, RiskLevel, RunId, SessionId, ToolCapability, ToolMetadata,
+    ChannelId, DeviceId, Facets, PolicyAction, Principal, RiskLevel, RunId, SessionId, ToolCapability, ToolMetadata,
 };
 use serde::{Deserialize, Serialize};
 

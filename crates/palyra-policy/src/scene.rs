@@ -10,7 +10,6 @@
 //! INVARIANT (cedar_itself_agrees): evaluating the rules of a scene gives the decision and the deciding rules that evaluating all
 //! rules gives. A rule is left out only if its head cannot match, which Cedar would find out as well.
 
-use crate::action::PolicyAction;
 use crate::attribute::Attributes;
 use crate::circumstances::{Approval, Circumstances};
 use crate::error::PolicyError;
@@ -23,7 +22,7 @@ use crate::rule::Rule;
 use cedar_policy::{
     Entities, Entity, EntityTypeName, EntityUid, PolicySet, Request, RestrictedExpression as Value, Schema,
 };
-use palyra_protocol::{ChannelId, DeviceId, Principal, PrincipalKind, ToolCapability};
+use palyra_protocol::{ChannelId, DeviceId, PolicyAction, Principal, PrincipalKind, ToolCapability};
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};

@@ -4,12 +4,11 @@
 //! person would be needed, whether a rule stands in for that person (`approval.waive`). There is no second place that knows
 //! what needs a person.
 
-use crate::action::PolicyAction;
 use crate::circumstances::Approval;
 use crate::engine::{PolicyDecision, PolicyEngine};
 use crate::explain::{Detail, ExplanationRecord, PolicyExplanation};
 use crate::request::{PolicyRequest, PolicyRequestContext};
-use palyra_protocol::DecisionKind;
+use palyra_protocol::{DecisionKind, PolicyAction};
 use serde::{Deserialize, Serialize};
 
 /// The most people that rules can ask for.

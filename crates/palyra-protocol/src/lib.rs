@@ -5,6 +5,7 @@
 //! does I/O, is never async, and knows no transport.
 
 pub mod access;
+pub mod action;
 pub mod alias;
 pub mod approval;
 pub mod attestation;
@@ -27,6 +28,7 @@ pub mod signing;
 pub mod tool;
 
 pub use access::{ApiTokenRecord, WorkspaceRole};
+pub use action::{PolicyAction, UnknownAction};
 pub use alias::ToolAlias;
 pub use approval::{
     ApprovalDecision, ApprovalRecord, ApprovalResolution, ApprovalScope, ApprovalState, GivenApproval, GrantMatcher,

@@ -1,9 +1,10 @@
 //! Who the daemon takes a caller for, and what that allows: asked of the same functions that calls ask.
 
-use super::rights::Shortfall;
 use super::{VerifiedPeer, as_shown};
 use crate::engine::Engine;
 use crate::error::EngineError;
+use palyra_access::Admitted;
+use palyra_access::rights::Shortfall;
 use palyra_policy::{PolicyAction, PolicyRequest, PolicyRequestContext, PolicyResource, Verdict};
 use palyra_protocol::access::{RightView, WhoAmI};
 use palyra_protocol::{DecisionKind, ToolDefinition};
@@ -23,16 +24,16 @@ impl Engine {
         // Whoever acts as an agent has the agent's place.
         let own = state.role(&principal);
         let role = match peer.token() {
-            Some(token) => own.map(|role| role.min(token.role)),
+            Some(token) => own.map(|role| role.min(token.role())),
             None => own,
         };
         let policy = self.policy();
         Ok(WhoAmI {
             acting_for: (principal != *peer.principal()).then(|| peer.principal().clone()),
             role,
-            scopes: peer.token().map(|token| token.scopes.to_vec()),
-            token: peer.token().map(|token| token.token_id.clone()),
-            expires_at: peer.token().map(|token| token.expires_at),
+            scopes: peer.token().map(|token| token.scopes().to_vec()),
+            token: peer.token().map(|token| token.token_id().clone()),
+            expires_at: peer.token().map(Admitted::expires_at),
             workspace: self.access().workspace().clone(),
             channel: peer.channel().clone(),
             groups: policy.membership().groups_of(&principal).map(str::to_owned).collect(),
@@ -170,5 +171,38 @@ pub(super) fn something(action: PolicyAction) -> PolicyResource {
         | A::FeatureSet
         | A::DeviceList
         | A::DevicePair => PolicyResource::Daemon,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::policy_role;
+    use palyra_access::rights::role_has;
+    use palyra_policy::{Membership, PolicyDecision, PolicyEngine};
+    use palyra_protocol::{Principal, WorkspaceRole};
+
+    /// What a role leaves room for and no default rule gives: secrets are given one by one, and nobody waives by default.
+    const LEFT_TO_OPERATORS: [PolicyAction; 2] = [PolicyAction::VaultGet, PolicyAction::ApprovalWaive];
+
+    /// A table that promises what policy then denies would be no promise.
+    #[test]
+    fn the_default_rules_give_what_the_table_promises() {
+        let engine = PolicyEngine::with_defaults(&Membership::single_user()).unwrap();
+        let person: Principal = "user:mia".parse().unwrap();
+        for role in WorkspaceRole::ALL {
+            for action in PolicyAction::ALL.iter().copied().filter(|action| role_has(role, *action)) {
+                let request = PolicyRequest { principal: person.clone(), action, resource: something(action) };
+                let context = PolicyRequestContext {
+                    role: Some(policy_role(role)),
+                    owned_by: Some(person.clone()),
+                    is_allowlisted_tool: true,
+                    ..PolicyRequestContext::new("http".parse().unwrap())
+                };
+                let allowed = engine.evaluate_with_context(&request, &context).decision;
+                let expected = !LEFT_TO_OPERATORS.contains(&action);
+                assert_eq!(allowed == PolicyDecision::Allow, expected, "{role} {action}");
+            }
+        }
     }
 }

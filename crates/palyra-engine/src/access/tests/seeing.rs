@@ -240,8 +240,11 @@ fn every_question_of_the_schema_is_asked_somewhere() {
     // Asked by a function that several share, further down in the same file.
     let shared = ["call.", "token.", "act_as"];
     for (name, resource) in pairs() {
-        // Nobody waives: it is asked with the call that would need a person.
-        if name == "approval.waive" || later.iter().any(|beginning| name.starts_with(beginning)) {
+        // Nobody waives: it is asked with the call that would need a person. `whoami` asks `access.read`; its file lists every
+        // right, so it is no source here.
+        if ["approval.waive", "access.read"].contains(&name.as_str())
+            || later.iter().any(|beginning| name.starts_with(beginning))
+        {
             continue;
         }
         let action = PolicyAction::ALL.iter().find(|action| action.as_str() == name).unwrap();

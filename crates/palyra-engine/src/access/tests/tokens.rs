@@ -1,9 +1,9 @@
 //! What a token opens, and what it does not.
 
 use super::{Place, code, come, issue, new_token, owner, scoped, told};
-use crate::access::{Feature, IssuedTokens};
 use crate::error::ErrorKind;
 use crate::tool_flow::Proposal;
+use palyra_access::{Feature, IssuedTokens};
 use palyra_policy::PolicyAction;
 use palyra_protocol::{CallState, PrincipalKind, WorkspaceRole};
 use std::time::Duration;
@@ -36,12 +36,12 @@ async fn whoever_shows_no_secret_gets_one_answer() {
     let place = Place::new();
     let engine = place.engine().await;
     let (_, text) = issue(&engine, new_token("user:local")).await;
-    let (other, _) = super::super::token::fresh(&palyra_protocol::TokenId::mint()).unwrap();
+    let (other, _) = palyra_access::token::fresh(&palyra_protocol::TokenId::mint()).unwrap();
     let other = String::from_utf8(other.expose().to_vec()).unwrap();
     let (revoked, dead) = issue(&engine, new_token("user:local")).await;
     engine.revoke_token(&owner(), revoked.token_id.clone(), IssuedTokens::Withdrawn).await.unwrap();
     // A well-formed token with the id of one that exists and a secret of its own.
-    let (forged, _) = super::super::token::fresh(&revoked.token_id).unwrap();
+    let (forged, _) = palyra_access::token::fresh(&revoked.token_id).unwrap();
     let forged = String::from_utf8(forged.expose().to_vec()).unwrap();
     let mut answers = std::collections::BTreeSet::new();
     for bad in ["", "palyra_", "ghp_abcdef", &text[..80], &text.replace("palyra_", "palyro_"), &other, &forged] {

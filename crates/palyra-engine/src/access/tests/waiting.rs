@@ -1,11 +1,11 @@
 //! What a token proposed ends with it; and rules see of a token what it is, not what its principal is without it.
 
 use super::{NewToken, Place, code, come, issue, new_token, owner, scoped, told};
-use crate::access::{Feature, IssuedTokens};
 use crate::approvals::Answer;
 use crate::engine::Engine;
 use crate::review::SimulationNews;
 use crate::tool_flow::Proposal;
+use palyra_access::{Feature, IssuedTokens};
 use palyra_journal::ApprovalFilter;
 use palyra_policy::PolicyFile;
 use palyra_protocol::{
