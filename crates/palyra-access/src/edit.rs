@@ -8,13 +8,12 @@ use crate::rights::DEFAULT_SCOPES;
 use crate::standing::{Standing, Wanted};
 use crate::token;
 use palyra_protocol::access::{
-    AgentRecord, ChangedToken, FeatureView, GroupMember, GroupName, GroupRecord, MemberRecord, ReplacedSecret,
-    TokenScope, TokenState, TokenView,
+    AccessChange, AgentRecord, ChangedToken, FeatureView, GroupMember, GroupName, GroupRecord, MemberRecord,
+    ReplacedSecret, TokenScope, TokenState, TokenView,
 };
 use palyra_protocol::{
     ApiTokenRecord, Digest, Principal, PrincipalKind, Secret, Timestamp, TokenId, WorkspaceId, WorkspaceRole,
 };
-use serde_json::{Value, json};
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
@@ -63,7 +62,7 @@ pub struct Edit<'a> {
 }
 
 /// What a change returns to whoever asked for it, and what the journal is told.
-pub type Edited<T> = Result<(T, Value), AccessError>;
+pub type Edited<T> = Result<(T, AccessChange), AccessError>;
 
 impl Edit<'_> {
     /// Issues a token. Its text is returned this once.
@@ -114,7 +113,7 @@ impl Edit<'_> {
         };
         let view = record.view(self.now, None);
         self.document.tokens.push(record);
-        let change = json!({ "change": "token.created", "token": view });
+        let change = AccessChange::TokenCreated { token: Box::new(view.clone()) };
         Ok(((view, text), change))
     }
 
@@ -175,7 +174,8 @@ impl Edit<'_> {
             IssuedTokens::Withdrawn if overlap.is_zero() => withdraw_issued(self.document, now, vec![id.clone()]),
             IssuedTokens::Withdrawn | IssuedTokens::Kept => vec![],
         };
-        let change = json!({ "change": "token.rotated", "token": view, "tokens_revoked": issued_revoked });
+        let change =
+            AccessChange::TokenRotated { token: Box::new(view.clone()), tokens_revoked: issued_revoked.clone() };
         Ok(((ChangedToken { token: view, issued_revoked }, text), change))
     }
 
@@ -205,7 +205,7 @@ impl Edit<'_> {
             IssuedTokens::Withdrawn => withdraw_issued(self.document, now, vec![id.clone()]),
             IssuedTokens::Kept => vec![],
         };
-        let change = json!({ "change": "token.revoked", "token_id": id, "tokens_revoked": issued_revoked });
+        let change = AccessChange::TokenRevoked { token_id: id.clone(), tokens_revoked: issued_revoked.clone() };
         Ok((ChangedToken { token: view, issued_revoked }, change))
     }
 
@@ -259,7 +259,7 @@ impl Edit<'_> {
         let workspace = self.workspace;
         self.document.members.retain(|m| !(m.workspace == *workspace && m.principal == who));
         self.document.members.push(record.clone());
-        let change = json!({ "change": "member.set", "member": record, "role_before": before.map(|m| m.role) });
+        let change = AccessChange::MemberSet { member: record.clone(), role_before: before.map(|m| m.role) };
         Ok((record, change))
     }
 
@@ -274,7 +274,7 @@ impl Edit<'_> {
         let workspace = self.workspace;
         self.document.members.retain(|m| !(m.workspace == *workspace && m.principal == *who));
         let revoked = withdraw(self.document, self.now, |t| t.principal == *who && t.workspace == *workspace);
-        let change = json!({ "change": "member.removed", "member": member, "tokens_revoked": revoked });
+        let change = AccessChange::MemberRemoved { member: member.clone(), tokens_revoked: revoked };
         Ok((member, change))
     }
 
@@ -292,7 +292,7 @@ impl Edit<'_> {
         }
         let record = AgentRecord { principal: who, description, created_at: self.now, by: self.by.principal.clone() };
         self.document.agents.push(record.clone());
-        let change = json!({ "change": "agent.added", "agent": record });
+        let change = AccessChange::AgentAdded { agent: record.clone() };
         Ok((record, change))
     }
 
@@ -317,7 +317,7 @@ impl Edit<'_> {
             group.members.retain(|m| *m != GroupMember::Principal(who.clone()));
         }
         let revoked = withdraw(self.document, self.now, |t| t.principal == *who);
-        let change = json!({ "change": "agent.removed", "agent": record, "tokens_revoked": revoked });
+        let change = AccessChange::AgentRemoved { agent: record.clone(), tokens_revoked: revoked };
         Ok((record, change))
     }
 
@@ -340,7 +340,7 @@ impl Edit<'_> {
             }
         }
         let record = group.clone();
-        let change = json!({ "change": "group.set", "group": record });
+        let change = AccessChange::GroupSet { group: record.clone() };
         Ok((record, change))
     }
 
@@ -357,7 +357,7 @@ impl Edit<'_> {
         if let Some(within) = within {
             return Err(AccessError::GroupInUse { within: within.name.clone(), name: name.clone() });
         }
-        let change = json!({ "change": "group.removed", "group": record });
+        let change = AccessChange::GroupRemoved { group: record.clone() };
         Ok((record, change))
     }
 
@@ -378,7 +378,7 @@ impl Edit<'_> {
             let name = feature.as_str().to_owned();
             self.document.features.push(FeatureSetting { name, on });
         }
-        let change = json!({ "change": "feature.set", "feature": feature.as_str(), "on": on, "before": before });
+        let change = AccessChange::FeatureSet { feature: feature.as_str().to_owned(), on, before };
         Ok((feature.view(on), change))
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::document::{MAX_LABEL, MAX_LIFE, MAX_RATE};
 use palyra_protocol::access::{GroupName, TokenScope, TokenState};
-use palyra_protocol::{PolicyAction, Principal, Problem, TokenId, UnknownAction, WorkspaceRole};
+use palyra_protocol::{PolicyAction, Principal, Problem, ProblemCode, TokenId, UnknownAction, WorkspaceRole};
 
 /// Whose fault a refusal is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -162,6 +162,7 @@ pub enum AccessError {
     NoRandomness(getrandom::Error),
 }
 
+const NOT_FOUND: &str = ProblemCode::NotFound.as_str();
 const ADD_FIRST: &str = "add them first: `palyra access member add user:NAME` or `palyra access agent add agent:NAME`";
 const ISSUE_ANOTHER: &str = "issue another: `palyra access token create`";
 
@@ -209,11 +210,11 @@ impl AccessError {
             Self::AgentsNeverHold { .. } => {
                 (Forbidden, "agents_never_hold", "issue the token to a person, or leave this scope out")
             }
-            Self::NoSuchPrincipal(_) => (NotFound, "not_found", ADD_FIRST),
-            Self::NoSuchMember(_) => (NotFound, "not_found", "`palyra access member list` shows who is"),
-            Self::NoSuchAgent(_) => (NotFound, "not_found", "`palyra access agent list` shows them"),
-            Self::NoSuchToken(_) => (NotFound, "not_found", "`palyra access token list` shows them"),
-            Self::NoSuchGroup(_) => (NotFound, "not_found", "`palyra access group list` shows them"),
+            Self::NoSuchPrincipal(_) => (NotFound, NOT_FOUND, ADD_FIRST),
+            Self::NoSuchMember(_) => (NotFound, NOT_FOUND, "`palyra access member list` shows who is"),
+            Self::NoSuchAgent(_) => (NotFound, NOT_FOUND, "`palyra access agent list` shows them"),
+            Self::NoSuchToken(_) => (NotFound, NOT_FOUND, "`palyra access token list` shows them"),
+            Self::NoSuchGroup(_) => (NotFound, NOT_FOUND, "`palyra access group list` shows them"),
             Self::OnlyOwners(_)
             | Self::OnlyOwnersOfAll(_)
             | Self::RoleTooLow { .. }
@@ -223,7 +224,9 @@ impl AccessError {
             | Self::FasterThanIssuer(_) => (Forbidden, "more_than_held", "ask an owner to do it"),
             Self::TokenNotActive { .. } => (Conflict, "token_not_active", ISSUE_ANOTHER),
             Self::TokenPrincipalGone(_) => (Conflict, "token_principal_gone", ISSUE_ANOTHER),
-            Self::TokenAlreadyRevoked(_) => (Conflict, "token_already_revoked", "nothing is left to do"),
+            Self::TokenAlreadyRevoked(_) => {
+                (Conflict, ProblemCode::TokenAlreadyRevoked.as_str(), "nothing is left to do")
+            }
             Self::LastOwner(_) => (Conflict, "last_owner", "make somebody else an owner first"),
             Self::LocalOwnerStays => (Conflict, "local_owner_stays", "run the daemon as another user"),
             Self::AgentExists(_) => (Conflict, "agent_exists", "use it as it is"),

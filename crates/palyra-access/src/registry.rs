@@ -10,9 +10,8 @@ use crate::measure;
 use crate::standing::Standing;
 use crate::state::{Admitted, State, TokenRefusal};
 use crate::usage;
-use palyra_protocol::access::WorkspaceRecord;
+use palyra_protocol::access::{AccessChange, WorkspaceRecord};
 use palyra_protocol::{Clock, Digest, JournalId, Principal, Timestamp};
-use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -33,7 +32,7 @@ pub struct Draft<T> {
     /// What the one who asked for it is told.
     pub told: T,
     /// What the journal is told.
-    pub what: Value,
+    pub what: AccessChange,
     /// The changed copy.
     pub document: RegistryDocument,
 }

@@ -5,7 +5,7 @@
 //! holds it to the one that is documented.
 
 use palyra_protocol::access::TokenScope;
-use palyra_protocol::{PolicyAction, PrincipalKind, WorkspaceRole};
+use palyra_protocol::{PolicyAction, PrincipalKind, ProblemCode, WorkspaceRole};
 
 macro_rules! permissions {
     ($($(#[$doc:meta])* $variant:ident = $name:literal),+ $(,)?) => {
@@ -130,7 +130,7 @@ impl Shortfall {
     #[must_use]
     pub fn reason(self) -> &'static str {
         match self {
-            Self::Scope => "scope_missing",
+            Self::Scope => ProblemCode::ScopeMissing.as_str(),
             Self::Role => "role_insufficient",
             Self::Kind => "forbidden",
         }

@@ -5,6 +5,7 @@
 
 mod text;
 
+use crate::doors::DoorName;
 use crate::http::Port;
 use palyra_egress::{EgressRule, EgressRules};
 use palyra_engine::builtin::names;
@@ -122,7 +123,7 @@ impl Default for RawToolCall {
             max_questions_per_principal: questions_each,
             allowed_tools: names::ALL.map(str::to_owned).to_vec(),
             allowed_principals: vec!["user:*".to_owned(), "agent:*".to_owned()],
-            allowed_channels: ["cli", "http", "mcp"].map(str::to_owned).to_vec(),
+            allowed_channels: DoorName::ALL.map(|door| door.as_str().to_owned()).to_vec(),
             max_calls_per_run: 1000,
             execution_timeout_ms: 120_000,
             approval_timeout_ms: 300_000,
@@ -133,6 +134,7 @@ impl Default for RawToolCall {
 impl RawToolCall {
     fn membership(&self) -> Result<Membership, ConfigError> {
         Membership::from_lists(&self.allowed_principals, &self.allowed_channels, &["user:local".to_owned()])
+            .map(|membership| membership.with_known_channels(&DoorName::ALL.map(DoorName::as_str)))
             .map_err(|e| value("tool_call.allowed_principals", e.to_string()))
     }
 }

@@ -6,6 +6,7 @@ use crate::http::{HttpError, Listening, Port};
 use crate::state::{StateDir, StateError};
 use crate::{grpc, keys, mcp, policy};
 use palyra_api::LastStart;
+use palyra_api::command_line::READY;
 use palyra_engine::{AccessControl, Engine, EngineParts, RegistryError};
 use palyra_policy::{CheckedSet, PolicyLoader, RefusedSet};
 use palyra_protocol::SystemClock;
@@ -347,7 +348,7 @@ fn listen(state: &StateDir, name: &str) -> Result<(PathBuf, UnixListener), Daemo
 /// One line on standard output says that the door is open: whoever started us need not poll.
 fn announce(socket: &Path) {
     let mut out = std::io::stdout();
-    let told = writeln!(out, "ready {}", socket.display()).and_then(|()| out.flush());
+    let told = writeln!(out, "{READY} {}", socket.display()).and_then(|()| out.flush());
     if let Err(error) = told {
         tracing::debug!(%error, "nobody reads our standard output");
     }

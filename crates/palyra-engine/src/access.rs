@@ -12,7 +12,6 @@ mod whoami;
 
 pub use control::{AccessControl, RegistryError, accept, peek, reset};
 
-use crate::decide::policy_role;
 use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
 use crate::seen::forbidden;
@@ -405,7 +404,7 @@ fn as_shown(
 ) -> PolicyRequestContext {
     if let Some(token) = token {
         // Whoever acts as an agent has the agent's place, not the token's.
-        context.role = (token.principal() == principal).then(|| policy_role(token.role()));
+        context.role = (token.principal() == principal).then(|| token.role());
         context.issued_by = token.issuers().to_vec();
     }
     context

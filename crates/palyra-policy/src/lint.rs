@@ -7,13 +7,12 @@
 use crate::attribute::Attribute;
 use crate::error::FlawKind;
 use crate::literal::{Compared, How, compared, place_of_entity, place_of_text};
+use crate::membership::Membership;
 use crate::toolbox::Toolbox;
 use cedar_policy::{EntityUid, Policy};
 use palyra_protocol::facets::{MAX_PREFIX_WORDS, quote_words};
 use palyra_protocol::{RiskLevel, ToolCapability};
 
-/// The doors there are.
-pub(crate) const CHANNELS: [&str; 3] = ["cli", "http", "mcp"];
 /// The methods that a call can have.
 const METHODS: [&str; 6] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
 const RISKS: [RiskLevel; 4] = [RiskLevel::Low, RiskLevel::Medium, RiskLevel::High, RiskLevel::Critical];
@@ -29,7 +28,7 @@ pub(crate) struct Never {
 }
 
 /// What a rule says that can never be so.
-pub(crate) fn look(policy: &Policy, text: &str, tools: Option<&dyn Toolbox>) -> Vec<Never> {
+pub(crate) fn look(policy: &Policy, text: &str, membership: &Membership, tools: Option<&dyn Toolbox>) -> Vec<Never> {
     let mut found: Vec<Never> = Vec::new();
     for compared in compared(policy) {
         if let Some((message, help)) = misfit(&compared) {
@@ -38,7 +37,7 @@ pub(crate) fn look(policy: &Policy, text: &str, tools: Option<&dyn Toolbox>) -> 
         }
     }
     for uid in policy.entity_literals() {
-        if let Some((message, help)) = stranger(&uid, tools) {
+        if let Some((message, help)) = stranger(&uid, membership, tools) {
             let offset = place_of_entity(text, &uid);
             found.push(Never { kind: FlawKind::Suspicious, offset, message, help });
         }
@@ -160,12 +159,12 @@ fn words(text: &str, most: usize) -> Option<String> {
 }
 
 /// What a name of an entity should be, if there is no such thing.
-fn stranger(uid: &EntityUid, tools: Option<&dyn Toolbox>) -> Option<(String, String)> {
+fn stranger(uid: &EntityUid, membership: &Membership, tools: Option<&dyn Toolbox>) -> Option<(String, String)> {
     let name = uid.id().unescaped();
     match uid.type_name().basename() {
         "Channel" => {
             let lower = name.to_ascii_lowercase();
-            (lower != name && CHANNELS.contains(&lower.as_str()))
+            (lower != name && membership.known_channels().contains(&lower))
                 .then(|| (format!("there is no door `{name}`"), format!("write `Channel::\"{lower}\"`")))
         }
         "Tool" if is_ours(name) => {

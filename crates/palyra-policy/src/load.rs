@@ -78,7 +78,7 @@ fn load_here(sources: &[PolicySource], known: Known<'_>, schema: &Schema) -> Res
     for draft in &drafts {
         check_annotations(draft, &mut flaws);
         check_groups(draft, known.membership, &mut flaws);
-        check_literals(draft, known.tools, &mut flaws);
+        check_literals(draft, known.membership, known.tools, &mut flaws);
     }
     let drafts = replace(drafts, &mut flaws);
     let drafts = refuse_if_any(flaws, drafts)?;
@@ -181,8 +181,8 @@ fn check_groups(draft: &Draft<'_>, membership: &Membership, flaws: &mut Vec<Flaw
 }
 
 /// A text that nothing is ever equal to makes a rule that never does what it says.
-fn check_literals(draft: &Draft<'_>, tools: Option<&dyn Toolbox>, flaws: &mut Vec<Flaw>) {
-    for never in lint::look(&draft.policy, &draft.text, tools) {
+fn check_literals(draft: &Draft<'_>, membership: &Membership, tools: Option<&dyn Toolbox>, flaws: &mut Vec<Flaw>) {
+    for never in lint::look(&draft.policy, &draft.text, membership, tools) {
         let flaw = draft.place.flaw(draft.offset + never.offset, never.kind, never.message);
         flaws.push(Flaw { help: Some(never.help), ..flaw });
     }

@@ -8,7 +8,6 @@ use crate::cases::{CaseError, CaseFile, CaseResults};
 use crate::directory::PolicyFiles;
 use crate::engine::PolicyEngine;
 use crate::error::{Flaw, FlawKind, PolicyError};
-use crate::lint::CHANNELS;
 use crate::membership::Membership;
 use crate::rule::Rule;
 use crate::source::{Indexed, PolicySource};
@@ -217,7 +216,7 @@ fn notes(engine: &PolicyEngine, deciding: &BTreeSet<String>, tools: Option<&dyn 
     let strangers = engine.operator_rules().flat_map(|rule| {
         let literals = rule.policy.entity_literals().into_iter();
         literals
-            .filter_map(|uid| unknown(&uid, known.as_deref()))
+            .filter_map(|uid| unknown(&uid, engine.membership().known_channels(), known.as_deref()))
             .map(|message| note(rule, &message))
             .collect::<Vec<_>>()
     });
@@ -225,14 +224,15 @@ fn notes(engine: &PolicyEngine, deciding: &BTreeSet<String>, tools: Option<&dyn 
 }
 
 /// What is odd about an entity that could be there one day.
-fn unknown(uid: &EntityUid, tools: Option<&[String]>) -> Option<String> {
+fn unknown(uid: &EntityUid, channels: &BTreeSet<String>, tools: Option<&[String]>) -> Option<String> {
     let name = uid.id().unescaped();
     match uid.type_name().basename() {
         "Tool" if tools.is_some_and(|tools| !tools.iter().any(|tool| tool == name)) => {
             Some(format!("there is no tool `{name}` now"))
         }
-        "Channel" if !CHANNELS.contains(&name) => {
-            Some(format!("there is no door `{name}` now; there are {}", CHANNELS.join(", ")))
+        "Channel" if !channels.is_empty() && !channels.contains(name) => {
+            let known: Vec<_> = channels.iter().map(String::as_str).collect();
+            Some(format!("there is no door `{name}` now; there are {}", known.join(", ")))
         }
         _ => None,
     }

@@ -3,8 +3,10 @@
 //! These are the records of the access registry, and the documents that doors and the command line show of them. A
 //! token's secret is in none of them: a record holds the hash, a view not even that.
 
+mod change;
 mod token;
 
+pub use change::AccessChange;
 pub use token::{ApiTokenRecord, ChangedToken, ReplacedSecret, ShownToken, TokenState, TokenView};
 
 use crate::clock::Timestamp;

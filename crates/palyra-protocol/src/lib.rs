@@ -23,6 +23,7 @@ pub mod facets;
 pub mod id;
 pub mod json;
 pub mod principal;
+pub mod problem_code;
 pub mod secret;
 pub mod signing;
 pub mod tool;
@@ -54,6 +55,7 @@ pub use id::{
 };
 pub use json::CanonicalJson;
 pub use principal::{Principal, PrincipalKind};
+pub use problem_code::ProblemCode;
 pub use secret::Secret;
 pub use signing::{DaemonKey, PublicKey, Signature};
 pub use tool::{ExecutorKind, FacetRule, ToolDefinition, ToolMetadata, ToolName};

@@ -5,7 +5,7 @@ use crate::context::Context;
 use crate::exit::{FAILED, Failure, UNREACHABLE};
 use crate::output::{self, DIM, GOOD, note, say, styled};
 use palyra_api::LastStart;
-use palyra_api::command_line::STATE_HELD;
+use palyra_api::command_line::{READY, STATE_HELD};
 use palyra_api::v1::{StatusReply, StatusRequest};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::socket_peercred;
@@ -20,9 +20,6 @@ use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-
-/// The machine code when another daemon holds the state.
-const HELD_BY_ANOTHER: &str = "state_held";
 
 /// How long a daemon that holds the state is waited for: one that begins opens its door, one that ends lets go.
 const HELD: Duration = Duration::from_secs(20);
@@ -42,12 +39,12 @@ pub async fn up(context: &Context, up: Up) -> Result<(), Failure> {
         match start.run(context) {
             Ok(()) => break,
             // Another daemon is about to open its door, or has not quite ended.
-            Err(failure) if failure.code == HELD_BY_ANOTHER && Instant::now() < patience => {
+            Err(NotStarted::HeldByAnother(_)) if Instant::now() < patience => {
                 if let Some(status) = knock(context).await? {
                     return already(context, &up, &status);
                 }
             }
-            Err(failure) => return Err(failure),
+            Err(failure) => return Err(failure.into()),
         }
     }
     let connection = context.connect().await?;
@@ -102,6 +99,29 @@ fn already(context: &Context, up: &Up, status: &StatusReply) -> Result<(), Failu
     Ok(())
 }
 
+/// Why a daemon did not start.
+#[derive(Debug)]
+enum NotStarted {
+    /// Another daemon holds the state directory.
+    HeldByAnother(Failure),
+    /// Anything else.
+    Failed(Failure),
+}
+
+impl From<Failure> for NotStarted {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+impl From<NotStarted> for Failure {
+    fn from(failure: NotStarted) -> Self {
+        match failure {
+            NotStarted::HeldByAnother(failure) | NotStarted::Failed(failure) => failure,
+        }
+    }
+}
+
 /// What a daemon is started with.
 #[derive(Debug, Default)]
 struct Start {
@@ -117,7 +137,7 @@ pub fn start_unasked(context: &Context, workspace: Option<PathBuf>) -> Result<()
         Some(LastStart { config, workspace, http_port, .. }) => Start { workspace: Some(workspace), config, http_port },
         None => Start { workspace, config: std::env::var_os("PALYRA_CONFIG").map(Into::into), http_port: None },
     };
-    start.run(context)
+    Ok(start.run(context)?)
 }
 
 fn remembered(context: &Context) -> Result<Option<LastStart>, Failure> {
@@ -157,12 +177,12 @@ impl Start {
     }
 
     /// Starts the daemon and waits for its word that the door is open.
-    fn run(&self, context: &Context) -> Result<(), Failure> {
+    fn run(&self, context: &Context) -> Result<(), NotStarted> {
         spawn(context, &self.options())
     }
 }
 
-fn spawn(context: &Context, options: &[OsString]) -> Result<(), Failure> {
+fn spawn(context: &Context, options: &[OsString]) -> Result<(), NotStarted> {
     let binary = daemon_binary()?;
     std::fs::DirBuilder::new()
         .recursive(true)
@@ -191,21 +211,18 @@ fn spawn(context: &Context, options: &[OsString]) -> Result<(), Failure> {
     if let Some(stdout) = daemon.stdout.take() {
         BufReader::new(stdout).read_line(&mut word).map_err(|e| Failure::io("the daemon said nothing", &e))?;
     }
-    if word.starts_with("ready ") {
+    if word.split(' ').next() == Some(READY) {
         return Ok(());
     }
     let code = daemon.wait().ok().and_then(|status| status.code());
-    let held = code == Some(i32::from(STATE_HELD));
-    Err(Failure::new(
-        FAILED,
-        if held { HELD_BY_ANOTHER } else { "daemon_did_not_start" },
-        format!(
-            "the daemon did not start{}: {}",
-            code.map_or_else(String::new, |c| format!(" (exit {c})")),
-            last_words(&log, before)
-        ),
-        Some(&format!("its log is `{}`", log.display())),
-    ))
+    let exit = code.map_or_else(String::new, |c| format!(" (exit {c})"));
+    let message = format!("the daemon did not start{exit}: {}", last_words(&log, before));
+    let hint = format!("its log is `{}`", log.display());
+    let failed = |code: &str| Failure::new(FAILED, code, message, Some(&hint));
+    Err(match code == Some(i32::from(STATE_HELD)) {
+        true => NotStarted::HeldByAnother(failed("state_held")),
+        false => NotStarted::Failed(failed("daemon_did_not_start")),
+    })
 }
 
 /// What the daemon wrote to its log since it was started: its own explanation.

@@ -1,12 +1,10 @@
 //! Access control put together: the registry in memory, its file, its place in the journal.
 
-use crate::decide::policy_role;
 use palyra_access::{Feature, Registry, RegistryDocument, RegistryFile, RegistryFlaw, State};
 use palyra_journal::{JournalError, JournalStore};
 use palyra_policy::{MembershipError, Registered};
-use palyra_protocol::access::WorkspaceRecord;
+use palyra_protocol::access::{AccessChange, WorkspaceRecord};
 use palyra_protocol::{Clock, Digest, JournalEvent, Principal, Problem, Timestamp, WorkspaceId};
-use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -143,7 +141,7 @@ impl AccessControl {
 fn registered(document: &RegistryDocument, workspace: &WorkspaceId) -> Result<Registered, MembershipError> {
     let mut registered = Registered::default();
     for (role, principal) in document.roles_in(workspace) {
-        registered = registered.with_role(policy_role(role), [principal.clone()])?;
+        registered = registered.with_role(role, [principal.clone()])?;
     }
     for (name, members) in document.whole_groups() {
         registered = registered.with_group(name.as_str(), members);
@@ -170,7 +168,7 @@ async fn blocking<T: Send + 'static>(
 /// A change, as the journal is told of it.
 pub(super) struct Change {
     pub(super) by: Principal,
-    pub(super) what: Value,
+    pub(super) what: AccessChange,
     /// The registry that it is made to.
     pub(super) before: Option<Digest>,
     /// The last revision that the journal knows, where it may be higher than the document's.
@@ -195,7 +193,15 @@ pub(super) async fn commit(
     blocking(file, "cannot be written", move |file| file.prepare(&bytes)).await?;
     let (policy_before, policy_after) = policy.unzip();
     let revision = document.revision();
-    let event = JournalEvent::AccessChanged { by, change: what, revision, before, after, policy_before, policy_after };
+    let event = JournalEvent::AccessChanged {
+        by,
+        change: Box::new(what),
+        revision,
+        before,
+        after,
+        policy_before,
+        policy_after,
+    };
     let noted = match policy_after {
         Some(policy_hash) => journal.note_rules(&event, policy_hash).await,
         None => journal.note(&event).await.map(drop),
@@ -308,7 +314,7 @@ pub async fn accept(state_dir: &Path, journal: &JournalStore) -> Result<u64, Reg
     let refuse = |why: String| refused(&file, found, known.map(|(_, digest)| digest), why);
     let bytes = bytes.ok_or_else(|| refuse("it is missing".to_owned()))?;
     let mut document = RegistryDocument::parse(&bytes).map_err(|flaw| refuse(flaw.to_string()))?;
-    let what = json!({ "change": "registry.accepted", "found": found });
+    let what = AccessChange::RegistryAccepted { found };
     // Revisions only grow, whatever the file says of itself.
     let (after_revision, before) = known.map_or((0, None), |(revision, digest)| (revision, Some(digest)));
     let change = Change { by: Principal::local_owner(), what, before, after_revision, in_place: found, policy: None };
@@ -333,7 +339,7 @@ pub async fn reset(state_dir: &Path, journal: &JournalStore, now: Timestamp) -> 
         false => None,
     };
     let mut document = RegistryDocument::empty();
-    let what = json!({ "change": "registry.reset", "aside": aside });
+    let what = AccessChange::RegistryReset { aside: aside.clone() };
     let (after_revision, before) = known.map_or((0, None), |(revision, digest)| (revision, Some(digest)));
     let change = Change { by: Principal::local_owner(), what, before, after_revision, in_place: None, policy: None };
     commit(&file, journal, &mut document, change).await?;

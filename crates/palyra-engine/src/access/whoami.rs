@@ -177,7 +177,6 @@ pub(super) fn something(action: PolicyAction) -> PolicyResource {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::policy_role;
     use palyra_access::rights::role_has;
     use palyra_policy::{Membership, PolicyDecision, PolicyEngine};
     use palyra_protocol::{Principal, WorkspaceRole};
@@ -194,7 +193,7 @@ mod tests {
             for action in PolicyAction::ALL.iter().copied().filter(|action| role_has(role, *action)) {
                 let request = PolicyRequest { principal: person.clone(), action, resource: something(action) };
                 let context = PolicyRequestContext {
-                    role: Some(policy_role(role)),
+                    role: Some(role),
                     owned_by: Some(person.clone()),
                     is_allowlisted_tool: true,
                     ..PolicyRequestContext::new("http".parse().unwrap())
