@@ -6,7 +6,7 @@ use crate::error::EngineError;
 use palyra_access::Admitted;
 use palyra_access::rights::Shortfall;
 use palyra_policy::{PolicyAction, PolicyRequest, PolicyRequestContext, PolicyResource, Verdict};
-use palyra_protocol::access::{RightView, WhoAmI};
+use palyra_protocol::access::{RightDecision, RightView, WhoAmI};
 use palyra_protocol::{DecisionKind, ToolDefinition};
 
 /// A name for something that need not exist.
@@ -63,7 +63,7 @@ impl Engine {
     /// The peer may not know.
     pub fn callable(&self, peer: &VerifiedPeer) -> Result<Vec<&ToolDefinition>, EngineError> {
         self.authorize(peer, PolicyAction::ToolList, PolicyResource::Daemon, None)?;
-        let denied = |tool: &&ToolDefinition| self.right_to_call(peer, tool).decision == DecisionKind::Deny.as_str();
+        let denied = |tool: &&ToolDefinition| self.right_to_call(peer, tool).decision == RightDecision::Deny;
         Ok(self.catalog().iter().filter(|tool| self.sees_tool(peer, tool) && !denied(tool)).collect())
     }
 
@@ -106,7 +106,7 @@ impl Engine {
             return RightView {
                 action: action.as_str().to_owned(),
                 resource: shown,
-                decision: DecisionKind::Deny.as_str().to_owned(),
+                decision: RightDecision::Deny,
                 decided_by: Some(by.to_owned()),
                 reason,
             };
@@ -124,7 +124,7 @@ impl Engine {
             return RightView {
                 action: action.as_str().to_owned(),
                 resource: shown,
-                decision: RightView::DEPENDS.to_owned(),
+                decision: RightDecision::Depends,
                 decided_by: Some("policy".to_owned()),
                 reason: "it depends on the arguments; `palyra policy explain` tells for a call".to_owned(),
             };
@@ -132,7 +132,7 @@ impl Engine {
         RightView {
             action: action.as_str().to_owned(),
             resource: shown,
-            decision: kind.as_str().to_owned(),
+            decision: kind.into(),
             decided_by: (kind != DecisionKind::Allow).then(|| "policy".to_owned()),
             reason: verdict.explanation().summary(),
         }

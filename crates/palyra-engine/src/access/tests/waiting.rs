@@ -8,6 +8,7 @@ use crate::tool_flow::Proposal;
 use palyra_access::{Feature, IssuedTokens};
 use palyra_journal::ApprovalFilter;
 use palyra_policy::PolicyFile;
+use palyra_protocol::access::RightDecision;
 use palyra_protocol::{
     ApprovalDecision, ApprovalRecord, ApprovalScope, ApprovalState, CallState, GrantMatcher, Principal, ToolOutcome,
     WorkspaceRole,
@@ -182,7 +183,11 @@ async fn rules_see_the_role_that_a_token_leaves() {
         assert_eq!(ended.state, state, "{role}");
         let rights = engine.whoami(&otto).unwrap().rights;
         let echoes = rights.iter().find(|right| right.resource == "tool:palyra.echo").unwrap();
-        assert_eq!(echoes.decision == "allow", state == CallState::Succeeded, "whoami says the same: {echoes:?}");
+        assert_eq!(
+            echoes.decision == RightDecision::Allow,
+            state == CallState::Succeeded,
+            "whoami says the same: {echoes:?}"
+        );
         let (record, decision) = engine.explain(&otto, echo()).await.unwrap();
         assert_eq!(decision.decision.as_str() == "allow", state == CallState::Succeeded, "and so does explain");
         assert_eq!(record.origin.token.as_ref().unwrap().role.as_str(), role);
