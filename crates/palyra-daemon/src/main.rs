@@ -4,6 +4,7 @@
 
 mod access;
 mod config;
+mod custody;
 mod doors;
 mod ending;
 mod grpc;

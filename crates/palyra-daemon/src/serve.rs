@@ -1,15 +1,17 @@
 //! Putting the daemon together, serving, and ending in good order.
 
 use crate::config::{Config, ConfigError, RawConfig};
+use crate::custody::AgentReach;
 use crate::doors::Doors;
 use crate::http::{HttpError, Listening, Port};
 use crate::state::{StateDir, StateError};
 use crate::{grpc, keys, mcp, policy};
+use palyra_access::REGISTRY_FILE;
 use palyra_api::LastStart;
 use palyra_api::command_line::READY;
 use palyra_engine::{AccessControl, Engine, EngineParts, RegistryError};
 use palyra_policy::{CheckedSet, PolicyLoader, RefusedSet};
-use palyra_protocol::SystemClock;
+use palyra_protocol::{Custody, SystemClock};
 use palyra_sandbox::{SandboxProcessRunnerPolicy, SandboxTier};
 use palyra_workspace::Workspace;
 use std::io::Write as _;
@@ -94,6 +96,7 @@ impl DaemonError {
         match self {
             Self::NoHome => "no_home",
             Self::Config(ConfigError::Overlap { .. }) => "workspace_overlaps_state",
+            Self::Config(ConfigError::InReach { source, .. }) => source.code(),
             Self::Config(_) => "configuration",
             Self::State(_) => "state",
             Self::Policy(_) => "policy_refused",
@@ -167,7 +170,9 @@ impl Setup {
     /// What is wrong with the configuration.
     pub fn process_runner(&self, workspace: Option<PathBuf>) -> Result<SandboxProcessRunnerPolicy, DaemonError> {
         let raw = RawConfig::read(&self.config_path, self.config_required)?;
-        Ok(raw.process_runner(workspace, &self.state_dir)?)
+        let policy = raw.process_runner(workspace, &self.state_dir)?;
+        self.vouched("the configuration", &self.config_path, &AgentReach::of(&policy))?;
+        Ok(policy)
     }
 
     /// The tier that processes run in under this configuration.
@@ -180,14 +185,24 @@ impl Setup {
 
     pub(crate) fn config(&self, state_dir: &Path) -> Result<Config, DaemonError> {
         let raw = RawConfig::read(&self.config_path, self.config_required)?;
-        Ok(raw.validate(self.workspace.clone(), state_dir)?)
+        let config = raw.validate(self.workspace.clone(), state_dir)?;
+        // Only now it is known where agents can write. What they could have written is not obeyed.
+        self.vouched("the configuration", &self.config_path, &*config.custody)?;
+        self.vouched("the state directory", &self.state_dir, &*config.custody)?;
+        self.vouched("the access registry", &self.state_dir.join(REGISTRY_FILE), &*config.custody)?;
+        Ok(config)
+    }
+
+    /// Refuses what decides where an agent could write it.
+    fn vouched(&self, what: &'static str, path: &Path, custody: &dyn Custody) -> Result<(), ConfigError> {
+        custody.vouch(path).map(drop).map_err(|source| ConfigError::InReach { what, source })
     }
 
     /// What the next start is to be like, should nobody say.
     fn remembered(&self, config: &Config) -> LastStart {
         LastStart {
             // As it is named today, wherever the next start is made from.
-            config: self.config_path.canonicalize().ok(),
+            config: self.config_path.exists().then(|| std::path::absolute(&self.config_path).ok()).flatten(),
             workspace: config.workspace_root.clone(),
             workspace_given: self.workspace.is_some(),
             http_port: self.http_port,

@@ -13,7 +13,7 @@ use crate::rule::Rule;
 use crate::source::{Indexed, PolicySource};
 use crate::toolbox::Toolbox;
 use cedar_policy::EntityUid;
-use palyra_protocol::Digest;
+use palyra_protocol::{Custody, Digest};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -31,6 +31,8 @@ pub struct PolicyLoader {
     pub membership: Membership,
     /// The tools that rules and cases can name, where they are known.
     pub tools: Option<Arc<dyn Toolbox>>,
+    /// Vouches for every file before it is read. None for those who only look: nothing that is read so may decide.
+    pub custody: Option<Arc<dyn Custody>>,
 }
 
 /// A set that may run.
@@ -82,7 +84,8 @@ impl PolicyLoader {
     /// Everything that is wrong with it.
     pub fn load(&self) -> Result<CheckedSet, RefusedSet> {
         let files = match &self.directory {
-            Some(directory) => PolicyFiles::read(directory).map_err(|error| RefusedSet { files: None, error })?,
+            Some(directory) => PolicyFiles::read(directory, self.custody.as_deref())
+                .map_err(|error| RefusedSet { files: None, error })?,
             None => PolicyFiles::none(),
         };
         self.check(&files)

@@ -14,6 +14,7 @@ pub mod capability;
 pub mod card;
 pub mod chain;
 pub mod clock;
+pub mod custody;
 pub mod decision;
 pub mod digest;
 pub mod display;
@@ -44,6 +45,7 @@ pub use capability::{RiskLevel, SENSITIVE_CAPABILITY_POLICY_NAMES, ToolCapabilit
 pub use card::{Card, speaker};
 pub use chain::{ChainFault, ChainVerifier, Checkpoint, CheckpointFault};
 pub use clock::{Clock, SystemClock, Timestamp};
+pub use custody::{Custody, CustodyError};
 pub use decision::{DecisionBasis, DecisionKind, ToolDecision};
 pub use digest::{Digest, DigestBuilder};
 pub use egress::{EgressEnd, EgressProtocol, EgressRecord, EgressVerdict, TlsName};

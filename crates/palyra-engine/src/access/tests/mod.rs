@@ -79,7 +79,7 @@ impl Place {
         std::fs::create_dir_all(&rules_dir).unwrap();
         std::fs::write(rules_dir.join("test.cedar"), rules).unwrap();
         let membership = Membership::single_user().with_registered(access.registered().unwrap());
-        let loader = PolicyLoader { directory: Some(rules_dir), membership, tools: None };
+        let loader = PolicyLoader { directory: Some(rules_dir), membership, tools: None, custody: None };
         let root = self.dir.path().join(work);
         let config = ToolCallConfig {
             allowed_tools: ["palyra.echo".parse().unwrap(), "palyra.fs.list".parse().unwrap()].into(),
