@@ -41,7 +41,7 @@ permissions! {
     ManageMembers = "members.manage",
     /// Say what the workspace trusts: devices, the journal's seal, who acts as whom.
     OperateTrust = "trust.operate",
-    /// Say what the workspace is: its rules, its features, its groups.
+    /// Say what the workspace is: its rules, its features, its groups, and whether it is served.
     ManageWorkspace = "workspace.manage",
 }
 
@@ -85,7 +85,7 @@ pub fn permission(action: PolicyAction) -> Permission {
         A::TokenCreate | A::TokenRotate | A::TokenRevoke => Permission::ManageTokens,
         A::MemberManage | A::AgentManage => Permission::ManageMembers,
         A::JournalCheckpoint | A::ActAs | A::DevicePair | A::DeviceRevoke => Permission::OperateTrust,
-        A::PolicyReload | A::FeatureSet => Permission::ManageWorkspace,
+        A::PolicyReload | A::FeatureSet | A::DaemonStop => Permission::ManageWorkspace,
     }
 }
 
@@ -206,7 +206,8 @@ mod tests {
         feature.set         owner
         device.list         owner admin
         device.pair         owner
-        device.revoke       owner";
+        device.revoke       owner
+        daemon.stop         owner";
 
     #[test]
     fn the_table_of_permissions_is_as_specified() {

@@ -127,7 +127,8 @@ impl From<ApiError> for Failure {
                 | Code::ShuttingDown
                 | Code::NotFound
                 | Code::ScopeMissing
-                | Code::TokenAlreadyRevoked,
+                | Code::TokenAlreadyRevoked
+                | Code::UnknownMethod,
             )
             | None => REFUSED,
         };

@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Notify;
 
 /// How long executions may go on after the daemon was asked to end.
 const GRACE: Duration = Duration::from_secs(5);
@@ -314,11 +315,13 @@ async fn serve(setup: &Setup, state: &StateDir, config: Config, started: Instant
     let (mcp_socket, mcp_listener) = listen(state, palyra_api::MCP_SOCKET)?;
     tokio::spawn(mcp::socket::serve(speaking_mcp, mcp_listener));
 
+    let stop = Arc::new(Notify::new());
     let about = grpc::About {
         state_dir: state.path().to_owned(),
         config_path: setup.config_path.clone(),
         started_at_unix_ms: palyra_protocol::Clock::now(&SystemClock).unix_ms(),
         http_url: http.as_ref().map(Listening::url),
+        stop: Arc::clone(&stop),
     };
     let serving = grpc::serve(engine.clone(), about, listener);
     remembered.write(state.path())?;
@@ -328,6 +331,7 @@ async fn serve(setup: &Setup, state: &StateDir, config: Config, started: Instant
         served = serving => served.map_err(DaemonError::Serve),
         // Without its journal a daemon can only refuse; whoever supervises it had better know.
         () = engine.journal_gone() => Err(palyra_journal::JournalError::Closed.into()),
+        () = stop.notified() => Ok(()),
         _ = terminate.recv() => Ok(()),
         _ = interrupt.recv() => Ok(()),
         // A terminal that was closed: what runs is ended in good order too.

@@ -51,6 +51,8 @@ codes! {
     ScopeMissing = "scope_missing",
     /// The token was revoked before.
     TokenAlreadyRevoked = "token_already_revoked",
+    /// The daemon is older or newer, and does not know the request.
+    UnknownMethod = "unknown_method",
     /// No daemon answers.
     DaemonUnreachable = "daemon_unreachable",
     /// The connection failed.

@@ -4,9 +4,10 @@ use crate::args::Up;
 use crate::context::Context;
 use crate::exit::{FAILED, Failure, UNREACHABLE};
 use crate::output::{self, DIM, GOOD, note, say, styled};
-use palyra_api::LastStart;
 use palyra_api::command_line::{READY, STATE_HELD};
-use palyra_api::v1::{StatusReply, StatusRequest};
+use palyra_api::v1::{StatusReply, StatusRequest, StopRequest};
+use palyra_api::{ApiError, LastStart};
+use palyra_protocol::ProblemCode;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -252,21 +253,33 @@ pub fn daemon_binary() -> Result<PathBuf, Failure> {
 }
 
 pub async fn down(context: &Context) -> Result<(), Failure> {
-    let connection = context.connect().await?;
-    let asked = connection.daemon().status(StatusRequest { probe_sandbox: false }).await;
-    drop(connection);
-    let pid = match asked {
-        Ok(status) => i32::try_from(status.into_inner().pid).ok().and_then(Pid::from_raw),
-        Err(status) => match Failure::from(status) {
-            // A daemon that cannot say how it is doing can be ended all the same.
-            failure if failure.exit == FAILED => listener(context),
-            failure => return Err(failure),
-        },
+    let nothing = |failure: Failure| match failure.exit {
+        UNREACHABLE => Failure { hint: Some("nothing is left to do, if none runs".to_owned()), ..failure },
+        _ => failure,
     };
+    let connection = context.connect().await.map_err(nothing)?;
     let failed = |e: rustix::io::Errno| Failure::io("the daemon cannot be stopped", &e.into());
-    let pid = pid.ok_or_else(|| Failure::new(FAILED, "unexpected_answer", "the daemon has no pid", None))?;
+    let pid =
+        listener(context).ok_or_else(|| Failure::new(FAILED, "unexpected_answer", "the daemon has no pid", None))?;
     let daemon = pidfd_open(pid, PidfdFlags::empty()).map_err(failed)?;
-    pidfd_send_signal(&daemon, Signal::TERM).map_err(failed)?;
+    let meant = StopRequest { pid: pid.as_raw_nonzero().get().unsigned_abs() };
+    if let Err(status) = connection.daemon().stop(meant).await {
+        let error = ApiError::from(status);
+        let code = error.known_code();
+        match Failure::from(error) {
+            // It ended before its answer was out.
+            failure if failure.exit == UNREACHABLE => {}
+            // One that cannot decide any more, or is of another version, is ended by a signal: by its own user, who shows no
+            // token and acts as nobody else.
+            failure
+                if context.is_local_user() && (failure.exit == FAILED || code == Some(ProblemCode::UnknownMethod)) =>
+            {
+                pidfd_send_signal(&daemon, Signal::TERM).map_err(failed)?;
+            }
+            failure => return Err(failure),
+        }
+    }
+    drop(connection);
     let mut ended = [PollFd::new(&daemon, PollFlags::IN)];
     if poll(&mut ended, Some(&END)).map_err(failed)? == 0 {
         return Err(Failure::new(

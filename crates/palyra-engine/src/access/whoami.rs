@@ -159,6 +159,7 @@ pub(super) fn something(action: PolicyAction) -> PolicyResource {
         A::PolicyExplain | A::PolicyShow | A::PolicyReload | A::PolicySimulate => PolicyResource::PolicySet,
         A::ToolList
         | A::DaemonStatus
+        | A::DaemonStop
         | A::ApprovalList
         | A::GrantList
         | A::AccessRead

@@ -62,6 +62,7 @@ fn resource(action: PolicyAction) -> BoxedStrategy<PolicyResource> {
         }
         PolicyAction::ToolList
         | PolicyAction::DaemonStatus
+        | PolicyAction::DaemonStop
         | PolicyAction::ApprovalList
         | PolicyAction::AccessRead
         | PolicyAction::TokenCreate
