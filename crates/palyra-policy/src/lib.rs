@@ -39,6 +39,7 @@ mod request;
 mod resource;
 mod rule;
 mod scene;
+mod scripts;
 mod set;
 mod source;
 mod suggest;

@@ -6,12 +6,15 @@
 
 use crate::attribute::Attribute;
 use crate::error::FlawKind;
-use crate::literal::{Compared, How, compared, place_of_entity, place_of_text};
+use crate::literal::{Compared, Counted, How, compared, counted, place_of_entity, place_of_text};
 use crate::membership::Membership;
 use crate::toolbox::Toolbox;
+use crate::verdict::MAX_APPROVERS;
+use cedar_policy::pst::BinaryOp;
 use cedar_policy::{EntityUid, Policy};
 use palyra_protocol::facets::{MAX_PREFIX_WORDS, quote_words};
-use palyra_protocol::{RiskLevel, ToolCapability};
+use palyra_protocol::{Principal, PrincipalKind, RiskLevel, ToolCapability};
+use std::path::{Path, PathBuf};
 
 /// The methods that a call can have.
 const METHODS: [&str; 6] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
@@ -33,6 +36,12 @@ pub(crate) fn look(policy: &Policy, text: &str, membership: &Membership, tools: 
     for compared in compared(policy) {
         if let Some((message, help)) = misfit(&compared) {
             let offset = place_of_text(text, &compared.text, compared.how);
+            found.push(Never { kind: FlawKind::Suspicious, offset, message, help });
+        }
+    }
+    for counted in counted(policy) {
+        if let Some((message, help)) = miscounted(counted) {
+            let offset = text.find(counted.attribute.as_str()).unwrap_or(0);
             found.push(Never { kind: FlawKind::Suspicious, offset, message, help });
         }
     }
@@ -92,8 +101,43 @@ fn misfit(compared: &Compared) -> Option<(String, String)> {
             format!("`context.executable` is never \"{text}\""),
             format!("it is a whole path: `context.executable like \"*/{text}\"`, or look at `argv_prefixes`"),
         )),
+        Attribute::Executables if whole && !text.contains(['/', '\\']) => Some((
+            format!("`context.executables` never has \"{text}\""),
+            format!(
+                "it has whole paths, like \"/usr/bin/{text}\"; to go by the command's words, look at `argv_prefixes`"
+            ),
+        )),
         _ => None,
     }
+}
+
+/// What is wrong with a number that an attribute never reaches, or never falls short of.
+fn miscounted(counted: Counted) -> Option<(String, String)> {
+    let Counted { attribute, op, number } = counted;
+    if attribute != Attribute::ApprovalCount {
+        return None;
+    }
+    let holds = |count: u32| match op {
+        BinaryOp::Eq => i64::from(count) == number,
+        BinaryOp::NotEq => i64::from(count) != number,
+        BinaryOp::Less => i64::from(count) < number,
+        BinaryOp::LessEq => i64::from(count) <= number,
+        BinaryOp::Greater => i64::from(count) > number,
+        _ => i64::from(count) >= number,
+    };
+    let compared = matches!(
+        op,
+        BinaryOp::Eq | BinaryOp::NotEq | BinaryOp::Less | BinaryOp::LessEq | BinaryOp::Greater | BinaryOp::GreaterEq
+    );
+    let held = (0..=MAX_APPROVERS).filter(|count| holds(*count)).count();
+    let what = match held {
+        _ if !compared => return None,
+        0 => "never",
+        held if held > MAX_APPROVERS as usize => "always",
+        _ => return None,
+    };
+    let message = format!("what this says of `context.approval_count` and {number} is {what} so");
+    Some((message, format!("at most {MAX_APPROVERS} people are asked: write a number from 1 to {MAX_APPROVERS}")))
 }
 
 /// How a path is written instead, if nothing is ever called so.
@@ -131,6 +175,9 @@ fn host(text: &str) -> Option<String> {
         _ => bare,
     };
     let bare = bare.trim_end_matches('.').trim_start_matches("*.");
+    if !bare.is_ascii() {
+        return Some("hosts are written in ASCII, as the network writes them: `xn--…`".to_owned());
+    }
     (bare != text || text.is_empty())
         .then(|| format!("hosts are bare names in lower case, without scheme, port or path; write \"{bare}\""))
 }
@@ -167,6 +214,8 @@ fn stranger(uid: &EntityUid, membership: &Membership, tools: Option<&dyn Toolbox
             (lower != name && membership.known_channels().contains(&lower))
                 .then(|| (format!("there is no door `{name}`"), format!("write `Channel::\"{lower}\"`")))
         }
+        kind @ ("User" | "Agent" | "Device" | "System") => misnamed(kind, name),
+        "Workspace" => workspace(name).map(|help| (format!("no workspace is called `{name}`"), help)),
         "Tool" if is_ours(name) => {
             let known = tools?.names();
             (!known.iter().any(|tool| tool == name)).then(|| {
@@ -176,6 +225,27 @@ fn stranger(uid: &EntityUid, membership: &Membership, tools: Option<&dyn Toolbox
         }
         _ => None,
     }
+}
+
+/// How somebody is called instead, if nobody is ever called so.
+fn misnamed(kind: &str, name: &str) -> Option<(String, String)> {
+    let of = PrincipalKind::ALL.into_iter().find(|known| known.as_str().eq_ignore_ascii_case(kind))?;
+    let Err(why) = Principal::new(of, name) else { return None };
+    let lower = name.to_lowercase();
+    let help = match Principal::new(of, &lower) {
+        Ok(_) => format!("names are in lower case: write `{kind}::\"{lower}\"`"),
+        Err(_) => why.to_string(),
+    };
+    Some((format!("no {} is called `{name}`", of.as_str()), help))
+}
+
+/// How a workspace is written instead: as its real path.
+fn workspace(name: &str) -> Option<String> {
+    let normal = Path::new(name).components().collect::<PathBuf>();
+    let normal = normal.to_str().unwrap_or(name);
+    let fits = name.starts_with('/') && normal == name && !name.split('/').any(|part| part == "..");
+    (!fits)
+        .then(|| "a workspace is called by its real path: absolute, without `.`, `..` and a `/` at the end".to_owned())
 }
 
 /// Whether a tool, by its name, could only be one that ships with Palyra.

@@ -12,7 +12,8 @@ use crate::rule::{Labels, Rule};
 use crate::source::{Author, Indexed, MAX_SOURCE_BYTES, PolicySource};
 use crate::toolbox::Toolbox;
 use cedar_policy::ffi::DetailedError;
-use cedar_policy::{EntityUid, Policy, PolicyId, PolicySet, Schema, ValidationMode, Validator};
+use cedar_policy::{EntityUid, Policy, PolicyId, PolicySet, Schema, ValidationMode, ValidationWarning, Validator};
+use palyra_protocol::display::deceives;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -265,7 +266,10 @@ fn validate(drafts: &[Draft<'_>], schema: &Schema, flaws: &mut Vec<Flaw>) -> Res
     let result = Validator::new(schema.clone()).validate(&set, ValidationMode::Strict);
     let by_id: BTreeMap<&str, &Draft<'_>> = drafts.iter().map(|draft| (draft.id.as_str(), draft)).collect();
     let errors = result.validation_errors().map(|e| (e.policy_id(), FlawKind::Invalid, DetailedError::from(e)));
-    let warnings = result.validation_warnings().map(|w| (w.policy_id(), FlawKind::Suspicious, DetailedError::from(w)));
+    let text_of = |id: &PolicyId| by_id.get::<str>(id.as_ref()).map_or("", |draft| draft.text.as_str());
+    let warnings =
+        result.validation_warnings().filter(|warning| !is_only_foreign(warning, text_of(warning.policy_id())));
+    let warnings = warnings.map(|w| (w.policy_id(), FlawKind::Suspicious, DetailedError::from(w)));
     for (id, kind, error) in errors.chain(warnings) {
         let id: &str = id.as_ref();
         match by_id.get(id) {
@@ -274,6 +278,19 @@ fn validate(drafts: &[Draft<'_>], schema: &Schema, flaws: &mut Vec<Flaw>) -> Res
         }
     }
     Ok(())
+}
+
+/// Whether Cedar only points out letters that are not English. Paths are called what they are called; a word that mixes
+/// alphabets is pointed out in the set's notes, and letters that show nothing are still refused.
+fn is_only_foreign(warning: &ValidationWarning, rule: &str) -> bool {
+    match warning {
+        ValidationWarning::MixedScriptString(_)
+        | ValidationWarning::MixedScriptIdentifier(_)
+        | ValidationWarning::ConfusableIdentifier(_) => {
+            !guard::strings(rule).any(|(_, literal)| literal.chars().any(deceives))
+        }
+        _ => false,
+    }
 }
 
 fn compile(draft: Draft<'_>) -> Result<Arc<Rule>, PolicyError> {

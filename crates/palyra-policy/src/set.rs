@@ -10,6 +10,7 @@ use crate::engine::PolicyEngine;
 use crate::error::{Flaw, FlawKind, PolicyError};
 use crate::membership::Membership;
 use crate::rule::Rule;
+use crate::scripts::mixed_words;
 use crate::source::{Indexed, PolicySource};
 use crate::toolbox::Toolbox;
 use cedar_policy::EntityUid;
@@ -223,7 +224,12 @@ fn notes(engine: &PolicyEngine, deciding: &BTreeSet<String>, tools: Option<&dyn 
             .map(|message| note(rule, &message))
             .collect::<Vec<_>>()
     });
-    untried.chain(waivable).chain(strangers).collect()
+    let mixed = engine.operator_rules().flat_map(|rule| {
+        let words: BTreeSet<&str> = mixed_words(rule.text()).collect();
+        let told = words.into_iter().map(|word| note(rule, &format!("`{word}` mixes alphabets: is it what you mean?")));
+        told.collect::<Vec<_>>()
+    });
+    untried.chain(waivable).chain(strangers).chain(mixed).collect()
 }
 
 /// What is odd about an entity that could be there one day.
