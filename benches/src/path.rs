@@ -155,7 +155,7 @@ pub async fn engine(dir: &Path) -> Result<Engine> {
     };
     let journal = JournalStore::open(&dir.join("journal.db"), clock.clone())?;
     let access = AccessControl::open(dir, &workspace, &journal, clock.clone()).await?;
-    let loader = PolicyLoader { directory: None, membership: Membership::single_user(), tools: None };
+    let loader = PolicyLoader { directory: None, membership: Membership::single_user(), tools: None, custody: None };
     Ok(Engine::new(EngineParts {
         policy: loader.load()?,
         policy_loader: loader,

@@ -14,6 +14,9 @@ pub const REFUSED: u8 = 125;
 /// The exit code of `palyrad` when another daemon holds the state directory: whoever starts one may wait and look again.
 pub const STATE_HELD: u8 = 75;
 
+/// What `palyrad` writes to its standard output, before its socket's path, once all its doors are open.
+pub const READY: &str = "ready";
+
 const RUN_EXIT_CODES: &str = "Exit codes:
   the command's own, or 128 + n when signal n ended it: 137 mostly means a limit, 130 Ctrl-C, 141 that the
   reader of its output went away

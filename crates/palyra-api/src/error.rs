@@ -1,6 +1,7 @@
 //! Errors on the wire: a stable code, what happened, what to do.
 
 use crate::v1::ErrorDetail;
+use palyra_protocol::ProblemCode;
 use prost::Message as _;
 use std::time::Duration;
 use tonic::{Code, Status};
@@ -24,6 +25,12 @@ impl ApiError {
     #[must_use]
     pub fn new(code: &str, message: impl Into<String>, hint: Option<String>) -> Self {
         Self { code: code.to_owned(), message: message.into(), hint, retry_after: None }
+    }
+
+    /// The code, where it is one that a program acts on.
+    #[must_use]
+    pub fn known_code(&self) -> Option<ProblemCode> {
+        ProblemCode::of(&self.code)
     }
 
     /// Packs the error into a gRPC status.
@@ -52,11 +59,11 @@ impl From<Status> for ApiError {
             },
             // A status with a source was made here: the stream broke off, whatever code that is taken for.
             _ if status.code() == Code::Unavailable || std::error::Error::source(&status).is_some() => Self::new(
-                "daemon_unreachable",
+                ProblemCode::DaemonUnreachable.as_str(),
                 format!("the daemon has ended, or the connection to it was lost: {}", status.message()),
                 Some("see whether it runs: `palyra status`; start it: `palyra up`".to_owned()),
             ),
-            _ => Self::new("transport", format!("{}: {}", status.code(), status.message()), None),
+            _ => Self::new(ProblemCode::Transport.as_str(), format!("{}: {}", status.code(), status.message()), None),
         }
     }
 }

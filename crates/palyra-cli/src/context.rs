@@ -52,6 +52,11 @@ impl Context {
         self.token.as_ref().map(|token| String::from_utf8_lossy(token.expose()).into_owned())
     }
 
+    /// Whether the commands come from the daemon's own user, and are nobody else's.
+    pub fn is_local_user(&self) -> bool {
+        self.token.is_none() && self.act_as.is_none()
+    }
+
     pub fn json(&self) -> bool {
         self.format == Format::Json
     }

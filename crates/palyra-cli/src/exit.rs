@@ -1,7 +1,7 @@
 //! How the program ends: failures with codes that scripts can use.
 
 use palyra_api::ApiError;
-use palyra_protocol::{CallState, Problem};
+use palyra_protocol::{CallState, Problem, ProblemCode};
 use serde::Serialize;
 
 /// Why a command did not succeed.
@@ -100,20 +100,37 @@ impl Failure {
 
 impl From<ApiError> for Failure {
     fn from(error: ApiError) -> Self {
-        let exit = match error.code.as_str() {
-            "daemon_unreachable" => UNREACHABLE,
-            "outcome_not_recorded" => INDETERMINATE,
-            "transport" | "internal" | "disk_full" | "journal_unavailable" | "journal_closed" | "journal_damaged" => {
-                FAILED
-            }
-            "unknown_tool"
-            | "schema_violation"
-            | "input_malformed"
-            | "input_too_large"
-            | "input_too_deep"
-            | "input_too_many_values"
-            | "input_not_utf8" => REJECTED,
-            _ => REFUSED,
+        use ProblemCode as Code;
+        let exit = match error.known_code() {
+            Some(Code::DaemonUnreachable) => UNREACHABLE,
+            Some(Code::OutcomeNotRecorded) => INDETERMINATE,
+            Some(
+                Code::Transport
+                | Code::Internal
+                | Code::DiskFull
+                | Code::JournalUnavailable
+                | Code::JournalClosed
+                | Code::JournalDamaged,
+            ) => FAILED,
+            Some(
+                Code::UnknownTool
+                | Code::SchemaViolation
+                | Code::InputMalformed
+                | Code::InputTooLarge
+                | Code::InputTooDeep
+                | Code::InputTooManyValues
+                | Code::InputNotUtf8,
+            ) => REJECTED,
+            Some(
+                Code::TooManyCalls
+                | Code::TooManyQuestions
+                | Code::ShuttingDown
+                | Code::NotFound
+                | Code::ScopeMissing
+                | Code::TokenAlreadyRevoked
+                | Code::UnknownMethod,
+            )
+            | None => REFUSED,
         };
         Self { exit, code: error.code, message: error.message, hint: error.hint }
     }

@@ -5,12 +5,11 @@ use crate::doors::Doors;
 use crate::grpc::About;
 use crate::http::{Listening, Port};
 use crate::{grpc, mcp};
+use palyra_access::NewToken;
 use palyra_api::client::Connection;
 use palyra_api::v1::ListToolsRequest;
 use palyra_engine::tools::{Executing, Input, Job, Place, Prepared, Tool};
-use palyra_engine::{
-    AccessControl, Engine, EngineParts, Executed, NewToken, Refusal, Running, ToolCatalog, VerifiedPeer,
-};
+use palyra_engine::{AccessControl, Engine, EngineParts, Executed, Refusal, Running, ToolCatalog, VerifiedPeer};
 use palyra_journal::JournalStore;
 use palyra_protocol::{DaemonKey, Facets, SystemClock, ToolDefinition, ToolSource};
 use palyra_workspace::Workspace;
@@ -157,7 +156,13 @@ async fn open(dir: &Path) -> Open {
     let doors = Doors::new(engine.clone());
     let (grpc, mcp) = (dir.join("grpc.sock"), dir.join("mcp.sock"));
     tokio::spawn(mcp::socket::serve(doors.clone(), UnixListener::bind(&mcp).unwrap()));
-    let about = About { state_dir: dir.to_owned(), config_path: dir.to_owned(), started_at_unix_ms: 0, http_url: None };
+    let about = About {
+        state_dir: dir.to_owned(),
+        config_path: dir.to_owned(),
+        started_at_unix_ms: 0,
+        http_url: None,
+        stop: Arc::default(),
+    };
     tokio::spawn(grpc::serve(engine.clone(), about, UnixListener::bind(&grpc).unwrap()));
     let http = Listening::open(doors, Port::This(0), &dir.join("state")).unwrap();
     let owner = VerifiedPeer::on_local_socket(Some(1), 1, "cli".parse().unwrap()).unwrap();

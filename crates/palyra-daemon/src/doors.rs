@@ -1,7 +1,35 @@
-//! What the doors for agents have in common: the engine, how they end, and by which names tools are called.
+//! What the doors have in common: their names, the engine, how they end, and by which names tools are called.
 
 use crate::ending::Ending;
 use palyra_engine::Engine;
+use palyra_protocol::ChannelId;
+
+/// A door, by the name that policy and journal know it by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DoorName {
+    /// The gRPC socket of the command line.
+    Cli,
+    /// The HTTP interface.
+    Http,
+    /// MCP, over its socket or over HTTP.
+    Mcp,
+}
+
+impl DoorName {
+    pub(crate) const ALL: [Self; 3] = [Self::Cli, Self::Http, Self::Mcp];
+
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Cli => "cli",
+            Self::Http => "http",
+            Self::Mcp => "mcp",
+        }
+    }
+
+    pub(crate) fn channel(self) -> ChannelId {
+        ChannelId::fixed(self.as_str())
+    }
+}
 
 /// What every door works with.
 #[derive(Debug, Clone)]
@@ -19,5 +47,17 @@ impl Doors {
     /// such tool: the refusal is recorded like any other.
     pub(crate) fn canonical(&self, text: String) -> String {
         self.engine.catalog().by_alias(&text).map_or(text, ToString::to_string)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_door_has_a_name_that_is_a_channel() {
+        for door in DoorName::ALL {
+            assert_eq!(door.as_str().parse::<ChannelId>().unwrap(), door.channel());
+        }
     }
 }

@@ -6,6 +6,7 @@ mod access;
 #[cfg(test)]
 mod changing_tools;
 mod config;
+mod custody;
 mod doors;
 mod ending;
 mod grpc;

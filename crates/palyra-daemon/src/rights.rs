@@ -71,6 +71,7 @@ rights! {
     }
     Daemon {
         Status: DaemonStatus on Daemon,
+        Stop: DaemonStop on Daemon,
     }
     Tools {
         List: ToolList on Daemon,

@@ -1,23 +1,28 @@
 //! Putting the daemon together, serving, and ending in good order.
 
 use crate::config::{Config, ConfigError, RawConfig};
+use crate::custody::AgentReach;
 use crate::doors::Doors;
 use crate::http::{HttpError, Listening, Port};
 use crate::state::{StateDir, StateError};
 use crate::{grpc, keys, mcp, policy};
+use palyra_access::REGISTRY_FILE;
 use palyra_api::LastStart;
-use palyra_engine::{AccessControl, AccessError, Engine, EngineParts};
+use palyra_api::command_line::READY;
+use palyra_engine::{AccessControl, Engine, EngineParts, RegistryError};
 use palyra_policy::{CheckedSet, PolicyLoader, RefusedSet};
-use palyra_protocol::SystemClock;
+use palyra_protocol::{Custody, SystemClock};
 use palyra_sandbox::{SandboxProcessRunnerPolicy, SandboxTier};
 use palyra_workspace::Workspace;
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Notify;
 
 /// How long executions may go on after the daemon was asked to end.
 const GRACE: Duration = Duration::from_secs(5);
@@ -51,7 +56,7 @@ pub enum DaemonError {
     Unverified(palyra_journal::JournalError),
     /// The access registry is not usable.
     #[error(transparent)]
-    Access(#[from] AccessError),
+    Access(#[from] RegistryError),
     /// The workspace is not usable.
     #[error("{0}")]
     Workspace(#[from] palyra_workspace::FileError),
@@ -95,6 +100,7 @@ impl DaemonError {
         match self {
             Self::NoHome => "no_home",
             Self::Config(ConfigError::Overlap { .. }) => "workspace_overlaps_state",
+            Self::Config(ConfigError::InReach { source, .. }) => source.code(),
             Self::Config(_) => "configuration",
             Self::State(_) => "state",
             Self::Policy(_) => "policy_refused",
@@ -177,7 +183,9 @@ impl Setup {
     /// What is wrong with the configuration.
     pub fn process_runner(&self, workspace: Option<PathBuf>) -> Result<SandboxProcessRunnerPolicy, DaemonError> {
         let raw = RawConfig::read(&self.config_path, self.config_required)?;
-        Ok(raw.process_runner(workspace, &self.state_dir)?)
+        let policy = raw.process_runner(workspace, &self.state_dir)?;
+        self.vouched("the configuration", &self.config_path, &AgentReach::of(&policy))?;
+        Ok(policy)
     }
 
     /// The tier that processes run in under this configuration.
@@ -190,14 +198,24 @@ impl Setup {
 
     pub(crate) fn config(&self, state_dir: &Path) -> Result<Config, DaemonError> {
         let raw = RawConfig::read(&self.config_path, self.config_required)?;
-        Ok(raw.validate(self.workspace.clone(), state_dir)?)
+        let config = raw.validate(self.workspace.clone(), state_dir)?;
+        // Only now it is known where agents can write. What they could have written is not obeyed.
+        self.vouched("the configuration", &self.config_path, &*config.custody)?;
+        self.vouched("the state directory", &self.state_dir, &*config.custody)?;
+        self.vouched("the access registry", &self.state_dir.join(REGISTRY_FILE), &*config.custody)?;
+        Ok(config)
+    }
+
+    /// Refuses what decides where an agent could write it.
+    fn vouched(&self, what: &'static str, path: &Path, custody: &dyn Custody) -> Result<(), ConfigError> {
+        custody.vouch(path).map(drop).map_err(|source| ConfigError::InReach { what, source })
     }
 
     /// What the next start is to be like, should nobody say.
     fn remembered(&self, config: &Config) -> LastStart {
         LastStart {
             // As it is named today, wherever the next start is made from.
-            config: self.config_path.canonicalize().ok(),
+            config: self.config_path.exists().then(|| std::path::absolute(&self.config_path).ok()).flatten(),
             workspace: config.workspace_root.clone(),
             workspace_given: self.workspace.is_some(),
             http_port: self.http_port,
@@ -279,7 +297,7 @@ async fn serve(setup: &Setup, state: &StateDir, config: Config, started: Instant
     let access = AccessControl::open(state.path(), &config.workspace_root, &journal, journal.clock()).await?;
     let remembered = setup.remembered(&config);
     let mut loader = config.policy_loader();
-    loader.membership = loader.membership.with_registered(access.registered().map_err(AccessError::from)?);
+    loader.membership = loader.membership.with_registered(access.registered().map_err(RegistryError::from)?);
     let engine = Engine::new(EngineParts {
         policy: policies(&loader)?,
         policy_loader: config.policy_loader(),
@@ -307,11 +325,13 @@ async fn serve(setup: &Setup, state: &StateDir, config: Config, started: Instant
     let (mcp_socket, mcp_listener) = listen(state, palyra_api::MCP_SOCKET)?;
     tokio::spawn(mcp::socket::serve(doors.clone(), mcp_listener));
 
+    let stop = Arc::new(Notify::new());
     let about = grpc::About {
         state_dir: state.path().to_owned(),
         config_path: setup.config_path.clone(),
         started_at_unix_ms: palyra_protocol::Clock::now(&SystemClock).unix_ms(),
         http_url: http.as_ref().map(Listening::url),
+        stop: Arc::clone(&stop),
     };
     let serving = grpc::serve(engine.clone(), about, listener);
     remembered.write(state.path())?;
@@ -321,6 +341,7 @@ async fn serve(setup: &Setup, state: &StateDir, config: Config, started: Instant
         served = serving => served.map_err(DaemonError::Serve),
         // Without its journal a daemon can only refuse; whoever supervises it had better know.
         () = engine.journal_gone() => Err(palyra_journal::JournalError::Closed.into()),
+        () = stop.notified() => Ok(()),
         _ = terminate.recv() => Ok(()),
         _ = interrupt.recv() => Ok(()),
         // A terminal that was closed: what runs is ended in good order too.
@@ -356,7 +377,7 @@ fn listen(state: &StateDir, name: &str) -> Result<(PathBuf, UnixListener), Daemo
 /// One line on standard output says that the door is open: whoever started us need not poll.
 fn announce(socket: &Path) {
     let mut out = std::io::stdout();
-    let told = writeln!(out, "ready {}", socket.display()).and_then(|()| out.flush());
+    let told = writeln!(out, "{READY} {}", socket.display()).and_then(|()| out.flush());
     if let Err(error) = told {
         tracing::debug!(%error, "nobody reads our standard output");
     }

@@ -4,38 +4,22 @@
 //! about that peer before it does anything: the token's scopes, the role, and policy must all agree. No door decides for
 //! itself.
 
-mod attempts;
-mod bucket;
 mod control;
-mod document;
-mod edit;
-mod feature;
 mod manage;
-mod measure;
-pub mod rights;
-mod standing;
-mod state;
-mod store;
 #[cfg(test)]
 mod tests;
-mod token;
-mod usage;
 mod whoami;
 
-pub use control::{AccessControl, AccessError, REGISTRY_FILE, accept, peek, reset};
-pub use feature::Feature;
-pub use manage::{IssuedTokens, NewToken};
+pub use control::{AccessControl, RegistryError, accept, peek, reset};
 
 use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
-use crate::flow::decide::policy_role;
 use crate::queries::seen::forbidden;
+use palyra_access::rights::{self, Shortfall};
+use palyra_access::{Admitted, TokenRefusal};
 use palyra_policy::{PolicyAction, PolicyDecision, PolicyRequest, PolicyRequestContext, PolicyResource};
 use palyra_protocol::access::ShownToken;
 use palyra_protocol::{ChannelId, Principal, Problem, Timestamp, TokenId};
-use rights::Shortfall;
-pub(crate) use state::Admitted;
-use state::TokenRefusal;
 use std::time::Duration;
 
 /// How long what is only in memory may stay there.
@@ -81,9 +65,10 @@ impl VerifiedPeer {
     /// # Errors
     /// The token does not open this workspace now, or too often.
     pub fn by_token(engine: &Engine, token: &str, source: &str, channel: ChannelId) -> Result<Self, EngineError> {
-        let admitted = engine.access().check(token).map_err(|refusal| engine.refuse_token(refusal, source))?;
+        let admitted =
+            engine.access().registry().check(token).map_err(|refusal| engine.refuse_token(refusal, source))?;
         engine.tend_usage();
-        Ok(Self { principal: admitted.principal.clone(), acting_as: None, channel, token: Some(admitted) })
+        Ok(Self { principal: admitted.principal().clone(), acting_as: None, channel, token: Some(admitted) })
     }
 
     pub(crate) fn token(&self) -> Option<&Admitted> {
@@ -93,7 +78,7 @@ impl VerifiedPeer {
     /// The token that the peer showed; none on the daemon's own socket.
     #[must_use]
     pub fn token_id(&self) -> Option<&TokenId> {
-        self.token.as_ref().map(|token| &token.token_id)
+        self.token.as_ref().map(Admitted::token_id)
     }
 
     /// The token that the peer showed, as records keep it; none on the daemon's own socket.
@@ -189,8 +174,8 @@ impl Engine {
     ) -> Result<Option<Admitted>, EngineError> {
         self.is_room(peer, principal, action, resource).map_err(|(shortfall, error)| {
             if let (Some(shortfall), Some(token)) = (shortfall, &peer.token) {
-                let source = format!("token {}", token.token_id);
-                let _wait = self.access().attempts.count(&source, shortfall.reason(), self.clock().now());
+                let source = format!("token {}", token.token_id());
+                let _wait = self.access().registry().attempts().count(&source, shortfall.reason(), self.clock().now());
                 self.tend_attempts();
             }
             error
@@ -208,10 +193,11 @@ impl Engine {
     ) -> Result<Option<Admitted>, (Option<Shortfall>, EngineError)> {
         let Some(token) = &peer.token else { return Ok(None) };
         let state = self.access().state();
-        let (now, _) = state
-            .admit(&token.token_id, token.hash, self.clock().now())
-            .map_err(|refusal| (None, self.refuse_token(refusal, &format!("token {}", token.token_id))))?;
-        rights::room(principal.kind(), Some(now.role), Some(&now.scopes), action, resource).map_err(|shortfall| {
+        let now = state
+            .again(token, self.clock().now())
+            .map_err(|refusal| (None, self.refuse_token(refusal, &format!("token {}", token.token_id()))))?;
+        let name = resource.map(PolicyResource::name);
+        rights::room(principal.kind(), Some(now.role()), Some(now.scopes()), action, name).map_err(|shortfall| {
             let problem = shortfall_problem(shortfall, principal, &now, action, resource);
             (Some(shortfall), EngineError::new(ErrorKind::Forbidden, problem))
         })?;
@@ -233,8 +219,8 @@ impl Engine {
     pub fn still_opens(&self, peer: &VerifiedPeer) -> Result<(), EngineError> {
         let Some(token) = &peer.token else { return Ok(()) };
         let state = self.access().state();
-        let opens = state.admit(&token.token_id, token.hash, self.clock().now());
-        opens.map(drop).map_err(|refusal| self.refuse_token(refusal, &format!("token {}", token.token_id)))
+        let opens = state.again(token, self.clock().now());
+        opens.map(drop).map_err(|refusal| self.refuse_token(refusal, &format!("token {}", token.token_id())))
     }
 
     /// Comes when the peer's token opens nothing any more because somebody took that away; never otherwise.
@@ -271,7 +257,7 @@ impl Engine {
 
     /// Counts a refused token, and says as much as its holder may know.
     fn refuse_token(&self, refusal: TokenRefusal, source: &str) -> EngineError {
-        let wait = self.access().attempts.count(source, refusal.reason(), self.clock().now());
+        let wait = self.access().registry().attempts().count(source, refusal.reason(), self.clock().now());
         self.tend_attempts();
         let refused = |code: &str, message: &str, hint: &str| {
             EngineError::new(ErrorKind::Unauthenticated, Problem::new(code, message, hint))
@@ -349,7 +335,7 @@ impl Engine {
     }
 
     async fn write_attempts(&self) {
-        for event in self.access().attempts.drain() {
+        for event in self.access().registry().attempts().drain() {
             if let Err(error) = self.journal().note(&event).await {
                 tracing::warn!(error = &error as &dyn std::error::Error, "refused attempts could not be recorded");
             }
@@ -358,7 +344,7 @@ impl Engine {
 
     async fn write_usage(&self) {
         let engine = self.clone();
-        if let Err(error) = tokio::task::spawn_blocking(move || engine.access().save_usage()).await {
+        if let Err(error) = tokio::task::spawn_blocking(move || engine.access().registry().save_usage()).await {
             tracing::warn!(%error, "when tokens were last used could not be written down");
         }
     }
@@ -418,8 +404,8 @@ fn as_shown(
 ) -> PolicyRequestContext {
     if let Some(token) = token {
         // Whoever acts as an agent has the agent's place, not the token's.
-        context.role = (token.principal == *principal).then(|| policy_role(token.role));
-        context.issued_by = token.issuers.to_vec();
+        context.role = (token.principal() == principal).then(|| token.role());
+        context.issued_by = token.issuers().to_vec();
     }
     context
 }
@@ -434,7 +420,7 @@ fn shortfall_problem(
     match shortfall {
         Shortfall::Scope => {
             let on = resource.map_or_else(String::new, |resource| format!(" on `{resource}`"));
-            let scopes: Vec<_> = token.scopes.iter().map(ToString::to_string).collect();
+            let scopes: Vec<_> = token.scopes().iter().map(ToString::to_string).collect();
             Problem::new(
                 shortfall.reason(),
                 format!("this token may not do `{action}`{on}; its scopes are {}", scopes.join(", ")),
@@ -443,7 +429,7 @@ fn shortfall_problem(
         }
         Shortfall::Role => Problem::new(
             shortfall.reason(),
-            format!("this token has the role {}, which does not include `{action}`", token.role),
+            format!("this token has the role {}, which does not include `{action}`", token.role()),
             "ask somebody with a higher role to do it",
         ),
         Shortfall::Kind => Problem::new(

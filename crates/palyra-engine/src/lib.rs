@@ -24,8 +24,8 @@ pub mod tools;
 mod work;
 
 pub use access::{
-    AccessControl, AccessError, Feature, IssuedTokens, NewToken, REGISTRY_FILE, VerifiedPeer,
-    accept as accept_registry, peek as peek_registry, reset as reset_registry, rights,
+    AccessControl, RegistryError, VerifiedPeer, accept as accept_registry, peek as peek_registry,
+    reset as reset_registry,
 };
 pub use advise::Advisor;
 pub use approvals::MAX_LISTED;

@@ -181,7 +181,8 @@ mod tests {
             let written = std::fs::read_to_string(directory.join("rules.cases.toml")).unwrap();
             assert!(!written.contains("tool.execute"), "{name}: a case that is no call could say anything");
             let tools: Option<Arc<dyn Toolbox>> = Some(Arc::new(Rehearsal::default()));
-            let loader = PolicyLoader { directory: Some(directory), membership: membership.clone(), tools };
+            let loader =
+                PolicyLoader { directory: Some(directory), membership: membership.clone(), tools, custody: None };
             let set = loader.load().unwrap_or_else(|refused| {
                 let flaws: Vec<_> = refused.error.flaws().iter().map(palyra_policy::Flaw::render).collect();
                 panic!("{name}: {refused}\n{}", flaws.join("\n\n"))

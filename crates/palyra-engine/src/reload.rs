@@ -3,7 +3,7 @@
 //! What decides is one pointer. A set is read, checked and tried beside it, and takes its place whole or not at all; the
 //! journal says so first. A call keeps the answer it got: its grant or approval names the set it was decided under.
 
-use crate::access::{AccessError, VerifiedPeer};
+use crate::access::{RegistryError, VerifiedPeer};
 use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
 use crate::rehearse::Rehearsal;
@@ -241,7 +241,7 @@ impl Engine {
     /// How the rules are read: with what the access registry says and the catalog holds now.
     fn policy_loader(&self) -> Result<PolicyLoader, EngineError> {
         let mut loader = self.running_policy().loader.clone();
-        let registered = self.access().registered().map_err(AccessError::from)?;
+        let registered = self.access().registered().map_err(RegistryError::from)?;
         loader.membership = loader.membership.with_registered(registered);
         // Cases may name every tool that there is by now.
         if loader.tools.is_some() {

@@ -3,7 +3,6 @@
 //! Only wanted attributes are built. What is optional in the schema is left out when it is not known; what is required
 //! is always there, an empty set rather than nothing. A test validates the result of every action against the schema.
 
-use crate::action::PolicyAction;
 use crate::attribute::{Attribute, Attributes};
 use crate::names::{EntityKind, Names};
 use crate::place;
@@ -11,7 +10,7 @@ use crate::request::{PolicyRequest, PolicyRequestContext};
 use crate::resource::PolicyResource;
 use cedar_policy::{Context, EntityUid, RestrictedExpression as Value};
 use palyra_protocol::facets::quote_words;
-use palyra_protocol::{Principal, PrincipalKind};
+use palyra_protocol::{PolicyAction, Principal, PrincipalKind};
 
 /// Whether a person's approval is assumed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

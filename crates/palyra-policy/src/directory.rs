@@ -6,10 +6,10 @@
 
 use crate::error::{Flaw, FlawKind, PolicyError};
 use crate::source::{DEFAULT_NAME, MAX_SOURCE_BYTES, PolicySource, Position};
-use palyra_protocol::{Digest, DigestBuilder};
+use palyra_protocol::{Custody, CustodyError, Digest, DigestBuilder};
 use std::fs::File;
 use std::io::{ErrorKind, Read as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The most files of one set.
 pub const MAX_FILES: usize = 1_000;
@@ -70,12 +70,14 @@ impl PolicyFiles {
         Self { rules: Vec::new(), cases: Vec::new(), groups: None, digest: digest(&[]) }
     }
 
-    /// Reads a directory.
+    /// Reads a directory. Where there is a custody, it vouches for the directory and for each file in it, and the files are
+    /// opened by the paths that it gives.
     ///
     /// # Errors
-    /// Anything in it that cannot be read, or that would seem to be a rule and is none: all are reported.
-    pub fn read(directory: &Path) -> Result<Self, PolicyError> {
-        let mut found = Found::default();
+    /// Anything in it that cannot be read, that an agent could write, or that would seem to be a rule and is none: all are
+    /// reported.
+    pub fn read(directory: &Path, custody: Option<&dyn Custody>) -> Result<Self, PolicyError> {
+        let mut found = Found { custody, files: Vec::new(), flaws: Vec::new(), bytes: 0 };
         found.list(directory, "");
         found.list(directory, "cases");
         if !found.flaws.is_empty() {
@@ -159,17 +161,18 @@ fn flaw(name: &str, kind: FlawKind, message: String) -> Flaw {
 }
 
 /// What a directory held.
-#[derive(Default)]
-struct Found {
+struct Found<'c> {
+    custody: Option<&'c dyn Custody>,
     files: Vec<PolicyFile>,
     flaws: Vec<Flaw>,
     bytes: usize,
 }
 
-impl Found {
+impl Found<'_> {
     fn list(&mut self, root: &Path, below: &str) {
         let directory = if below.is_empty() { root.to_owned() } else { root.join(below) };
         let shown = if below.is_empty() { directory.display().to_string() } else { below.to_owned() };
+        let Some(directory) = self.vouched(&directory, &shown, below.is_empty()) else { return };
         let entries = match std::fs::read_dir(&directory) {
             Ok(entries) => entries,
             Err(error) if error.kind() == ErrorKind::NotFound && !below.is_empty() => return,
@@ -195,6 +198,7 @@ impl Found {
             return;
         }
         // Links are followed: that is how configuration is mounted in many places. A loop of them ends here as an error.
+        let Some(path) = &self.vouched(path, &name, true) else { return };
         let metadata = match std::fs::metadata(path) {
             Ok(metadata) => metadata,
             Err(error) => return self.unreadable(&name, &error),
@@ -236,6 +240,22 @@ impl Found {
             }
             Err(error) => self.unreadable(&name, &error),
         }
+    }
+
+    /// The path to open instead of this one. A flaw where an agent could write it; also where it is not there and `must_be`.
+    fn vouched(&mut self, path: &Path, name: &str, must_be: bool) -> Option<PathBuf> {
+        let Some(custody) = self.custody else { return Some(path.to_owned()) };
+        match custody.vouch(path) {
+            Ok(Some(real)) => return Some(real),
+            Ok(None) if !must_be => {}
+            Ok(None) => self.unreadable(name, &ErrorKind::NotFound.into()),
+            Err(CustodyError::Unreadable { source, .. }) => self.unreadable(name, &source),
+            Err(error) => {
+                let help = Some(error.hint().to_owned());
+                self.flaws.push(Flaw { help, ..flaw(name, FlawKind::InReach, error.to_string()) });
+            }
+        }
+        None
     }
 
     fn unreadable(&mut self, name: &str, error: &std::io::Error) {

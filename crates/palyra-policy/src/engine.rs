@@ -4,7 +4,6 @@
 //! parsed, checked, taken apart and sorted by action; scenes are remembered. A decision builds the few context values that its
 //! rules look at and runs Cedar's own authorizer once.
 
-use crate::action::PolicyAction;
 use crate::attribute::Attribute;
 use crate::circumstances::{Approval, known_for};
 use crate::error::PolicyError;
@@ -18,7 +17,7 @@ use crate::scene::{Allowed, Scene, Scenes, Stage};
 use crate::source::{DEFAULT_NAME, PolicySource, SCHEMA_SRC};
 use crate::toolbox::Toolbox;
 use cedar_policy::{Authorizer, Decision, Entities, PolicyId, PolicySet, Request, Response, Schema};
-use palyra_protocol::{Digest, DigestBuilder};
+use palyra_protocol::{Digest, DigestBuilder, PolicyAction};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -76,6 +76,8 @@ pub enum FlawKind {
     TooLarge,
     /// A file cannot be read, or is not text.
     Unreadable,
+    /// An agent could write the file, or lead its name elsewhere.
+    InReach,
     /// A file that nothing reads: it would seem to hold rules, and does not.
     Misplaced,
     /// Groups that cannot be.

@@ -3,7 +3,6 @@
 //! An explanation keeps what it was made from and works the rest out when it is asked: most are never read.
 //! [`ExplanationRecord`] is the finished form that the journal keeps and callers see; its shape is stable.
 
-use crate::action::PolicyAction;
 use crate::attribute::Attributes;
 use crate::change::{self, Change, Needs};
 use crate::condition::{Relation, Who};
@@ -14,7 +13,7 @@ use crate::resource::PolicyResource;
 use crate::rule::{Effect, Rule, within};
 use crate::scene::Scene;
 use cedar_policy::{Authorizer, Decision, EvalResult, PolicySet, Request};
-use palyra_protocol::Principal;
+use palyra_protocol::{PolicyAction, Principal};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;

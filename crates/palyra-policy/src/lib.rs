@@ -14,7 +14,6 @@
 //! - Allow because something went wrong. Whatever cannot be evaluated is denied, and the explanation says why.
 //! - Parse anything that a caller sent as Cedar. Names become entity ids and strings, never policy text.
 
-mod action;
 mod attribute;
 pub mod cases;
 mod change;
@@ -42,13 +41,13 @@ mod request;
 mod resource;
 mod rule;
 mod scene;
+mod scripts;
 mod set;
 mod source;
 mod suggest;
 mod toolbox;
 mod verdict;
 
-pub use action::{PolicyAction, UnknownAction};
 pub use change::{Change, ConditionState, Needs};
 pub use diff::{ChangedRule, PolicyDiff, RuleText};
 pub use directory::{MAX_FILES, MAX_SET_BYTES, PolicyFile, PolicyFiles};
@@ -56,9 +55,10 @@ pub use engine::{Evaluation, PolicyDecision, PolicyEngine, RawParts};
 pub use error::{Flaw, FlawKind, PolicyError};
 pub use explain::{Detail, ExplanationRecord, Fact, PolicyExplanation, RuleRecord};
 pub use membership::{Membership, MembershipError};
+pub use palyra_protocol::{PolicyAction, UnknownAction};
 pub use registered::Registered;
 pub use replay::{Example, PastDecision, Replay, ReplayReport, Shift};
-pub use request::{PolicyRequest, PolicyRequestContext, PolicyRole, SkillTrust};
+pub use request::{PolicyRequest, PolicyRequestContext, SkillTrust};
 pub use resource::{PolicyResource, ResourceError};
 pub use rule::{Effect, Rule};
 pub use set::{CheckedSet, Note, PolicyLoader, RefusedSet};

@@ -6,14 +6,16 @@
 
 use crate::attribute::Attribute;
 use crate::error::FlawKind;
-use crate::literal::{Compared, How, compared, place_of_entity, place_of_text};
+use crate::literal::{Compared, Counted, How, compared, counted, place_of_entity, place_of_text};
+use crate::membership::Membership;
 use crate::toolbox::Toolbox;
+use crate::verdict::MAX_APPROVERS;
+use cedar_policy::pst::BinaryOp;
 use cedar_policy::{EntityUid, Policy};
 use palyra_protocol::facets::{MAX_PREFIX_WORDS, quote_words};
-use palyra_protocol::{RiskLevel, ToolCapability};
+use palyra_protocol::{Principal, PrincipalKind, RiskLevel, ToolCapability};
+use std::path::{Path, PathBuf};
 
-/// The doors there are.
-pub(crate) const CHANNELS: [&str; 3] = ["cli", "http", "mcp"];
 /// The methods that a call can have.
 const METHODS: [&str; 6] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
 const RISKS: [RiskLevel; 4] = [RiskLevel::Low, RiskLevel::Medium, RiskLevel::High, RiskLevel::Critical];
@@ -29,7 +31,7 @@ pub(crate) struct Never {
 }
 
 /// What a rule says that can never be so.
-pub(crate) fn look(policy: &Policy, text: &str, tools: Option<&dyn Toolbox>) -> Vec<Never> {
+pub(crate) fn look(policy: &Policy, text: &str, membership: &Membership, tools: Option<&dyn Toolbox>) -> Vec<Never> {
     let mut found: Vec<Never> = Vec::new();
     for compared in compared(policy) {
         if let Some((message, help)) = misfit(&compared) {
@@ -37,8 +39,14 @@ pub(crate) fn look(policy: &Policy, text: &str, tools: Option<&dyn Toolbox>) -> 
             found.push(Never { kind: FlawKind::Suspicious, offset, message, help });
         }
     }
+    for counted in counted(policy) {
+        if let Some((message, help)) = miscounted(counted) {
+            let offset = text.find(counted.attribute.as_str()).unwrap_or(0);
+            found.push(Never { kind: FlawKind::Suspicious, offset, message, help });
+        }
+    }
     for uid in policy.entity_literals() {
-        if let Some((message, help)) = stranger(&uid, tools) {
+        if let Some((message, help)) = stranger(&uid, membership, tools) {
             let offset = place_of_entity(text, &uid);
             found.push(Never { kind: FlawKind::Suspicious, offset, message, help });
         }
@@ -93,8 +101,43 @@ fn misfit(compared: &Compared) -> Option<(String, String)> {
             format!("`context.executable` is never \"{text}\""),
             format!("it is a whole path: `context.executable like \"*/{text}\"`, or look at `argv_prefixes`"),
         )),
+        Attribute::Executables if whole && !text.contains(['/', '\\']) => Some((
+            format!("`context.executables` never has \"{text}\""),
+            format!(
+                "it has whole paths, like \"/usr/bin/{text}\"; to go by the command's words, look at `argv_prefixes`"
+            ),
+        )),
         _ => None,
     }
+}
+
+/// What is wrong with a number that an attribute never reaches, or never falls short of.
+fn miscounted(counted: Counted) -> Option<(String, String)> {
+    let Counted { attribute, op, number } = counted;
+    if attribute != Attribute::ApprovalCount {
+        return None;
+    }
+    let holds = |count: u32| match op {
+        BinaryOp::Eq => i64::from(count) == number,
+        BinaryOp::NotEq => i64::from(count) != number,
+        BinaryOp::Less => i64::from(count) < number,
+        BinaryOp::LessEq => i64::from(count) <= number,
+        BinaryOp::Greater => i64::from(count) > number,
+        _ => i64::from(count) >= number,
+    };
+    let compared = matches!(
+        op,
+        BinaryOp::Eq | BinaryOp::NotEq | BinaryOp::Less | BinaryOp::LessEq | BinaryOp::Greater | BinaryOp::GreaterEq
+    );
+    let held = (0..=MAX_APPROVERS).filter(|count| holds(*count)).count();
+    let what = match held {
+        _ if !compared => return None,
+        0 => "never",
+        held if held > MAX_APPROVERS as usize => "always",
+        _ => return None,
+    };
+    let message = format!("what this says of `context.approval_count` and {number} is {what} so");
+    Some((message, format!("at most {MAX_APPROVERS} people are asked: write a number from 1 to {MAX_APPROVERS}")))
 }
 
 /// How a path is written instead, if nothing is ever called so.
@@ -132,6 +175,9 @@ fn host(text: &str) -> Option<String> {
         _ => bare,
     };
     let bare = bare.trim_end_matches('.').trim_start_matches("*.");
+    if !bare.is_ascii() {
+        return Some("hosts are written in ASCII, as the network writes them: `xn--…`".to_owned());
+    }
     (bare != text || text.is_empty())
         .then(|| format!("hosts are bare names in lower case, without scheme, port or path; write \"{bare}\""))
 }
@@ -160,14 +206,16 @@ fn words(text: &str, most: usize) -> Option<String> {
 }
 
 /// What a name of an entity should be, if there is no such thing.
-fn stranger(uid: &EntityUid, tools: Option<&dyn Toolbox>) -> Option<(String, String)> {
+fn stranger(uid: &EntityUid, membership: &Membership, tools: Option<&dyn Toolbox>) -> Option<(String, String)> {
     let name = uid.id().unescaped();
     match uid.type_name().basename() {
         "Channel" => {
             let lower = name.to_ascii_lowercase();
-            (lower != name && CHANNELS.contains(&lower.as_str()))
+            (lower != name && membership.known_channels().contains(&lower))
                 .then(|| (format!("there is no door `{name}`"), format!("write `Channel::\"{lower}\"`")))
         }
+        kind @ ("User" | "Agent" | "Device" | "System") => misnamed(kind, name),
+        "Workspace" => workspace(name).map(|help| (format!("no workspace is called `{name}`"), help)),
         "Tool" if is_ours(name) => {
             let known = tools?.names();
             (!known.iter().any(|tool| tool == name)).then(|| {
@@ -177,6 +225,27 @@ fn stranger(uid: &EntityUid, tools: Option<&dyn Toolbox>) -> Option<(String, Str
         }
         _ => None,
     }
+}
+
+/// How somebody is called instead, if nobody is ever called so.
+fn misnamed(kind: &str, name: &str) -> Option<(String, String)> {
+    let of = PrincipalKind::ALL.into_iter().find(|known| known.as_str().eq_ignore_ascii_case(kind))?;
+    let Err(why) = Principal::new(of, name) else { return None };
+    let lower = name.to_lowercase();
+    let help = match Principal::new(of, &lower) {
+        Ok(_) => format!("names are in lower case: write `{kind}::\"{lower}\"`"),
+        Err(_) => why.to_string(),
+    };
+    Some((format!("no {} is called `{name}`", of.as_str()), help))
+}
+
+/// How a workspace is written instead: as its real path.
+fn workspace(name: &str) -> Option<String> {
+    let normal = Path::new(name).components().collect::<PathBuf>();
+    let normal = normal.to_str().unwrap_or(name);
+    let fits = name.starts_with('/') && normal == name && !name.split('/').any(|part| part == "..");
+    (!fits)
+        .then(|| "a workspace is called by its real path: absolute, without `.`, `..` and a `/` at the end".to_owned())
 }
 
 /// Whether a tool, by its name, could only be one that ships with Palyra.

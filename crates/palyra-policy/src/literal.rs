@@ -36,6 +36,41 @@ pub(crate) fn compared(policy: &Policy) -> Vec<Compared> {
         .collect()
 }
 
+/// A number that a rule holds against an attribute: `attribute op number`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Counted {
+    pub(crate) attribute: Attribute,
+    pub(crate) op: BinaryOp,
+    pub(crate) number: i64,
+}
+
+/// Every number that a policy holds against an attribute.
+pub(crate) fn counted(policy: &Policy) -> Vec<Counted> {
+    conditions(policy).iter().flat_map(|expr| expr.reduce(&counted_here, &|a, b| [a, b].concat(), Vec::new())).collect()
+}
+
+fn counted_here(expr: &Expr) -> Option<Vec<Counted>> {
+    let Expr::BinaryOp { op, left, right } = expr else { return None };
+    let number = |expr: &Expr| match expr {
+        Expr::Literal(Literal::Long(number)) => Some(*number),
+        _ => None,
+    };
+    // `3 <= count` is `count >= 3`.
+    let turned = match op {
+        BinaryOp::Less => BinaryOp::Greater,
+        BinaryOp::LessEq => BinaryOp::GreaterEq,
+        BinaryOp::Greater => BinaryOp::Less,
+        BinaryOp::GreaterEq => BinaryOp::LessEq,
+        same => *same,
+    };
+    let counted = match (attribute(left), number(right), number(left), attribute(right)) {
+        (Some(attribute), Some(number), ..) => Counted { attribute, op: *op, number },
+        (.., Some(number), Some(attribute)) => Counted { attribute, op: turned, number },
+        _ => return None,
+    };
+    Some(vec![counted])
+}
+
 /// The places that rules about reading name. A tree that is read holds those below it, so that a rule about `secrets` knows of
 /// a search that goes through everything.
 pub(crate) fn places(rules: &[Arc<Rule>]) -> Vec<String> {

@@ -12,7 +12,8 @@ use crate::rule::{Labels, Rule};
 use crate::source::{Author, Indexed, MAX_SOURCE_BYTES, PolicySource};
 use crate::toolbox::Toolbox;
 use cedar_policy::ffi::DetailedError;
-use cedar_policy::{EntityUid, Policy, PolicyId, PolicySet, Schema, ValidationMode, Validator};
+use cedar_policy::{EntityUid, Policy, PolicyId, PolicySet, Schema, ValidationMode, ValidationWarning, Validator};
+use palyra_protocol::display::deceives;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -78,7 +79,7 @@ fn load_here(sources: &[PolicySource], known: Known<'_>, schema: &Schema) -> Res
     for draft in &drafts {
         check_annotations(draft, &mut flaws);
         check_groups(draft, known.membership, &mut flaws);
-        check_literals(draft, known.tools, &mut flaws);
+        check_literals(draft, known.membership, known.tools, &mut flaws);
     }
     let drafts = replace(drafts, &mut flaws);
     let drafts = refuse_if_any(flaws, drafts)?;
@@ -181,8 +182,8 @@ fn check_groups(draft: &Draft<'_>, membership: &Membership, flaws: &mut Vec<Flaw
 }
 
 /// A text that nothing is ever equal to makes a rule that never does what it says.
-fn check_literals(draft: &Draft<'_>, tools: Option<&dyn Toolbox>, flaws: &mut Vec<Flaw>) {
-    for never in lint::look(&draft.policy, &draft.text, tools) {
+fn check_literals(draft: &Draft<'_>, membership: &Membership, tools: Option<&dyn Toolbox>, flaws: &mut Vec<Flaw>) {
+    for never in lint::look(&draft.policy, &draft.text, membership, tools) {
         let flaw = draft.place.flaw(draft.offset + never.offset, never.kind, never.message);
         flaws.push(Flaw { help: Some(never.help), ..flaw });
     }
@@ -265,7 +266,10 @@ fn validate(drafts: &[Draft<'_>], schema: &Schema, flaws: &mut Vec<Flaw>) -> Res
     let result = Validator::new(schema.clone()).validate(&set, ValidationMode::Strict);
     let by_id: BTreeMap<&str, &Draft<'_>> = drafts.iter().map(|draft| (draft.id.as_str(), draft)).collect();
     let errors = result.validation_errors().map(|e| (e.policy_id(), FlawKind::Invalid, DetailedError::from(e)));
-    let warnings = result.validation_warnings().map(|w| (w.policy_id(), FlawKind::Suspicious, DetailedError::from(w)));
+    let text_of = |id: &PolicyId| by_id.get::<str>(id.as_ref()).map_or("", |draft| draft.text.as_str());
+    let warnings =
+        result.validation_warnings().filter(|warning| !is_only_foreign(warning, text_of(warning.policy_id())));
+    let warnings = warnings.map(|w| (w.policy_id(), FlawKind::Suspicious, DetailedError::from(w)));
     for (id, kind, error) in errors.chain(warnings) {
         let id: &str = id.as_ref();
         match by_id.get(id) {
@@ -274,6 +278,19 @@ fn validate(drafts: &[Draft<'_>], schema: &Schema, flaws: &mut Vec<Flaw>) -> Res
         }
     }
     Ok(())
+}
+
+/// Whether Cedar only points out letters that are not English. Paths are called what they are called; a word that mixes
+/// alphabets is pointed out in the set's notes, and letters that show nothing are still refused.
+fn is_only_foreign(warning: &ValidationWarning, rule: &str) -> bool {
+    match warning {
+        ValidationWarning::MixedScriptString(_)
+        | ValidationWarning::MixedScriptIdentifier(_)
+        | ValidationWarning::ConfusableIdentifier(_) => {
+            !guard::strings(rule).any(|(_, literal)| literal.chars().any(deceives))
+        }
+        _ => false,
+    }
 }
 
 fn compile(draft: Draft<'_>) -> Result<Arc<Rule>, PolicyError> {

@@ -4,8 +4,7 @@
 //! the name exact or with a final `*`. There is no pattern for "any kind": whoever lets programs in must write `agent:`.
 
 use crate::registered::Registered;
-use crate::request::PolicyRole;
-use palyra_protocol::{ChannelId, DigestBuilder, Principal, PrincipalKind};
+use palyra_protocol::{ChannelId, DigestBuilder, Principal, PrincipalKind, WorkspaceRole};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -165,6 +164,8 @@ pub struct Membership {
     roles: BTreeMap<String, Vec<PrincipalPattern>>,
     /// Which groups a group is part of.
     part_of: BTreeMap<String, BTreeSet<String>>,
+    /// The channels that the daemon has, where they are known: rules may name others, and are told so.
+    known_channels: BTreeSet<String>,
     /// What the access registry says besides.
     registered: Registered,
     /// The operator's groups, as they were added.
@@ -184,6 +185,7 @@ impl Membership {
             channels: [(TOOL_CHANNELS.to_owned(), vec![NamePattern::Beginning(String::new())])].into(),
             roles: [(OWNER.to_owned(), vec![owner])].into(),
             part_of: BTreeMap::new(),
+            known_channels: BTreeSet::new(),
             registered: Registered::default(),
             operators: BTreeMap::new(),
         }
@@ -334,6 +336,18 @@ impl Membership {
         Ok(self)
     }
 
+    /// Says which channels the daemon has. Decisions do not depend on it; checks of rules do.
+    #[must_use]
+    pub fn with_known_channels<S: AsRef<str>>(mut self, channels: &[S]) -> Self {
+        self.known_channels.extend(channels.iter().map(|channel| channel.as_ref().to_owned()));
+        self
+    }
+
+    /// The channels that the daemon has; empty where they are not known.
+    pub(crate) fn known_channels(&self) -> &BTreeSet<String> {
+        &self.known_channels
+    }
+
     /// Adds owners.
     ///
     /// # Errors
@@ -396,7 +410,7 @@ impl Membership {
     /// Whether rules may speak of this role.
     #[must_use]
     pub fn has_role(&self, role: &str) -> bool {
-        PolicyRole::ALL.iter().any(|known| known.as_str() == role)
+        WorkspaceRole::ALL.iter().any(|known| known.as_str() == role)
     }
 
     /// Adds everything that memberships depend on to a digest.

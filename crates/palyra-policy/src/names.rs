@@ -3,10 +3,9 @@
 //! Uids are put together from a type and a text that Cedar takes as it is. Nothing here parses a caller's text, so a
 //! name with quotes or `::` in it is only a strange name.
 
-use crate::action::PolicyAction;
 use crate::error::PolicyError;
 use cedar_policy::{EntityId, EntityTypeName, EntityUid};
-use palyra_protocol::{Principal, PrincipalKind};
+use palyra_protocol::{PolicyAction, Principal, PrincipalKind};
 
 macro_rules! kinds {
     ($($variant:ident),+ $(,)?) => {

@@ -4,8 +4,7 @@
 //! apart, either can be exchanged without knowing the other.
 
 use crate::membership::MembershipError;
-use crate::request::PolicyRole;
-use palyra_protocol::{DigestBuilder, Principal, PrincipalKind};
+use palyra_protocol::{DigestBuilder, Principal, PrincipalKind, WorkspaceRole};
 use std::collections::{BTreeMap, BTreeSet};
 
 type Sets = BTreeMap<String, BTreeSet<Principal>>;
@@ -24,12 +23,12 @@ impl Registered {
     /// A program would own or manage.
     pub fn with_role(
         mut self,
-        role: PolicyRole,
+        role: WorkspaceRole,
         principals: impl IntoIterator<Item = Principal>,
     ) -> Result<Self, MembershipError> {
         let holders = self.roles.entry(role.as_str().to_owned()).or_default();
         for principal in principals {
-            if role != PolicyRole::Operator && principal.kind() != PrincipalKind::User {
+            if role != WorkspaceRole::Operator && principal.kind() != PrincipalKind::User {
                 return Err(MembershipError::NotAPerson { given: principal.to_string() });
             }
             holders.insert(principal);
@@ -85,7 +84,7 @@ mod tests {
         let lists = lists.with_principals("all", &["group:ops"]).unwrap();
         assert!(lists.check().is_err(), "there are no ops yet");
         let registered = Registered::default().with_group("ops", [ana.clone(), bot.clone()]);
-        let registered = registered.with_role(PolicyRole::Admin, [ana.clone()]).unwrap();
+        let registered = registered.with_role(WorkspaceRole::Admin, [ana.clone()]).unwrap();
         let both = lists.clone().with_registered(registered);
         assert!(both.check().is_ok());
         assert_eq!(both.groups_of(&ana).collect::<Vec<_>>(), ["all", "ops"], "through a list's group as well");
@@ -93,7 +92,7 @@ mod tests {
         assert_eq!(both.roles_of(&ana).collect::<Vec<_>>(), ["admin"]);
         assert!(both.has_group("ops") && !lists.has_group("ops"));
         assert_eq!(both.with_registered(Registered::default()), lists);
-        assert!(Registered::default().with_role(PolicyRole::Owner, [bot.clone()]).is_err());
-        assert!(Registered::default().with_role(PolicyRole::Operator, [bot]).is_ok());
+        assert!(Registered::default().with_role(WorkspaceRole::Owner, [bot.clone()]).is_err());
+        assert!(Registered::default().with_role(WorkspaceRole::Operator, [bot]).is_ok());
     }
 }

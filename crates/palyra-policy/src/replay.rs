@@ -2,11 +2,10 @@
 //!
 //! Decisions are fed one by one and only counts and a few examples are kept, so a journal of any length can be replayed.
 
-use crate::action::PolicyAction;
 use crate::circumstances::Approval;
 use crate::engine::PolicyEngine;
 use crate::request::{PolicyRequest, PolicyRequestContext};
-use palyra_protocol::{CallId, DecisionKind, Digest, Timestamp};
+use palyra_protocol::{CallId, DecisionKind, Digest, PolicyAction, Timestamp};
 use serde::{Deserialize, Serialize};
 
 /// A decision that was made.

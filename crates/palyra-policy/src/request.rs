@@ -1,9 +1,9 @@
 //! The question: who wants to do what on what, and under which circumstances.
 
-use crate::action::PolicyAction;
 use crate::resource::PolicyResource;
 use palyra_protocol::{
-    ChannelId, DeviceId, Facets, Principal, RiskLevel, RunId, SessionId, ToolCapability, ToolMetadata,
+    ChannelId, DeviceId, Facets, PolicyAction, Principal, RiskLevel, RunId, SessionId, ToolCapability, ToolMetadata,
+    WorkspaceRole,
 };
 use serde::{Deserialize, Serialize};
 
@@ -17,33 +17,6 @@ pub struct PolicyRequest {
     pub action: PolicyAction,
     /// The object.
     pub resource: PolicyResource,
-}
-
-/// What somebody is to this daemon.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum PolicyRole {
-    /// Runs the daemon.
-    Owner,
-    /// Manages tokens and members.
-    Admin,
-    /// Uses it.
-    Operator,
-}
-
-impl PolicyRole {
-    /// Every role.
-    pub const ALL: [Self; 3] = [Self::Owner, Self::Admin, Self::Operator];
-
-    /// The name that rules use.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Owner => "owner",
-            Self::Admin => "admin",
-            Self::Operator => "operator",
-        }
-    }
 }
 
 /// How far a skill is trusted.
@@ -84,10 +57,10 @@ pub struct PolicyRequestContext {
     pub workspace: Option<String>,
     /// What the principal is to this daemon, besides what the configuration's lists say.
     #[serde(default)]
-    pub roles: Vec<PolicyRole>,
+    pub roles: Vec<WorkspaceRole>,
     /// The role that the principal's token leaves it. It takes the place of every role that the principal has.
     #[serde(default)]
-    pub role: Option<PolicyRole>,
+    pub role: Option<WorkspaceRole>,
     /// Everybody who had a hand in the token that this request shows.
     #[serde(default)]
     pub issued_by: Vec<Principal>,

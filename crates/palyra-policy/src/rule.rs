@@ -1,6 +1,5 @@
 //! A rule: one Cedar policy with a name, a reason, and the place it was written.
 
-use crate::action::PolicyAction;
 use crate::attribute::{Attribute, Attributes};
 use crate::condition::{Condition, Relation, Subject, Who, attributes_of};
 use crate::source::Position;
@@ -9,6 +8,7 @@ use cedar_policy::{
     ActionConstraint, Effect as CedarEffect, Entities, EntityTypeName, EntityUid, Policy, PrincipalConstraint,
     ResourceConstraint,
 };
+use palyra_protocol::PolicyAction;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 

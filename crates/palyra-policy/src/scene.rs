@@ -10,20 +10,19 @@
 //! INVARIANT (cedar_itself_agrees): evaluating the rules of a scene gives the decision and the deciding rules that evaluating all
 //! rules gives. A rule is left out only if its head cannot match, which Cedar would find out as well.
 
-use crate::action::PolicyAction;
 use crate::attribute::Attributes;
 use crate::circumstances::{Approval, Circumstances};
 use crate::error::PolicyError;
 use crate::literal;
 use crate::membership::Membership;
 use crate::names::{EntityKind, Names};
-use crate::request::{PolicyRequest, PolicyRequestContext, PolicyRole, SkillTrust};
+use crate::request::{PolicyRequest, PolicyRequestContext, SkillTrust};
 use crate::resource::PolicyResource;
 use crate::rule::Rule;
 use cedar_policy::{
     Entities, Entity, EntityTypeName, EntityUid, PolicySet, Request, RestrictedExpression as Value, Schema,
 };
-use palyra_protocol::{ChannelId, DeviceId, Principal, PrincipalKind, ToolCapability};
+use palyra_protocol::{ChannelId, DeviceId, PolicyAction, Principal, PrincipalKind, ToolCapability, WorkspaceRole};
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
@@ -45,7 +44,7 @@ pub(crate) struct SceneKey {
     trust: Option<SkillTrust>,
     capabilities: u8,
     roles: u8,
-    role: Option<PolicyRole>,
+    role: Option<WorkspaceRole>,
 }
 
 impl SceneKey {
@@ -88,7 +87,7 @@ impl SceneKey {
     }
 }
 
-fn role_bits(roles: &[PolicyRole]) -> u8 {
+fn role_bits(roles: &[WorkspaceRole]) -> u8 {
     roles.iter().fold(0, |bits, role| bits | 1 << *role as u8)
 }
 
@@ -300,12 +299,12 @@ impl Stage {
 
     /// What the principal belongs to. A token can leave it less of a role than it has without one, never more.
     fn standing(&self, key: &SceneKey) -> HashSet<EntityUid> {
-        let uid = |role: PolicyRole| self.names.uid(EntityKind::Role, role.as_str());
+        let uid = |role: WorkspaceRole| self.names.uid(EntityKind::Role, role.as_str());
         if let Some(role) = key.role {
             let groups = self.membership.groups_of(&key.principal);
             return groups.map(|group| self.names.uid(EntityKind::Group, group)).chain([uid(role)]).collect();
         }
-        let besides = PolicyRole::ALL.into_iter().filter(|role| key.roles & (1 << *role as u8) != 0);
+        let besides = WorkspaceRole::ALL.into_iter().filter(|role| key.roles & (1 << *role as u8) != 0);
         self.belongs_to(&key.principal).into_iter().chain(besides.map(uid)).collect()
     }
 

@@ -8,13 +8,13 @@ use crate::cases::{CaseError, CaseFile, CaseResults};
 use crate::directory::PolicyFiles;
 use crate::engine::PolicyEngine;
 use crate::error::{Flaw, FlawKind, PolicyError};
-use crate::lint::CHANNELS;
 use crate::membership::Membership;
 use crate::rule::Rule;
+use crate::scripts::mixed_words;
 use crate::source::{Indexed, PolicySource};
 use crate::toolbox::Toolbox;
 use cedar_policy::EntityUid;
-use palyra_protocol::Digest;
+use palyra_protocol::{Custody, Digest};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -32,6 +32,8 @@ pub struct PolicyLoader {
     pub membership: Membership,
     /// The tools that rules and cases can name, where they are known.
     pub tools: Option<Arc<dyn Toolbox>>,
+    /// Vouches for every file before it is read. None for those who only look: nothing that is read so may decide.
+    pub custody: Option<Arc<dyn Custody>>,
 }
 
 /// A set that may run.
@@ -83,7 +85,8 @@ impl PolicyLoader {
     /// Everything that is wrong with it.
     pub fn load(&self) -> Result<CheckedSet, RefusedSet> {
         let files = match &self.directory {
-            Some(directory) => PolicyFiles::read(directory).map_err(|error| RefusedSet { files: None, error })?,
+            Some(directory) => PolicyFiles::read(directory, self.custody.as_deref())
+                .map_err(|error| RefusedSet { files: None, error })?,
             None => PolicyFiles::none(),
         };
         self.check(&files)
@@ -217,22 +220,28 @@ fn notes(engine: &PolicyEngine, deciding: &BTreeSet<String>, tools: Option<&dyn 
     let strangers = engine.operator_rules().flat_map(|rule| {
         let literals = rule.policy.entity_literals().into_iter();
         literals
-            .filter_map(|uid| unknown(&uid, known.as_deref()))
+            .filter_map(|uid| unknown(&uid, engine.membership().known_channels(), known.as_deref()))
             .map(|message| note(rule, &message))
             .collect::<Vec<_>>()
     });
-    untried.chain(waivable).chain(strangers).collect()
+    let mixed = engine.operator_rules().flat_map(|rule| {
+        let words: BTreeSet<&str> = mixed_words(rule.text()).collect();
+        let told = words.into_iter().map(|word| note(rule, &format!("`{word}` mixes alphabets: is it what you mean?")));
+        told.collect::<Vec<_>>()
+    });
+    untried.chain(waivable).chain(strangers).chain(mixed).collect()
 }
 
 /// What is odd about an entity that could be there one day.
-fn unknown(uid: &EntityUid, tools: Option<&[String]>) -> Option<String> {
+fn unknown(uid: &EntityUid, channels: &BTreeSet<String>, tools: Option<&[String]>) -> Option<String> {
     let name = uid.id().unescaped();
     match uid.type_name().basename() {
         "Tool" if tools.is_some_and(|tools| !tools.iter().any(|tool| tool == name)) => {
             Some(format!("there is no tool `{name}` now"))
         }
-        "Channel" if !CHANNELS.contains(&name) => {
-            Some(format!("there is no door `{name}` now; there are {}", CHANNELS.join(", ")))
+        "Channel" if !channels.is_empty() && !channels.contains(name) => {
+            let known: Vec<_> = channels.iter().map(String::as_str).collect();
+            Some(format!("there is no door `{name}` now; there are {}", known.join(", ")))
         }
         _ => None,
     }

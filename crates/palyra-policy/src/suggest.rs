@@ -5,7 +5,6 @@
 //! none: rules see neither values nor content, so that no rule would be as narrow as the approval was. It is tried against the running set before it is
 //! offered: it must cover what was approved and nothing that a person denied. Nobody applies it but an operator.
 
-use crate::action::PolicyAction;
 use crate::cases::Expectation;
 use crate::directory::{PolicyFile, PolicyFiles};
 use crate::engine::PolicyEngine;
@@ -15,7 +14,8 @@ use crate::source::PolicySource;
 use cedar_policy::EntityId;
 use palyra_protocol::facets::quote_words;
 use palyra_protocol::{
-    ChannelId, DecisionKind, Digest, Environment, Facets, Principal, PrincipalKind, RiskLevel, ToolCapability,
+    ChannelId, DecisionKind, Digest, Environment, Facets, PolicyAction, Principal, PrincipalKind, RiskLevel,
+    ToolCapability,
 };
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};

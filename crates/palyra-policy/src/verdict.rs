@@ -4,12 +4,11 @@
 //! as they would stand if people approved this very call, as many as some rule counts. Grants and waivers are no people: where a
 //! rule counts even one, the call is shown to a person. There is no second place that knows what needs a person.
 
-use crate::action::PolicyAction;
 use crate::circumstances::Approval;
 use crate::engine::{PolicyDecision, PolicyEngine};
 use crate::explain::{Detail, ExplanationRecord, PolicyExplanation};
 use crate::request::{PolicyRequest, PolicyRequestContext};
-use palyra_protocol::DecisionKind;
+use palyra_protocol::{DecisionKind, PolicyAction};
 use serde::{Deserialize, Serialize};
 
 /// The most people that rules can ask for.

@@ -3,11 +3,14 @@
 //! These are the records of the access registry, and the documents that doors and the command line show of them. A
 //! token's secret is in none of them: a record holds the hash, a view not even that.
 
+mod change;
 mod token;
 
+pub use change::AccessChange;
 pub use token::{ApiTokenRecord, ChangedToken, ReplacedSecret, ShownToken, TokenState, TokenView};
 
 use crate::clock::Timestamp;
+use crate::decision::DecisionKind;
 use crate::id::{ChannelId, TokenId, WorkspaceId, excerpt};
 use crate::principal::Principal;
 use serde::{Deserialize, Serialize};
@@ -309,8 +312,8 @@ pub struct RightView {
     pub action: String,
     /// On what it was asked.
     pub resource: String,
-    /// `allow`, `needs_approval` or `deny`; `depends` where a call's arguments decide.
-    pub decision: String,
+    /// What would be decided.
+    pub decision: RightDecision,
     /// What decides when it is not allowed: `scope`, `role`, `policy`, or the `token` itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decided_by: Option<String>,
@@ -318,9 +321,28 @@ pub struct RightView {
     pub reason: String,
 }
 
-impl RightView {
-    /// The decision where a call's arguments decide.
-    pub const DEPENDS: &str = "depends";
+/// What would be decided about an action, as far as it can be said without a particular call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RightDecision {
+    /// Allowed as things stand.
+    Allow,
+    /// Allowed only with a person's approval.
+    NeedsApproval,
+    /// Not allowed.
+    Deny,
+    /// A call's arguments decide.
+    Depends,
+}
+
+impl From<DecisionKind> for RightDecision {
+    fn from(kind: DecisionKind) -> Self {
+        match kind {
+            DecisionKind::Allow => Self::Allow,
+            DecisionKind::NeedsApproval => Self::NeedsApproval,
+            DecisionKind::Deny => Self::Deny,
+        }
+    }
 }
 
 /// Who the daemon takes a caller for, and what that allows.

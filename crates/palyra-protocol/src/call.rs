@@ -7,6 +7,7 @@ use crate::facets::Facets;
 use crate::id::{ApprovalId, CallId, ChannelId, DeviceId, GrantId, IdempotencyKey, RequestId, RunId, SessionId};
 use crate::json::{CanonicalJson, JsonRejection, canonical_text};
 use crate::principal::Principal;
+use crate::problem_code::ProblemCode;
 use crate::tool::ToolName;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -330,6 +331,12 @@ pub enum AskWhom {
 }
 
 impl Problem {
+    /// The code, where it is one that a program acts on.
+    #[must_use]
+    pub fn known_code(&self) -> Option<ProblemCode> {
+        ProblemCode::of(&self.code)
+    }
+
     /// A problem with a hint.
     #[must_use]
     pub fn new(code: &str, message: impl Into<String>, hint: impl Into<String>) -> Self {

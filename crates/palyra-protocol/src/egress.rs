@@ -33,6 +33,17 @@ pub enum EgressVerdict {
     Denied,
 }
 
+impl EgressVerdict {
+    /// Its name.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Allowed => "allowed",
+            Self::Denied => "denied",
+        }
+    }
+}
+
 /// What the TLS greeting in a tunnel showed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -67,6 +78,23 @@ pub enum EgressEnd {
     ClientError,
     /// The server vanished, broke off or answered nonsense.
     ServerError,
+}
+
+impl EgressEnd {
+    /// Its name.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::Refused => "refused",
+            Self::ResolveFailed => "resolve_failed",
+            Self::ConnectFailed => "connect_failed",
+            Self::IdleTimeout => "idle_timeout",
+            Self::Stopped => "stopped",
+            Self::ClientError => "client_error",
+            Self::ServerError => "server_error",
+        }
+    }
 }
 
 /// One connection.

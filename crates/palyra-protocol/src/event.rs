@@ -3,6 +3,7 @@
 //! An event's body is the JSON of its variant; the chain covers the very bytes that stand. Adding a variant is cheap; changing one breaks the reading of
 //! journals that exist, so fields are only ever added, with a default.
 
+use crate::access::AccessChange;
 use crate::approval::{ApprovalRecord, ApprovalResolution, ApprovalState, GivenApproval, GrantRecord};
 use crate::attestation::ToolAttestation;
 use crate::call::{Authority, CallRecord, CallState, Origin, Problem, ToolOutcome};
@@ -187,7 +188,7 @@ pub enum JournalEvent {
         /// By whom.
         by: Principal,
         /// What was changed, without any secret.
-        change: serde_json::Value,
+        change: Box<AccessChange>,
         /// The registry's revision after it.
         revision: u64,
         /// SHA-256 of the file before; none when there was none.

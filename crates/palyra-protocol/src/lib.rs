@@ -5,6 +5,7 @@
 //! does I/O, is never async, and knows no transport.
 
 pub mod access;
+pub mod action;
 pub mod alias;
 pub mod approval;
 pub mod attestation;
@@ -13,6 +14,7 @@ pub mod capability;
 pub mod card;
 pub mod chain;
 pub mod clock;
+pub mod custody;
 pub mod decision;
 pub mod digest;
 pub mod display;
@@ -25,11 +27,13 @@ pub mod fuzzing;
 pub mod id;
 pub mod json;
 pub mod principal;
+pub mod problem_code;
 pub mod secret;
 pub mod signing;
 pub mod tool;
 
 pub use access::{ApiTokenRecord, WorkspaceRole};
+pub use action::{PolicyAction, UnknownAction};
 pub use alias::ToolAlias;
 pub use approval::{
     ApprovalDecision, ApprovalRecord, ApprovalResolution, ApprovalScope, ApprovalState, GivenApproval, GrantMatcher,
@@ -44,6 +48,7 @@ pub use capability::{RiskLevel, SENSITIVE_CAPABILITY_POLICY_NAMES, ToolCapabilit
 pub use card::{Card, speaker};
 pub use chain::{ChainFault, ChainVerifier, Checkpoint, CheckpointFault};
 pub use clock::{Clock, SteadyClock, SystemClock, Timestamp};
+pub use custody::{Custody, CustodyError};
 pub use decision::{DecisionBasis, DecisionKind, ToolDecision};
 pub use digest::{Digest, DigestBuilder};
 pub use effect::{
@@ -58,6 +63,7 @@ pub use id::{
 };
 pub use json::CanonicalJson;
 pub use principal::{Principal, PrincipalKind};
+pub use problem_code::ProblemCode;
 pub use secret::Secret;
 pub use signing::{DaemonKey, PublicKey, Signature};
 pub use tool::{ExecutorKind, ToolDefinition, ToolMetadata, ToolName, ToolSource};

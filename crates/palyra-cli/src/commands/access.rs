@@ -14,8 +14,8 @@ use palyra_api::v1::{
     SetGroupRequest, SetMemberRequest, WhoAmIRequest,
 };
 use palyra_protocol::access::{
-    AgentRecord, ChangedToken, FeatureView, GroupMember, GroupName, GroupRecord, MemberRecord, RightView, TokenState,
-    TokenView, WhoAmI,
+    AgentRecord, ChangedToken, FeatureView, GroupMember, GroupName, GroupRecord, MemberRecord, RightDecision,
+    RightView, TokenState, TokenView, WhoAmI,
 };
 use palyra_protocol::{Principal, WorkspaceRole};
 use serde::Serialize;
@@ -86,11 +86,13 @@ async fn whoami(context: &Context, connection: &Connection) -> Result<(), Failur
 }
 
 fn right_row(right: &RightView) -> Vec<String> {
-    let (mark, why) = match right.decision.as_str() {
-        "allow" => ("yes", String::new()),
-        "needs_approval" => ("ask", "a person must approve it".to_owned()),
-        RightView::DEPENDS => ("depends", safe(&right.reason)),
-        _ => ("no", format!("{}: {}", right.decided_by.as_deref().unwrap_or("policy"), safe(&right.reason))),
+    let (mark, why) = match right.decision {
+        RightDecision::Allow => ("yes", String::new()),
+        RightDecision::NeedsApproval => ("ask", "a person must approve it".to_owned()),
+        RightDecision::Depends => ("depends", safe(&right.reason)),
+        RightDecision::Deny => {
+            ("no", format!("{}: {}", right.decided_by.as_deref().unwrap_or("policy"), safe(&right.reason)))
+        }
     };
     vec![mark.to_owned(), right.action.clone(), safe(&right.resource), why]
 }

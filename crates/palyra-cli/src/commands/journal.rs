@@ -1,5 +1,6 @@
 //! `palyra journal`: reading, verifying, exporting.
 
+use super::event_line::event_line;
 use crate::args::Journal;
 use crate::context::Context;
 use crate::exit::{FAILED, Failure, UNVERIFIED};
@@ -56,96 +57,20 @@ async fn tail(context: &Context, last: u32, follow: bool) -> Result<(), Failure>
 }
 
 fn print_line(context: &Context, event: &ChainedEvent) -> Result<(), Failure> {
-    let body: Value = super::read(&event.body)?;
     if context.json() {
-        return output::json(&with_body(event, body)?);
+        return output::json(&with_body(event, super::read(&event.body)?)?);
     }
+    // A newer daemon may write events that this program does not know: it says at least of which kind they are.
+    let line = serde_json::from_str(&event.body).map_or_else(|_| String::new(), |event| event_line(&event));
     say!(
         "{:>7}  {}  {}{} {}",
         event.seq,
         styled(DIM, when(event.at)),
         styled(BOLD, &event.kind),
         " ".repeat(19_usize.saturating_sub(event.kind.len())),
-        safe(&gist(&body))
+        safe(&line)
     );
     Ok(())
-}
-
-/// What an event says, on one line.
-fn gist(body: &Value) -> String {
-    let text = |pointer: &str| body.pointer(pointer).and_then(Value::as_str).unwrap_or("").to_owned();
-    let number = |pointer: &str| body.pointer(pointer).and_then(Value::as_u64).unwrap_or(0);
-    match body["event"].as_str().unwrap_or("") {
-        "daemon.started" => format!("palyrad {}, policy {:.12}", text("/version"), text("/policy_hash")),
-        "tool.rejected" => format!(
-            "{} {} by {} ({}): {}",
-            text("/state"),
-            text("/tool"),
-            text("/origin/principal"),
-            text("/call_id"),
-            text("/problem/message")
-        ),
-        "access.refused" => format!("{} by {}: {}", text("/action"), text("/by"), text("/problem/message")),
-        "access.changed" if body["policy_after"].is_string() => {
-            let (before, after) = (text("/policy_before"), text("/policy_after"));
-            format!("{} by {}, rules {before:.12} → {after:.12}", text("/change/change"), text("/by"))
-        }
-        "access.changed" => format!("{} by {}", text("/change/change"), text("/by")),
-        "access.registry_refused" => text("/problem/message"),
-        "access.attempts" => format!("refused from {}: {}", text("/source"), safe(&body["refused"].to_string())),
-        "tool.proposed" => {
-            format!("{} by {} ({})", text("/call/tool"), text("/call/origin/principal"), text("/call/call_id"))
-        }
-        "tool.decided" => format!("{}: {}", text("/decision/decision"), text("/decision/summary")),
-        "approval.requested" => format!("{} for {}", text("/approval/approval_id"), text("/approval/principal")),
-        "approval.given" => {
-            format!("{} by {}, {} of {}", text("/approval_id"), text("/given/by"), number("/count"), number("/people"))
-        }
-        "approval.rebound" => format!("{} stays: {:.12} → {:.12}", text("/approval_id"), text("/from"), text("/to")),
-        "policy.reloaded" => format!("{:.12} → {:.12} by {}", text("/from"), text("/to"), text("/by")),
-        "policy.rejected" => {
-            format!("{:.12} goes on; {} flaws, the first: {}", text("/running"), number("/count"), text("/flaws/0"))
-        }
-        "approval.resolved" => format!("{} {} by {}", text("/approval_id"), text("/state"), text("/resolution/by")),
-        "grant.created" => format!("{} for {}", text("/grant/grant_id"), text("/grant/principal")),
-        "grant.voided" => {
-            let count = body["grants"].as_array().map_or(0, Vec::len);
-            format!("{count} standing answers ended with the rules they were given under")
-        }
-        "daemon.key_accepted" => format!("{:.12} → {:.12} by {}", text("/from"), text("/to"), text("/by")),
-        "journal.begun_anew" => format!("by {}, in place of one that was lost", text("/by")),
-        "grant.revoked" => format!("{} by {}", text("/grant_id"), text("/by")),
-        "tool.started" => text("/call_id"),
-        "tool.finished" => {
-            format!("{} {}, attested {:.12}", text("/call_id"), text("/state"), text("/attestation/execution_sha256"))
-        }
-        "egress.connection" => connection(&body["connection"]),
-        "tool.ended" => format!("{} {}: {}", text("/call_id"), text("/state"), text("/problem/message")),
-        _ => String::new(),
-    }
-}
-
-/// `allowed GET http://example.org:80/x, 120 B sent, 3400 B received, 35 ms (call_…)`.
-fn connection(connection: &Value) -> String {
-    let text = |key: &str| connection[key].as_str().unwrap_or("");
-    let number = |key: &str| connection[key].as_u64().unwrap_or(0);
-    let verdict = match text("code") {
-        "" => text("verdict").to_owned(),
-        code => format!("{} ({code})", text("verdict")),
-    };
-    let target = match text("host") {
-        "" => "no host".to_owned(),
-        host => format!("{host}:{}{}", number("port"), text("path")),
-    };
-    let many = if number("count") > 1 { format!(", {} times", number("count")) } else { String::new() };
-    format!(
-        "{verdict} {} {target}{many}, {} B sent, {} B received, {} ms, {}",
-        text("method"),
-        number("bytes_sent"),
-        number("bytes_received"),
-        number("duration_ms"),
-        text("ended")
-    )
 }
 
 async fn show(context: &Context, what: &str) -> Result<(), Failure> {

@@ -6,6 +6,7 @@ pub mod attest;
 pub mod call;
 pub mod connect;
 pub mod doctor;
+mod event_line;
 pub mod grants;
 pub mod journal;
 pub mod live;

@@ -7,6 +7,8 @@ use crate::exit::Failure;
 use crate::output::{self, BOLD, WARN, say, styled};
 use crate::text::{pretty, safe};
 use palyra_api::v1::{GetToolRequest, ListToolsRequest, Tool};
+use palyra_protocol::ExecutorKind;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 pub async fn run(context: &Context, command: Tools) -> Result<(), Failure> {
@@ -21,6 +23,16 @@ pub async fn run(context: &Context, command: Tools) -> Result<(), Failure> {
             show(context, &tool)
         }
     }
+}
+
+/// What is shown of a tool's definition besides its row in the list.
+#[derive(Debug, Deserialize)]
+struct Definition {
+    description: String,
+    executor: ExecutorKind,
+    input_schema: Value,
+    output_schema: Value,
+    example: Value,
 }
 
 fn document(tool: &Tool) -> Result<Value, Failure> {
@@ -50,23 +62,23 @@ fn list(context: &Context, tools: &[Tool]) -> Result<(), Failure> {
 }
 
 fn show(context: &Context, tool: &Tool) -> Result<(), Failure> {
-    let definition = document(tool)?;
     if context.json() {
-        return output::json(&definition);
+        return output::json(&document(tool)?);
     }
+    let definition: Definition = read(&tool.definition_json)?;
     say!("{}  {}", styled(BOLD, &tool.name), safe(&tool.summary));
-    say!("{}", safe(definition["description"].as_str().unwrap_or("")));
+    say!("{}", safe(&definition.description));
     say!("");
     let capabilities =
         if tool.capabilities.is_empty() { "none: it can only look".to_owned() } else { tool.capabilities.join(", ") };
     say!("  {}  {capabilities}", styled(BOLD, "capabilities"));
     say!("  {}          {}", styled(BOLD, "risk"), tool.risk);
-    say!("  {}      {}", styled(BOLD, "executor"), definition["executor"].as_str().unwrap_or(""));
+    say!("  {}      {}", styled(BOLD, "executor"), definition.executor.as_str());
     if !tool.allowlisted {
         say!("  {}", styled(WARN, "not in `allowed_tools`: every call is denied"));
     }
-    say!("\n{}\n{}", styled(BOLD, "input"), pretty(&definition["input_schema"]));
-    say!("\n{}\n{}", styled(BOLD, "output"), pretty(&definition["output_schema"]));
-    say!("\n{}\n  palyra call {} --input '{}'", styled(BOLD, "example"), tool.name, definition["example"]);
+    say!("\n{}\n{}", styled(BOLD, "input"), pretty(&definition.input_schema));
+    say!("\n{}\n{}", styled(BOLD, "output"), pretty(&definition.output_schema));
+    say!("\n{}\n  palyra call {} --input '{}'", styled(BOLD, "example"), tool.name, definition.example);
     Ok(())
 }

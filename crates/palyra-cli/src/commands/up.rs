@@ -4,9 +4,10 @@ use crate::args::Up;
 use crate::context::Context;
 use crate::exit::{FAILED, Failure, UNREACHABLE};
 use crate::output::{self, DIM, GOOD, note, say, styled};
-use palyra_api::LastStart;
-use palyra_api::command_line::STATE_HELD;
-use palyra_api::v1::{StatusReply, StatusRequest};
+use palyra_api::command_line::{READY, STATE_HELD};
+use palyra_api::v1::{StatusReply, StatusRequest, StopRequest};
+use palyra_api::{ApiError, LastStart};
+use palyra_protocol::ProblemCode;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -20,9 +21,6 @@ use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-
-/// The machine code when another daemon holds the state.
-const HELD_BY_ANOTHER: &str = "state_held";
 
 /// How long a daemon that holds the state is waited for: one that begins opens its door, one that ends lets go.
 const HELD: Duration = Duration::from_secs(20);
@@ -42,12 +40,12 @@ pub async fn up(context: &Context, up: Up) -> Result<(), Failure> {
         match start.run(context) {
             Ok(()) => break,
             // Another daemon is about to open its door, or has not quite ended.
-            Err(failure) if failure.code == HELD_BY_ANOTHER && Instant::now() < patience => {
+            Err(NotStarted::HeldByAnother(_)) if Instant::now() < patience => {
                 if let Some(status) = knock(context).await? {
                     return already(context, &up, &status);
                 }
             }
-            Err(failure) => return Err(failure),
+            Err(failure) => return Err(failure.into()),
         }
     }
     let connection = context.connect().await?;
@@ -102,6 +100,29 @@ fn already(context: &Context, up: &Up, status: &StatusReply) -> Result<(), Failu
     Ok(())
 }
 
+/// Why a daemon did not start.
+#[derive(Debug)]
+enum NotStarted {
+    /// Another daemon holds the state directory.
+    HeldByAnother(Failure),
+    /// Anything else.
+    Failed(Failure),
+}
+
+impl From<Failure> for NotStarted {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+impl From<NotStarted> for Failure {
+    fn from(failure: NotStarted) -> Self {
+        match failure {
+            NotStarted::HeldByAnother(failure) | NotStarted::Failed(failure) => failure,
+        }
+    }
+}
+
 /// What a daemon is started with.
 #[derive(Debug, Default)]
 struct Start {
@@ -117,7 +138,7 @@ pub fn start_unasked(context: &Context, workspace: Option<PathBuf>) -> Result<()
         Some(LastStart { config, workspace, http_port, .. }) => Start { workspace: Some(workspace), config, http_port },
         None => Start { workspace, config: std::env::var_os("PALYRA_CONFIG").map(Into::into), http_port: None },
     };
-    start.run(context)
+    Ok(start.run(context)?)
 }
 
 fn remembered(context: &Context) -> Result<Option<LastStart>, Failure> {
@@ -157,12 +178,12 @@ impl Start {
     }
 
     /// Starts the daemon and waits for its word that the door is open.
-    fn run(&self, context: &Context) -> Result<(), Failure> {
+    fn run(&self, context: &Context) -> Result<(), NotStarted> {
         spawn(context, &self.options())
     }
 }
 
-fn spawn(context: &Context, options: &[OsString]) -> Result<(), Failure> {
+fn spawn(context: &Context, options: &[OsString]) -> Result<(), NotStarted> {
     let binary = daemon_binary()?;
     std::fs::DirBuilder::new()
         .recursive(true)
@@ -191,21 +212,18 @@ fn spawn(context: &Context, options: &[OsString]) -> Result<(), Failure> {
     if let Some(stdout) = daemon.stdout.take() {
         BufReader::new(stdout).read_line(&mut word).map_err(|e| Failure::io("the daemon said nothing", &e))?;
     }
-    if word.starts_with("ready ") {
+    if word.split(' ').next() == Some(READY) {
         return Ok(());
     }
     let code = daemon.wait().ok().and_then(|status| status.code());
-    let held = code == Some(i32::from(STATE_HELD));
-    Err(Failure::new(
-        FAILED,
-        if held { HELD_BY_ANOTHER } else { "daemon_did_not_start" },
-        format!(
-            "the daemon did not start{}: {}",
-            code.map_or_else(String::new, |c| format!(" (exit {c})")),
-            last_words(&log, before)
-        ),
-        Some(&format!("its log is `{}`", log.display())),
-    ))
+    let exit = code.map_or_else(String::new, |c| format!(" (exit {c})"));
+    let message = format!("the daemon did not start{exit}: {}", last_words(&log, before));
+    let hint = format!("its log is `{}`", log.display());
+    let failed = |code: &str| Failure::new(FAILED, code, message, Some(&hint));
+    Err(match code == Some(i32::from(STATE_HELD)) {
+        true => NotStarted::HeldByAnother(failed("state_held")),
+        false => NotStarted::Failed(failed("daemon_did_not_start")),
+    })
 }
 
 /// What the daemon wrote to its log since it was started: its own explanation.
@@ -235,21 +253,33 @@ pub fn daemon_binary() -> Result<PathBuf, Failure> {
 }
 
 pub async fn down(context: &Context) -> Result<(), Failure> {
-    let connection = context.connect().await?;
-    let asked = connection.daemon().status(StatusRequest { probe_sandbox: false }).await;
-    drop(connection);
-    let pid = match asked {
-        Ok(status) => i32::try_from(status.into_inner().pid).ok().and_then(Pid::from_raw),
-        Err(status) => match Failure::from(status) {
-            // A daemon that cannot say how it is doing can be ended all the same.
-            failure if failure.exit == FAILED => listener(context),
-            failure => return Err(failure),
-        },
+    let nothing = |failure: Failure| match failure.exit {
+        UNREACHABLE => Failure { hint: Some("nothing is left to do, if none runs".to_owned()), ..failure },
+        _ => failure,
     };
+    let connection = context.connect().await.map_err(nothing)?;
     let failed = |e: rustix::io::Errno| Failure::io("the daemon cannot be stopped", &e.into());
-    let pid = pid.ok_or_else(|| Failure::new(FAILED, "unexpected_answer", "the daemon has no pid", None))?;
+    let pid =
+        listener(context).ok_or_else(|| Failure::new(FAILED, "unexpected_answer", "the daemon has no pid", None))?;
     let daemon = pidfd_open(pid, PidfdFlags::empty()).map_err(failed)?;
-    pidfd_send_signal(&daemon, Signal::TERM).map_err(failed)?;
+    let meant = StopRequest { pid: pid.as_raw_nonzero().get().unsigned_abs() };
+    if let Err(status) = connection.daemon().stop(meant).await {
+        let error = ApiError::from(status);
+        let code = error.known_code();
+        match Failure::from(error) {
+            // It ended before its answer was out.
+            failure if failure.exit == UNREACHABLE => {}
+            // One that cannot decide any more, or is of another version, is ended by a signal: by its own user, who shows no
+            // token and acts as nobody else.
+            failure
+                if context.is_local_user() && (failure.exit == FAILED || code == Some(ProblemCode::UnknownMethod)) =>
+            {
+                pidfd_send_signal(&daemon, Signal::TERM).map_err(failed)?;
+            }
+            failure => return Err(failure),
+        }
+    }
+    drop(connection);
     let mut ended = [PollFd::new(&daemon, PollFlags::IN)];
     if poll(&mut ended, Some(&END)).map_err(failed)? == 0 {
         return Err(Failure::new(

@@ -1,6 +1,6 @@
 //! The file itself: what may be one, and what is said about a word in it that nobody knows.
 
-use super::ConfigError;
+use super::error::ConfigError;
 use rustix::fs::OFlags;
 use std::fs::File;
 use std::io::Read as _;

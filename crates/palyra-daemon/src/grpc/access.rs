@@ -2,6 +2,7 @@
 
 use super::{Door, Reply, document, malformed, optional, parsed, refused};
 use crate::rights::RIGHTS;
+use palyra_access::{IssuedTokens, NewToken};
 use palyra_api::v1::access_server::Access;
 use palyra_api::v1::{
     AccessDocument, AccessDocuments, AddAgentRequest, CreateTokenRequest, IssuedToken, ListAgentsRequest,
@@ -9,7 +10,7 @@ use palyra_api::v1::{
     RemoveGroupRequest, RemoveMemberRequest, RevokeTokenRequest, RightsReply, RightsRequest, RotateTokenRequest,
     SetFeatureRequest, SetGroupRequest, SetMemberRequest, WhoAmIRequest,
 };
-use palyra_engine::{EngineError, IssuedTokens, NewToken};
+use palyra_engine::EngineError;
 use palyra_protocol::Secret;
 use serde::Serialize;
 use std::str::FromStr;

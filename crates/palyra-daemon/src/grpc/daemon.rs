@@ -1,10 +1,11 @@
 //! The daemon about itself.
 
 use super::{Door, Reply, document, refused};
+use palyra_api::ApiError;
 use palyra_api::v1::daemon_server::Daemon;
-use palyra_api::v1::{StatusReply, StatusRequest};
+use palyra_api::v1::{StatusReply, StatusRequest, StopReply, StopRequest};
 use palyra_sandbox::EgressEnforcementMode;
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Response, Status};
 
 #[tonic::async_trait]
 impl Daemon for Door {
@@ -41,6 +42,19 @@ impl Daemon for Door {
             policy_json: document(&self.engine.policy_status(&peer).map_err(refused)?)?,
             http_url: self.about.http_url.clone().unwrap_or_default(),
         }))
+    }
+
+    async fn stop(&self, request: Request<StopRequest>) -> Reply<StopReply> {
+        let peer = self.peer(&request)?;
+        self.engine.may_stop(&peer).map_err(refused)?;
+        let meant = request.get_ref().pid;
+        if meant != std::process::id() {
+            let message = format!("process {meant} is not this daemon, which is process {}", std::process::id());
+            return Err(ApiError::new("other_daemon", message, None).into_status(Code::FailedPrecondition));
+        }
+        tracing::info!(by = %peer.effective(), "asked to end");
+        self.about.stop.notify_one();
+        Ok(Response::new(StopReply {}))
     }
 }
 

@@ -2,10 +2,11 @@
 //! sees it; what comes out the other side carries the [`VerifiedPeer`] that methods act for.
 
 use super::{malformed, parsed, refused};
+use crate::doors::DoorName;
 use crate::rights;
 use palyra_api::{ACT_AS, AUTHORIZATION, ApiError};
 use palyra_engine::{Engine, VerifiedPeer};
-use palyra_protocol::{ChannelId, Principal};
+use palyra_protocol::Principal;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use tonic::body::Body;
@@ -43,7 +44,7 @@ impl Gate {
     fn identify<B>(&self, request: &http::Request<B>) -> Result<VerifiedPeer, Status> {
         let credentials = request.extensions().get::<UdsConnectInfo>().and_then(|info| info.peer_cred);
         let uid = credentials.map(|c| c.uid());
-        let channel: ChannelId = "cli".parse().map_err(|_| Status::internal("the channel has no name"))?;
+        let channel = DoorName::Cli.channel();
         let mut peer = VerifiedPeer::on_local_socket(uid, self.uid, channel.clone()).map_err(refused)?;
         let shown: Vec<_> = request.headers().get_all(AUTHORIZATION).iter().collect();
         if !shown.is_empty() {

@@ -27,6 +27,7 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use tokio::net::UnixListener;
+use tokio::sync::Notify;
 use tokio_stream::Stream;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Code, Request, Status};
@@ -42,6 +43,8 @@ pub struct About {
     pub started_at_unix_ms: u64,
     /// Where its HTTP door is, if it is open.
     pub http_url: Option<String>,
+    /// Told when somebody who may has asked the daemon to end.
+    pub stop: Arc<Notify>,
 }
 
 /// The door: every service is this.

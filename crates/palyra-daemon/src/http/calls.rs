@@ -8,7 +8,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use palyra_engine::{CallInProgress, CallUpdate, Proposal, VerifiedPeer};
-use palyra_protocol::{CallId, CallState, Problem, RunId, SessionId};
+use palyra_protocol::{CallId, CallState, Problem, ProblemCode, RunId, SessionId};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::time::Duration;
@@ -148,10 +148,11 @@ async fn wait(
 fn ended(update: CallUpdate) -> Result<Response, Refused> {
     let Some(outcome) = &update.outcome else { return pending(update) };
     let ran = outcome.attestation.is_some();
-    let unknown = outcome.problem.as_ref().is_some_and(|problem| problem.code == "unknown_tool");
-    let crowded = |problem: &Problem| matches!(problem.code.as_str(), "too_many_calls" | "too_many_questions");
+    let code = outcome.problem.as_ref().and_then(Problem::known_code);
+    let unknown = code == Some(ProblemCode::UnknownTool);
+    let crowded = matches!(code, Some(ProblemCode::TooManyCalls | ProblemCode::TooManyQuestions));
     let status = match outcome.state {
-        CallState::Denied if outcome.problem.as_ref().is_some_and(crowded) => StatusCode::TOO_MANY_REQUESTS,
+        CallState::Denied if crowded => StatusCode::TOO_MANY_REQUESTS,
         CallState::Denied | CallState::Expired => StatusCode::FORBIDDEN,
         CallState::Rejected if unknown => StatusCode::NOT_FOUND,
         CallState::Rejected => StatusCode::UNPROCESSABLE_ENTITY,

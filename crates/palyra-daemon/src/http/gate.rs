@@ -10,6 +10,7 @@ use super::kept::keep;
 use super::listen::MAX_HEAD;
 use super::problem::Refused;
 use super::site;
+use crate::doors::DoorName;
 use crate::mcp;
 use crate::rights::{self, Need};
 use axum::extract::{MatchedPath, Request, State};
@@ -17,7 +18,7 @@ use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use palyra_engine::VerifiedPeer;
-use palyra_protocol::{ChannelId, Problem, RequestId};
+use palyra_protocol::{Problem, RequestId};
 use std::sync::Arc;
 use std::time::Duration;
 use tracing::Instrument as _;
@@ -171,10 +172,9 @@ impl Door {
             (Some(_), Some(_)) => None,
         };
         let pattern = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
-        let channel = if pattern == Some(mcp::http::PATH) { mcp::CHANNEL } else { CHANNEL };
-        let channel: ChannelId = channel.parse().map_err(|_| Refused::malformed("the channel has no name"))?;
+        let door = if pattern == Some(mcp::http::PATH) { DoorName::Mcp } else { DoorName::Http };
         // What is no bearer token is refused like a wrong one.
-        Ok(VerifiedPeer::by_token(&self.engine, token.unwrap_or(""), "loopback http", channel)?)
+        Ok(VerifiedPeer::by_token(&self.engine, token.unwrap_or(""), "loopback http", door.channel())?)
     }
 }
 
@@ -187,9 +187,6 @@ fn head_size(request: &Request) -> usize {
     let headers = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + ": \r\n".len());
     request.method().as_str().len() + host + path + "  HTTP/1.1\r\n\r\n".len() + headers.sum::<usize>()
 }
-
-/// The name of this door, to policy and journal.
-const CHANNEL: &str = "http";
 
 fn bearer(value: &str) -> Option<&str> {
     let (scheme, token) = value.split_once(' ')?;

@@ -5,7 +5,7 @@
 
 use super::tools::ERROR;
 use palyra_engine::{CallUpdate, EngineError, ErrorKind};
-use palyra_protocol::{CallId, CallState, Problem, ToolOutcome};
+use palyra_protocol::{CallId, CallState, Problem, ProblemCode, ToolOutcome};
 use rmcp::ErrorData;
 use rmcp::model::{CallToolResult, ContentBlock, ErrorCode, JsonObject, MetaObject};
 use serde_json::{Value, json};
@@ -23,7 +23,7 @@ pub(super) fn ended(update: &CallUpdate) -> Result<CallToolResult, ErrorData> {
         Some(problem) => Some(problem.clone()),
         None => Some(Problem::plain(outcome.state.as_str(), format!("the call is {}", outcome.state.as_str()))),
     };
-    if let Some(problem) = problem.as_ref().filter(|problem| problem.code == "unknown_tool") {
+    if let Some(problem) = problem.as_ref().filter(|problem| problem.known_code() == Some(ProblemCode::UnknownTool)) {
         return Err(ErrorData::invalid_params(problem.message.clone(), Some(error(problem, Some(update)))));
     }
     let result = match problem {
@@ -35,7 +35,7 @@ pub(super) fn ended(update: &CallUpdate) -> Result<CallToolResult, ErrorData> {
 
 /// The answer to a call that came to no outcome; one that waits for a person when the daemon ends goes on after its restart.
 pub(super) fn failed(problem: &EngineError, call: Option<&CallId>) -> CallToolResult {
-    let ending = problem.problem.code == "shutting_down";
+    let ending = problem.problem.known_code() == Some(ProblemCode::ShuttingDown);
     if matches!(problem.kind, ErrorKind::Unavailable | ErrorKind::Internal) && !ending {
         tracing::error!(error = problem as &dyn std::error::Error, "a call failed");
     }

@@ -17,9 +17,6 @@ mod whose;
 
 pub(crate) use server::{Caller, McpServer};
 
-/// The name of this door, to policy and journal.
-pub(crate) const CHANNEL: &str = "mcp";
-
 /// The largest message: an input and what JSON-RPC wraps around it, written with more escapes than it needs.
 pub(crate) const MAX_MESSAGE_BYTES: usize = 2 << 20;
 

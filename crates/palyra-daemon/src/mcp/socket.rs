@@ -5,10 +5,10 @@
 //! agent of the owner's.
 
 use super::lines::Lines;
-use super::{CHANNEL, Caller, McpServer};
-use crate::doors::Doors;
+use super::{Caller, McpServer};
+use crate::doors::{DoorName, Doors};
 use palyra_engine::{Engine, EngineError, ErrorKind, VerifiedPeer};
-use palyra_protocol::{ChannelId, Principal, PrincipalKind, Problem, Secret};
+use palyra_protocol::{Principal, PrincipalKind, Problem, Secret};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::io;
@@ -50,9 +50,7 @@ pub(crate) struct Credentials {
 impl Credentials {
     /// Who the client is, now: what was withdrawn since it came is withdrawn.
     pub(super) fn identify(&self, engine: &Engine) -> Result<VerifiedPeer, EngineError> {
-        let channel: ChannelId = CHANNEL.parse().map_err(|_| {
-            EngineError::new(ErrorKind::Internal, Problem::plain("internal", "the channel has no name"))
-        })?;
+        let channel = DoorName::Mcp.channel();
         let mut peer = VerifiedPeer::on_local_socket(self.peer_uid, self.daemon_uid, channel.clone())?;
         if let Some(token) = &self.token {
             // What is no text is refused like a wrong token.

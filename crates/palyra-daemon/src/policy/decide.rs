@@ -5,6 +5,7 @@
 //! A line that is neither gets an error and the stream goes on. Nothing is recorded and nothing is executed.
 
 use super::{Decide, REJECTED, loader};
+use crate::doors::DoorName;
 use crate::serve::{DaemonError, Setup};
 use palyra_engine::{Advisor, Proposal};
 use palyra_policy::{Detail, PolicyAction, PolicyRequest, PolicyRequestContext, PolicyResource};
@@ -56,7 +57,7 @@ fn no_input() -> Value {
 }
 
 fn local_channel() -> String {
-    "cli".to_owned()
+    DoorName::Cli.as_str().to_owned()
 }
 
 pub(super) fn run(setup: &Setup, options: &Decide) -> Result<ExitCode, DaemonError> {

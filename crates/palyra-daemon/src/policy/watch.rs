@@ -4,10 +4,12 @@
 //! so a change is taken up when nothing more has happened for a moment. Whatever is wrong with the files by then, the running
 //! set goes on.
 
+use crate::custody::Way;
 use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
 use palyra_engine::{Engine, Reloaded};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 
@@ -31,8 +33,8 @@ impl Drop for Watching {
 /// Starts watching. Where the host cannot, the rules are still read anew on command, and the log says so.
 pub fn start(engine: Engine, directory: PathBuf) -> Option<Watching> {
     let changed = Arc::new(Notify::new());
-    match watcher(&directory, Arc::clone(&changed)) {
-        Ok(watcher) => Some(Watching { task: tokio::spawn(follow(engine, directory, watcher, changed)) }),
+    match Watch::new(directory, Arc::clone(&changed)) {
+        Ok(watch) => Some(Watching { task: tokio::spawn(follow(engine, watch, changed)) }),
         Err(error) => {
             tracing::warn!(%error, "the policy directory cannot be watched; `palyra policy reload` reads it anew");
             None
@@ -40,44 +42,111 @@ pub fn start(engine: Engine, directory: PathBuf) -> Option<Watching> {
     }
 }
 
-fn watcher(directory: &Path, changed: Arc<Notify>) -> notify::Result<RecommendedWatcher> {
-    let watched = directory.to_owned();
-    let mut watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
-        let concerns = match &event {
-            Ok(Event { kind: EventKind::Access(_), .. }) => false,
-            // The directory's neighbours are nobody's business.
-            Ok(event) => event.need_rescan() || event.paths.iter().any(|path| path.starts_with(&watched)),
-            Err(_) => true,
-        };
-        if concerns {
-            changed.notify_one();
+/// The kernel's watch, and what of its news matters.
+#[derive(Debug)]
+struct Watch {
+    directory: PathBuf,
+    watcher: RecommendedWatcher,
+    places: Arc<Mutex<Places>>,
+    watched: BTreeSet<PathBuf>,
+}
+
+impl Watch {
+    fn new(directory: PathBuf, changed: Arc<Notify>) -> notify::Result<Self> {
+        let places = Arc::new(Mutex::new(Places::of(&directory)));
+        let known = Arc::clone(&places);
+        let watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
+            let places = known.lock().unwrap_or_else(PoisonError::into_inner);
+            let concerns = match &event {
+                Ok(Event { kind: EventKind::Access(_), .. }) => false,
+                Ok(event) => event.need_rescan() || event.paths.iter().any(|path| places.concern(path)),
+                Err(_) => true,
+            };
+            if concerns {
+                changed.notify_one();
+            }
+        })?;
+        let mut watch = Self { directory, watcher, places, watched: BTreeSet::new() };
+        watch.attach()?;
+        Ok(watch)
+    }
+
+    /// Watches every place that matters now: what was replaced is no longer watched, and what came new is not yet.
+    fn attach(&mut self) -> notify::Result<()> {
+        let places = Places::of(&self.directory);
+        let wanted = places.parents();
+        *self.places.lock().unwrap_or_else(PoisonError::into_inner) = places;
+        for gone in self.watched.difference(&wanted) {
+            if let Err(error) = self.watcher.unwatch(gone) {
+                tracing::debug!(%error, "a directory was watched no more");
+            }
         }
-    })?;
-    attach(&mut watcher, directory)?;
-    Ok(watcher)
+        let mut result = Ok(());
+        for directory in &wanted {
+            // One that cannot be watched does not keep the others from it.
+            if let Err(error) = self.watcher.watch(directory, RecursiveMode::NonRecursive) {
+                result = Err(error);
+            }
+        }
+        self.watched = wanted;
+        result
+    }
 }
 
-/// The directory, its cases, and what holds it: a directory that is put in its place is another one.
-fn attach(watcher: &mut RecommendedWatcher, directory: &Path) -> notify::Result<()> {
-    if let Some(parent) = directory.parent() {
-        watcher.watch(parent, RecursiveMode::NonRecursive)?;
-    }
-    watcher.watch(directory, RecursiveMode::NonRecursive)?;
-    let cases = directory.join("cases");
-    if cases.is_dir() {
-        watcher.watch(&cases, RecursiveMode::NonRecursive)?;
-    }
-    Ok(())
+/// Where a change matters: directories with all that is in them, and single names. All are free of links.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Places {
+    directories: BTreeSet<PathBuf>,
+    names: BTreeSet<PathBuf>,
 }
 
-async fn follow(engine: Engine, directory: PathBuf, mut watcher: RecommendedWatcher, changed: Arc<Notify>) {
+impl Places {
+    /// The policy directory and its cases; each link on the way to them, which may be switched; and each file that a link in
+    /// them leads to.
+    fn of(directory: &Path) -> Self {
+        let mut places = Self::default();
+        for directory in [directory.to_owned(), directory.join("cases")] {
+            let Some(real) = places.way(&directory) else { continue };
+            for entry in std::fs::read_dir(&real).into_iter().flatten().flatten() {
+                if entry.file_type().is_ok_and(|kind| kind.is_symlink()) {
+                    places.way(&entry.path());
+                }
+            }
+            places.directories.insert(real);
+        }
+        places
+    }
+
+    /// Adds every link on the way to a path, and where the path leads; returns that, if it is there.
+    fn way(&mut self, path: &Path) -> Option<PathBuf> {
+        let way = Way::to(path).ok()?;
+        self.names.extend(way.links);
+        // Where nothing is yet, something may come.
+        self.names.extend(way.names.last().cloned());
+        let (real, _) = way.end?;
+        self.names.insert(real.clone());
+        Some(real)
+    }
+
+    fn concern(&self, path: &Path) -> bool {
+        let inside = |directory: &PathBuf| path.starts_with(directory);
+        self.names.contains(path) || self.directories.iter().any(inside)
+    }
+
+    /// The directories that the kernel has to be asked about.
+    fn parents(&self) -> BTreeSet<PathBuf> {
+        let above = self.names.iter().filter_map(|name| name.parent());
+        above.map(Path::to_owned).chain(self.directories.iter().cloned()).collect()
+    }
+}
+
+async fn follow(engine: Engine, mut watch: Watch, changed: Arc<Notify>) {
     loop {
         changed.notified().await;
         let rest = async { while tokio::time::timeout(REST, changed.notified()).await.is_ok() {} };
         // Files that never rest are read all the same.
         drop(tokio::time::timeout(LONGEST, rest).await);
-        // What was replaced is no longer watched, and what came new is not yet.
-        if let Err(error) = attach(&mut watcher, &directory) {
+        if let Err(error) = watch.attach() {
             tracing::debug!(%error, "part of the policy directory cannot be watched");
         }
         match engine.policy_files_changed().await {
@@ -92,5 +161,36 @@ async fn follow(engine: Engine, directory: PathBuf, mut watcher: RecommendedWatc
                 tracing::error!(error = &error as &dyn std::error::Error, "the rules could not be read anew");
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn links_on_the_way_and_files_that_links_lead_to_are_watched() {
+        let dir = tempfile::tempdir().unwrap();
+        let top = dir.path().canonicalize().unwrap();
+        for name in ["v1/cases", "v2", "shared"] {
+            fs::create_dir_all(top.join(name)).unwrap();
+        }
+        fs::write(top.join("shared/team.cedar"), "").unwrap();
+        symlink("../shared/team.cedar", top.join("v1/team.cedar")).unwrap();
+        symlink(top.join("v1"), top.join("current")).unwrap();
+        symlink("current", top.join("rules")).unwrap();
+        let places = Places::of(&top.join("rules"));
+        assert_eq!(places.directories, [top.join("v1"), top.join("v1/cases")].into());
+        for name in ["rules", "current", "v1", "v1/cases/new.toml", "v1/any", "v1/team.cedar", "shared/team.cedar"] {
+            assert!(places.concern(&top.join(name)), "{name}: {places:?}");
+        }
+        for name in ["v2", "v2/x.cedar", "shared/other", "elsewhere"] {
+            assert!(!places.concern(&top.join(name)), "{name}: {places:?}");
+        }
+        assert!(places.parents().contains(&top) && places.parents().contains(&top.join("shared")));
+        symlink("loop", top.join("loop")).unwrap();
+        assert!(Places::of(&top.join("loop")).directories.is_empty());
     }
 }

@@ -1,28 +1,17 @@
 //! Access control put together: the registry in memory, its file, its place in the journal.
 
-use super::attempts::Attempts;
-use super::document::{RegistryDocument, RegistryFlaw};
-use super::feature::Feature;
-use super::state::{Admitted, State, TokenRefusal};
-use super::store::RegistryFile;
-use super::usage;
+use palyra_access::{Feature, Registry, RegistryDocument, RegistryFile, RegistryFlaw, State};
 use palyra_journal::{JournalError, JournalStore};
 use palyra_policy::{MembershipError, Registered};
-use palyra_protocol::access::{MemberRecord, WorkspaceRecord};
-use palyra_protocol::{
-    Clock, Digest, JournalEvent, JournalId, Principal, Problem, Timestamp, WorkspaceId, WorkspaceRole,
-};
-use serde_json::{Value, json};
+use palyra_protocol::access::{AccessChange, WorkspaceRecord};
+use palyra_protocol::{Clock, Digest, JournalEvent, Principal, Problem, Timestamp, WorkspaceId};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
-
-/// The registry's name in the state directory.
-pub const REGISTRY_FILE: &str = "access_registry.json";
 
 /// Why the registry cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum AccessError {
+pub enum RegistryError {
     /// The file cannot be read or written.
     #[error("the access registry `{}` {what}: {source}", path.display())]
     Io {
@@ -59,14 +48,9 @@ const WAYS_OUT: &str = "Put the file back as it was; or read it, and if it says 
 /// Access control of one daemon in one workspace.
 #[derive(Debug)]
 pub struct AccessControl {
-    file: RegistryFile,
-    usage: PathBuf,
-    workspace: WorkspaceRecord,
-    clock: Arc<dyn Clock>,
-    state: RwLock<Arc<State>>,
+    registry: Registry,
     /// One change at a time.
     pub(super) writing: Arc<tokio::sync::Mutex<()>>,
-    pub(super) attempts: Attempts,
     pub(super) attempts_tended: Tended,
     pub(super) usage_tended: Tended,
 }
@@ -96,33 +80,19 @@ impl AccessControl {
         workspace_root: &Path,
         journal: &JournalStore,
         clock: Arc<dyn Clock>,
-    ) -> Result<Self, AccessError> {
-        let file = RegistryFile::new(state_dir.join(REGISTRY_FILE));
-        let (mut document, digest) = match stored(&file, journal).await {
+    ) -> Result<Self, RegistryError> {
+        let file = RegistryFile::within(state_dir);
+        let accepted = match stored(&file, journal).await {
             Err(error) => {
                 note_refusal(journal, &error).await?;
                 return Err(error);
             }
-            Ok(Some((document, digest))) => (document, Some(digest)),
-            Ok(None) => (RegistryDocument::empty(), None),
+            Ok(accepted) => accepted,
         };
-        // A start writes nothing: a directory that is new here is kept in mind, and written with the first change.
-        let root = workspace_root.to_string_lossy().into_owned();
-        let workspace = match document.workspaces.iter().find(|w| w.root == root) {
-            Some(workspace) => workspace.clone(),
-            None => add_workspace(&mut document, journal.origin(), root, clock.now()),
-        };
-        let state = State::new(document, digest, &workspace.workspace_id, None, clock.now());
-        let usage = state_dir.join(usage::FILE);
-        usage::restore(&usage, &state);
+        let registry = Registry::open(state_dir, accepted, workspace_root, journal.origin(), clock);
         let control = Self {
-            file,
-            usage,
-            workspace,
-            clock,
-            state: RwLock::new(Arc::new(state)),
+            registry,
             writing: Arc::default(),
-            attempts: Attempts::default(),
             attempts_tended: Tended::default(),
             usage_tended: Tended::default(),
         };
@@ -133,7 +103,7 @@ impl AccessControl {
     /// The workspace that is served.
     #[must_use]
     pub fn workspace(&self) -> &WorkspaceRecord {
-        &self.workspace
+        self.registry.workspace()
     }
 
     /// What rules see of the registry: roles and groups, beside the lists of the configuration.
@@ -141,99 +111,47 @@ impl AccessControl {
     /// # Errors
     /// A program would own or manage, which no registry that was accepted says.
     pub fn registered(&self) -> Result<Registered, MembershipError> {
-        self.registered_in(&self.state().document)
+        self.registered_in(self.state().document())
     }
 
     pub(super) fn registered_in(&self, document: &RegistryDocument) -> Result<Registered, MembershipError> {
-        document.registered(&self.workspace.workspace_id)
+        registered(document, &self.workspace().workspace_id)
+    }
+
+    pub(super) fn registry(&self) -> &Registry {
+        &self.registry
     }
 
     pub(super) fn state(&self) -> Arc<State> {
-        Arc::clone(&self.state.read().unwrap_or_else(PoisonError::into_inner))
+        self.registry.state()
     }
 
     /// Whether a feature is on.
     #[must_use]
     pub fn feature(&self, feature: Feature) -> bool {
-        self.state().document.feature(feature)
+        self.registry.feature(feature)
     }
 
     pub(super) fn now(&self) -> Timestamp {
-        self.clock.now()
-    }
-
-    pub(super) fn file(&self) -> &RegistryFile {
-        &self.file
-    }
-
-    /// Puts a document in force.
-    pub(super) fn install(&self, document: RegistryDocument, digest: Digest) {
-        let earlier = self.state();
-        let state = State::new(document, Some(digest), &self.workspace.workspace_id, Some(&earlier), self.now());
-        *self.state.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(state);
-    }
-
-    /// Checks a token.
-    pub(super) fn check(&self, text: &str) -> Result<Admitted, TokenRefusal> {
-        self.state().check(text, self.now())
-    }
-
-    /// Writes down when tokens were last used.
-    pub(super) fn save_usage(&self) {
-        usage::save(&self.usage, &self.state());
-    }
-
-    /// Many tokens at once, for measuring: a registry with this many, none of it on disk, and the text of some.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn measured(count: usize, clock: Arc<dyn Clock>) -> Option<(Self, Vec<String>)> {
-        super::measure::with_tokens(count, clock)
-    }
-
-    /// The check alone, for measuring.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn opens(&self, text: &str) -> bool {
-        self.check(text).is_ok()
-    }
-
-    pub(super) fn of_document(document: RegistryDocument, workspace: WorkspaceRecord, clock: Arc<dyn Clock>) -> Self {
-        let state = State::new(document, None, &workspace.workspace_id, None, clock.now());
-        Self {
-            file: RegistryFile::new(PathBuf::new()),
-            usage: PathBuf::new(),
-            workspace,
-            clock,
-            state: RwLock::new(Arc::new(state)),
-            writing: Arc::default(),
-            attempts: Attempts::default(),
-            attempts_tended: Tended::default(),
-            usage_tended: Tended::default(),
-        }
+        self.registry.now()
     }
 }
 
-pub(super) fn add_workspace(
-    document: &mut RegistryDocument,
-    journal: &JournalId,
-    root: String,
-    now: Timestamp,
-) -> WorkspaceRecord {
-    let workspace = WorkspaceRecord { workspace_id: WorkspaceId::of(journal, &root), root, created_at: now };
-    document.workspaces.push(workspace.clone());
-    document.members.push(MemberRecord {
-        workspace: workspace.workspace_id.clone(),
-        principal: Principal::local_owner(),
-        role: WorkspaceRole::Owner,
-        since: now,
-        by: Principal::daemon(),
-    });
-    workspace
+/// What rules see of a document in one workspace.
+fn registered(document: &RegistryDocument, workspace: &WorkspaceId) -> Result<Registered, MembershipError> {
+    let mut registered = Registered::default();
+    for (role, principal) in document.roles_in(workspace) {
+        registered = registered.with_role(role, [principal.clone()])?;
+    }
+    for (name, members) in document.whole_groups() {
+        registered = registered.with_group(name.as_str(), members);
+    }
+    Ok(registered)
 }
 
-pub(super) fn io(file: &RegistryFile, what: &'static str) -> impl FnOnce(std::io::Error) -> AccessError {
+pub(super) fn io(file: &RegistryFile, what: &'static str) -> impl FnOnce(std::io::Error) -> RegistryError {
     let path = file.path().to_owned();
-    move |source| AccessError::Io { path, what, source }
+    move |source| RegistryError::Io { path, what, source }
 }
 
 /// Runs file work off the async threads.
@@ -241,7 +159,7 @@ async fn blocking<T: Send + 'static>(
     file: &RegistryFile,
     what: &'static str,
     work: impl FnOnce(&RegistryFile) -> std::io::Result<T> + Send + 'static,
-) -> Result<T, AccessError> {
+) -> Result<T, RegistryError> {
     let own = file.clone();
     let done = tokio::task::spawn_blocking(move || work(&own)).await;
     done.unwrap_or_else(|e| Err(std::io::Error::other(e))).map_err(io(file, what))
@@ -250,9 +168,11 @@ async fn blocking<T: Send + 'static>(
 /// A change, as the journal is told of it.
 pub(super) struct Change {
     pub(super) by: Principal,
-    pub(super) what: Value,
+    pub(super) what: AccessChange,
     /// The registry that it is made to.
     pub(super) before: Option<Digest>,
+    /// The last revision that the journal knows, where it may be higher than the document's.
+    pub(super) after_revision: u64,
     /// What whoever changes it has reason to expect in the file's place.
     pub(super) in_place: Option<Digest>,
     /// The rules before and after, where the change makes them others.
@@ -265,17 +185,23 @@ pub(super) async fn commit(
     journal: &JournalStore,
     document: &mut RegistryDocument,
     change: Change,
-) -> Result<Digest, AccessError> {
-    let Change { by, what, before, in_place, policy } = change;
-    document.revision += 1;
+) -> Result<Digest, RegistryError> {
+    let Change { by, what, before, after_revision, in_place, policy } = change;
     let refused = |flaw: RegistryFlaw| refused(file, None, before, flaw.to_string());
-    document.check().map_err(refused)?;
-    let bytes = document.bytes().map_err(refused)?;
+    let bytes = document.sealed(after_revision).map_err(refused)?;
     let after = Digest::of(&bytes);
     blocking(file, "cannot be written", move |file| file.prepare(&bytes)).await?;
     let (policy_before, policy_after) = policy.unzip();
-    let revision = document.revision;
-    let event = JournalEvent::AccessChanged { by, change: what, revision, before, after, policy_before, policy_after };
+    let revision = document.revision();
+    let event = JournalEvent::AccessChanged {
+        by,
+        change: Box::new(what),
+        revision,
+        before,
+        after,
+        policy_before,
+        policy_after,
+    };
     let noted = match policy_after {
         Some(policy_hash) => journal.note_rules(&event, policy_hash).await,
         None => journal.note(&event).await.map(drop),
@@ -311,12 +237,12 @@ async fn look_before_replacing(file: &RegistryFile, journal: &JournalStore, know
     }
 }
 
-fn refused(file: &RegistryFile, found: Option<Digest>, expected: Option<Digest>, why: String) -> AccessError {
-    AccessError::Refused { path: file.path().to_owned(), found, expected, why }
+fn refused(file: &RegistryFile, found: Option<Digest>, expected: Option<Digest>, why: String) -> RegistryError {
+    RegistryError::Refused { path: file.path().to_owned(), found, expected, why }
 }
 
 /// What the journal says the registry is: revision and digest.
-async fn expected(journal: &JournalStore) -> Result<Option<(u64, Digest)>, AccessError> {
+async fn expected(journal: &JournalStore) -> Result<Option<(u64, Digest)>, RegistryError> {
     Ok(match journal.last_access_change().await? {
         Some(JournalEvent::AccessChanged { revision, after, .. }) => Some((revision, after)),
         _ => None,
@@ -327,7 +253,7 @@ async fn expected(journal: &JournalStore) -> Result<Option<(u64, Digest)>, Acces
 async fn stored(
     file: &RegistryFile,
     journal: &JournalStore,
-) -> Result<Option<(RegistryDocument, Digest)>, AccessError> {
+) -> Result<Option<(RegistryDocument, Digest)>, RegistryError> {
     let expected = expected(journal).await?;
     let mut bytes = blocking(file, "cannot be read", RegistryFile::read).await?;
     let mut found = bytes.as_deref().map(Digest::of);
@@ -353,8 +279,8 @@ async fn stored(
     Ok(Some((document.map_err(|flaw| refuse(flaw.to_string()))?, digest)))
 }
 
-async fn note_refusal(journal: &JournalStore, error: &AccessError) -> Result<(), AccessError> {
-    if let AccessError::Refused { found, expected, why, .. } = error {
+async fn note_refusal(journal: &JournalStore, error: &RegistryError) -> Result<(), RegistryError> {
+    if let RegistryError::Refused { found, expected, why, .. } = error {
         let problem = Problem::plain("access_registry_refused", why.clone());
         let event = JournalEvent::AccessRegistryRefused { found: *found, expected: *expected, problem };
         journal.note(&event).await?;
@@ -366,35 +292,34 @@ async fn note_refusal(journal: &JournalStore, error: &AccessError) -> Result<(),
 ///
 /// # Errors
 /// The file cannot be read, or contradicts itself.
-pub fn peek(state_dir: &Path, workspace_root: &Path) -> Result<Registered, AccessError> {
-    let file = RegistryFile::new(state_dir.join(REGISTRY_FILE));
+pub fn peek(state_dir: &Path, workspace_root: &Path) -> Result<Registered, RegistryError> {
+    let file = RegistryFile::within(state_dir);
     let Some(bytes) = file.read().map_err(io(&file, "cannot be read"))? else { return Ok(Registered::default()) };
     let document = RegistryDocument::parse(&bytes)
         .map_err(|flaw| refused(&file, Some(Digest::of(&bytes)), None, flaw.to_string()))?;
     let root = workspace_root.to_string_lossy();
-    let here = document.workspaces.iter().find(|w| w.root == root).map(|w| w.workspace_id.clone());
-    Ok(document.registered(&here.unwrap_or_else(WorkspaceId::mint))?)
+    let here = document.workspaces().iter().find(|w| w.root == root).map(|w| w.workspace_id.clone());
+    Ok(registered(&document, &here.unwrap_or_else(WorkspaceId::mint))?)
 }
 
 /// Accepts the file as it is, deliberately, and records that. Returns its revision.
 ///
 /// # Errors
 /// There is no file, or it contradicts itself: that much is never accepted.
-pub async fn accept(state_dir: &Path, journal: &JournalStore) -> Result<u64, AccessError> {
-    let file = RegistryFile::new(state_dir.join(REGISTRY_FILE));
+pub async fn accept(state_dir: &Path, journal: &JournalStore) -> Result<u64, RegistryError> {
+    let file = RegistryFile::within(state_dir);
     let known = expected(journal).await?;
     let bytes = blocking(&file, "cannot be read", RegistryFile::read).await?;
     let found = bytes.as_deref().map(Digest::of);
     let refuse = |why: String| refused(&file, found, known.map(|(_, digest)| digest), why);
     let bytes = bytes.ok_or_else(|| refuse("it is missing".to_owned()))?;
     let mut document = RegistryDocument::parse(&bytes).map_err(|flaw| refuse(flaw.to_string()))?;
+    let what = AccessChange::RegistryAccepted { found };
     // Revisions only grow, whatever the file says of itself.
-    document.revision = document.revision.max(known.map_or(0, |(revision, _)| revision));
-    let what = json!({ "change": "registry.accepted", "found": found });
-    let before = known.map(|(_, digest)| digest);
-    let change = Change { by: Principal::local_owner(), what, before, in_place: found, policy: None };
+    let (after_revision, before) = known.map_or((0, None), |(revision, digest)| (revision, Some(digest)));
+    let change = Change { by: Principal::local_owner(), what, before, after_revision, in_place: found, policy: None };
     commit(&file, journal, &mut document, change).await?;
-    Ok(document.revision)
+    Ok(document.revision())
 }
 
 /// Starts over: the file is put aside, and there are no members but the local owner, and no tokens. Returns where the
@@ -402,8 +327,8 @@ pub async fn accept(state_dir: &Path, journal: &JournalStore) -> Result<u64, Acc
 ///
 /// # Errors
 /// The files or the journal cannot be written.
-pub async fn reset(state_dir: &Path, journal: &JournalStore, now: Timestamp) -> Result<Option<PathBuf>, AccessError> {
-    let file = RegistryFile::new(state_dir.join(REGISTRY_FILE));
+pub async fn reset(state_dir: &Path, journal: &JournalStore, now: Timestamp) -> Result<Option<PathBuf>, RegistryError> {
+    let file = RegistryFile::within(state_dir);
     let known = expected(journal).await?;
     let there = file.path().symlink_metadata().is_ok();
     let aside = match there {
@@ -414,10 +339,9 @@ pub async fn reset(state_dir: &Path, journal: &JournalStore, now: Timestamp) -> 
         false => None,
     };
     let mut document = RegistryDocument::empty();
-    document.revision = known.map_or(0, |(revision, _)| revision);
-    let what = json!({ "change": "registry.reset", "aside": aside });
-    let before = known.map(|(_, digest)| digest);
-    let change = Change { by: Principal::local_owner(), what, before, in_place: None, policy: None };
+    let what = AccessChange::RegistryReset { aside: aside.clone() };
+    let (after_revision, before) = known.map_or((0, None), |(revision, digest)| (revision, Some(digest)));
+    let change = Change { by: Principal::local_owner(), what, before, after_revision, in_place: None, policy: None };
     commit(&file, journal, &mut document, change).await?;
     Ok(aside)
 }

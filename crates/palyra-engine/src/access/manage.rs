@@ -6,47 +6,19 @@
 //! either the old registry or the new one.
 
 use super::VerifiedPeer;
-use super::control::{AccessControl, AccessError, Change, commit};
-use super::document::RegistryDocument;
-use super::edit::{Edit, Edited, conflict, forget_long_dead};
-use super::feature::Feature;
-use super::standing::Standing;
-use super::state::Admitted;
+use super::control::{AccessControl, Change, RegistryError, commit};
 use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
+use palyra_access::{
+    AccessError, Admitted, Draft, Edit, Edited, Fault, Feature, IssuedTokens, NewToken, RegistryDocument,
+};
 use palyra_policy::{PolicyAction, PolicyRequestContext, PolicyResource};
 use palyra_protocol::access::{
-    AgentRecord, ChangedToken, FeatureView, GroupMember, GroupName, GroupRecord, MemberRecord, TokenScope, TokenView,
+    AgentRecord, ChangedToken, FeatureView, GroupMember, GroupName, GroupRecord, MemberRecord, TokenView,
 };
 use palyra_protocol::{ApiTokenRecord, Principal, Problem, Secret, TokenId, WorkspaceRole};
 use std::sync::Arc;
 use std::time::Duration;
-
-/// A token to be issued.
-#[derive(Debug, Clone)]
-pub struct NewToken {
-    /// Who speaks when it is shown.
-    pub principal: Principal,
-    /// What it is for.
-    pub label: String,
-    /// The role it is limited to; the lowest when nothing is said.
-    pub role: Option<WorkspaceRole>,
-    /// What it may do; what it takes to call tools when nothing is said.
-    pub scopes: Vec<TokenScope>,
-    /// How long it holds.
-    pub life: Option<Duration>,
-    /// How many requests a minute.
-    pub rate_per_minute: Option<u32>,
-}
-
-/// What becomes of the tokens that were issued with one that is withdrawn, or replaced at once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum IssuedTokens {
-    /// They go with it: whoever held it knows their secrets.
-    Withdrawn,
-    /// They stay, because somebody says that they are in good hands.
-    Kept,
-}
 
 /// What somebody needs for a change, asked twice: before they are let wait for their turn, and when it has come.
 #[derive(Debug, Clone)]
@@ -62,13 +34,15 @@ impl Needed {
     }
 }
 
-impl From<AccessError> for EngineError {
-    fn from(error: AccessError) -> Self {
+impl From<RegistryError> for EngineError {
+    fn from(error: RegistryError) -> Self {
         match error {
-            AccessError::Journal(error) => error.into(),
-            AccessError::Refused { why, .. } => Self::invalid("registry_flaw", why, "nothing was changed"),
-            AccessError::Membership(error) => Self::invalid("registry_flaw", error.to_string(), "nothing was changed"),
-            AccessError::Io { .. } => {
+            RegistryError::Journal(error) => error.into(),
+            RegistryError::Refused { why, .. } => Self::invalid("registry_flaw", why, "nothing was changed"),
+            RegistryError::Membership(error) => {
+                Self::invalid("registry_flaw", error.to_string(), "nothing was changed")
+            }
+            RegistryError::Io { .. } => {
                 tracing::error!(error = &error as &dyn std::error::Error, "the access registry was not changed");
                 let problem = Problem::new(
                     "registry_unavailable",
@@ -78,6 +52,19 @@ impl From<AccessError> for EngineError {
                 Self::new(ErrorKind::Unavailable, problem)
             }
         }
+    }
+}
+
+impl From<AccessError> for EngineError {
+    fn from(error: AccessError) -> Self {
+        let kind = match error.fault() {
+            Fault::Invalid => ErrorKind::Invalid,
+            Fault::NotFound => ErrorKind::NotFound,
+            Fault::Forbidden => ErrorKind::Forbidden,
+            Fault::Conflict => ErrorKind::Conflict,
+            Fault::Unavailable => ErrorKind::Unavailable,
+        };
+        Self::new(kind, error.problem())
     }
 }
 
@@ -98,15 +85,9 @@ impl Engine {
         let changing = tokio::spawn(async move {
             let _until_done = (one_at_a_time, no_reload_meanwhile);
             let access = engine.access();
-            let state = access.state();
-            let mut document = state.document.clone();
-            let workspace = &access.workspace().workspace_id;
-            let by = Standing::in_document(&document, workspace, by, token);
-            let now = access.now();
-            let (told, what) = edit(Edit { document: &mut document, workspace, by: &by, now })?;
-            forget_long_dead(&mut document, now);
-            let (before, in_place) = (state.digest, state.digest);
-            let change = Change { by: by.principal, what, before, in_place, policy: None };
+            let before = access.state().digest();
+            let Draft { told, what, document } = access.registry().draft(by.clone(), token, edit)?;
+            let change = Change { by, what, before, after_revision: 0, in_place: before, policy: None };
             engine.put_in_force(access, document, change).await?;
             Ok(told)
         });
@@ -124,13 +105,14 @@ impl Engine {
             .check()
             .map_err(|flaw| EngineError::invalid("registry_flaw", flaw.to_string(), "nothing was changed"))?;
         let policy = self.policy();
-        let registered = access.registered_in(&document).map_err(AccessError::from)?;
+        let registered = access.registered_in(&document).map_err(RegistryError::from)?;
         let membership = policy.membership().clone().with_registered(registered);
         let reseated = match *policy.membership() == membership {
             true => None,
             false => Some(policy.with_membership(&membership).map_err(|e| {
                 let hint = "change the rule first; see `palyra policy show`";
-                conflict("group_in_use", format!("a rule would be left without its group: {e}"), hint)
+                let message = format!("a rule would be left without its group: {e}");
+                EngineError::new(ErrorKind::Conflict, Problem::new("group_in_use", message, hint))
             })?),
         };
         // A decision under rules that the journal does not know of would be a riddle later.
@@ -139,8 +121,8 @@ impl Engine {
             Some(_) => Some(self.running_policy().turn().await),
             None => None,
         };
-        let digest = commit(access.file(), self.journal(), &mut document, change).await?;
-        access.install(document, digest);
+        let digest = commit(access.registry().file(), self.journal(), &mut document, change).await?;
+        access.registry().install(document, digest);
         if let Some(policy) = reseated {
             self.running_policy().reseat(policy);
         }
@@ -173,7 +155,7 @@ impl Engine {
         let (state, now) = (self.access().state(), self.access().now());
         let view = |token: &ApiTokenRecord| token.view(now, state.last_use(&token.token_id));
         let here = &self.access().workspace().workspace_id;
-        Ok(state.document.tokens.iter().filter(|token| token.workspace == *here).map(view).collect())
+        Ok(state.document().tokens().iter().filter(|token| token.workspace == *here).map(view).collect())
     }
 
     /// Issues a token. Its text is returned this once and kept nowhere.
@@ -218,7 +200,7 @@ impl Engine {
     fn needed_for(&self, action: PolicyAction, id: &TokenId) -> Needed {
         let state = self.access().state();
         let here = &self.access().workspace().workspace_id;
-        let token = state.document.tokens.iter().find(|t| t.token_id == *id && t.workspace == *here);
+        let token = state.document().tokens().iter().find(|t| t.token_id == *id && t.workspace == *here);
         let owned_by = token.map(|token| token.principal.clone());
         Needed { action, resource: PolicyResource::Token(id.to_string()), owned_by }
     }
@@ -231,7 +213,7 @@ impl Engine {
         self.may_manage(peer, PolicyAction::MemberList)?;
         let here = &self.access().workspace().workspace_id;
         let state = self.access().state();
-        Ok(state.document.members.iter().filter(|m| m.workspace == *here).cloned().collect())
+        Ok(state.document().members().iter().filter(|m| m.workspace == *here).cloned().collect())
     }
 
     /// Gives a person a role: a new member's first, or another one.
@@ -261,7 +243,7 @@ impl Engine {
     /// The peer may not see them.
     pub fn agents(&self, peer: &VerifiedPeer) -> Result<Vec<AgentRecord>, EngineError> {
         self.may_manage(peer, PolicyAction::MemberList)?;
-        Ok(self.access().state().document.agents.clone())
+        Ok(self.access().state().document().agents().to_vec())
     }
 
     /// Registers an agent, so that tokens can speak for it.
@@ -292,7 +274,7 @@ impl Engine {
     /// The peer may not see them.
     pub fn groups(&self, peer: &VerifiedPeer) -> Result<Vec<GroupRecord>, EngineError> {
         self.may_manage(peer, PolicyAction::MemberList)?;
-        Ok(self.access().state().document.groups.clone())
+        Ok(self.access().state().document().groups().to_vec())
     }
 
     /// Adds to and takes from a group; one that does not exist is made. Groups give what rules say they give, so only
@@ -326,7 +308,7 @@ impl Engine {
     pub fn features(&self, peer: &VerifiedPeer) -> Result<Vec<FeatureView>, EngineError> {
         self.may_manage(peer, PolicyAction::FeatureList)?;
         let state = self.access().state();
-        Ok(Feature::ALL.into_iter().map(|feature| feature.view(state.document.feature(feature))).collect())
+        Ok(Feature::ALL.into_iter().map(|feature| feature.view(state.document().feature(feature))).collect())
     }
 
     /// Sets a feature flag.

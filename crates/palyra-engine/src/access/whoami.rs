@@ -1,13 +1,14 @@
 //! Who the daemon takes a caller for, and what that allows: asked of the same functions that calls ask.
 
-use super::rights::Shortfall;
 use super::{VerifiedPeer, as_shown};
 use crate::catalog::CatalogTool;
 use crate::engine::Engine;
 use crate::error::EngineError;
+use palyra_access::Admitted;
+use palyra_access::rights::Shortfall;
 use palyra_policy::{PolicyAction, PolicyRequest, PolicyRequestContext, PolicyResource, Verdict};
 use palyra_protocol::DecisionKind;
-use palyra_protocol::access::{RightView, WhoAmI};
+use palyra_protocol::access::{RightDecision, RightView, WhoAmI};
 use std::sync::Arc;
 
 /// A name for something that need not exist.
@@ -25,16 +26,16 @@ impl Engine {
         // Whoever acts as an agent has the agent's place.
         let own = state.role(&principal);
         let role = match peer.token() {
-            Some(token) => own.map(|role| role.min(token.role)),
+            Some(token) => own.map(|role| role.min(token.role())),
             None => own,
         };
         let policy = self.policy();
         Ok(WhoAmI {
             acting_for: (principal != *peer.principal()).then(|| peer.principal().clone()),
             role,
-            scopes: peer.token().map(|token| token.scopes.to_vec()),
-            token: peer.token().map(|token| token.token_id.clone()),
-            expires_at: peer.token().map(|token| token.expires_at),
+            scopes: peer.token().map(|token| token.scopes().to_vec()),
+            token: peer.token().map(|token| token.token_id().clone()),
+            expires_at: peer.token().map(Admitted::expires_at),
             workspace: self.access().workspace().clone(),
             channel: peer.channel().clone(),
             groups: policy.membership().groups_of(&principal).map(str::to_owned).collect(),
@@ -64,7 +65,7 @@ impl Engine {
     /// The peer may not know.
     pub fn callable(&self, peer: &VerifiedPeer) -> Result<Vec<Arc<CatalogTool>>, EngineError> {
         self.authorize(peer, PolicyAction::ToolList, PolicyResource::Daemon, None)?;
-        let denied = |tool: &CatalogTool| self.right_to_call(peer, tool).decision == DecisionKind::Deny.as_str();
+        let denied = |tool: &CatalogTool| self.right_to_call(peer, tool).decision == RightDecision::Deny;
         let catalog = self.catalog();
         Ok(catalog.iter().filter(|tool| self.sees_tool(peer, tool) && !denied(tool)).cloned().collect())
     }
@@ -108,7 +109,7 @@ impl Engine {
             return RightView {
                 action: action.as_str().to_owned(),
                 resource: shown,
-                decision: DecisionKind::Deny.as_str().to_owned(),
+                decision: RightDecision::Deny,
                 decided_by: Some(by.to_owned()),
                 reason,
             };
@@ -126,7 +127,7 @@ impl Engine {
             return RightView {
                 action: action.as_str().to_owned(),
                 resource: shown,
-                decision: RightView::DEPENDS.to_owned(),
+                decision: RightDecision::Depends,
                 decided_by: Some("policy".to_owned()),
                 reason: "it depends on the arguments; `palyra policy explain` tells for a call".to_owned(),
             };
@@ -134,7 +135,7 @@ impl Engine {
         RightView {
             action: action.as_str().to_owned(),
             resource: shown,
-            decision: kind.as_str().to_owned(),
+            decision: kind.into(),
             decided_by: (kind != DecisionKind::Allow).then(|| "policy".to_owned()),
             reason: verdict.explanation().summary(),
         }
@@ -161,6 +162,7 @@ pub(super) fn something(action: PolicyAction) -> PolicyResource {
         A::PolicyExplain | A::PolicyShow | A::PolicyReload | A::PolicySimulate => PolicyResource::PolicySet,
         A::ToolList
         | A::DaemonStatus
+        | A::DaemonStop
         | A::ApprovalList
         | A::GrantList
         | A::AccessRead
@@ -173,5 +175,37 @@ pub(super) fn something(action: PolicyAction) -> PolicyResource {
         | A::FeatureSet
         | A::DeviceList
         | A::DevicePair => PolicyResource::Daemon,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use palyra_access::rights::role_has;
+    use palyra_policy::{Membership, PolicyDecision, PolicyEngine};
+    use palyra_protocol::{Principal, WorkspaceRole};
+
+    /// What a role leaves room for and no default rule gives: secrets are given one by one, and nobody waives by default.
+    const LEFT_TO_OPERATORS: [PolicyAction; 2] = [PolicyAction::VaultGet, PolicyAction::ApprovalWaive];
+
+    /// A table that promises what policy then denies would be no promise.
+    #[test]
+    fn the_default_rules_give_what_the_table_promises() {
+        let engine = PolicyEngine::with_defaults(&Membership::single_user()).unwrap();
+        let person: Principal = "user:mia".parse().unwrap();
+        for role in WorkspaceRole::ALL {
+            for action in PolicyAction::ALL.iter().copied().filter(|action| role_has(role, *action)) {
+                let request = PolicyRequest { principal: person.clone(), action, resource: something(action) };
+                let context = PolicyRequestContext {
+                    role: Some(role),
+                    owned_by: Some(person.clone()),
+                    is_allowlisted_tool: true,
+                    ..PolicyRequestContext::new("http".parse().unwrap())
+                };
+                let allowed = engine.evaluate_with_context(&request, &context).decision;
+                let expected = !LEFT_TO_OPERATORS.contains(&action);
+                assert_eq!(allowed == PolicyDecision::Allow, expected, "{role} {action}");
+            }
+        }
     }
 }

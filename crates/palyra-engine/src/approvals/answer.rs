@@ -1,9 +1,10 @@
 //! Answering: the one place where a person's yes or no becomes an approval's end.
 
-use crate::access::{Feature, VerifiedPeer};
+use crate::access::VerifiedPeer;
 use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
 use crate::reload::RulesStay;
+use palyra_access::Feature;
 use palyra_journal::{JournalError, Resolve};
 use palyra_policy::{PolicyAction, PolicyRequestContext, PolicyResource};
 use palyra_protocol::{

@@ -9,11 +9,9 @@ use crate::config::ToolCallConfig;
 use crate::engine::Engine;
 use crate::flow::resolve::{Refusal, ResolvedCall};
 use palyra_journal::Opening;
-use palyra_policy::{
-    PolicyAction, PolicyEngine, PolicyRequest, PolicyRequestContext, PolicyResource, PolicyRole, Verdict,
-};
+use palyra_policy::{PolicyAction, PolicyEngine, PolicyRequest, PolicyRequestContext, PolicyResource, Verdict};
 use palyra_protocol::{
-    DecisionBasis, DecisionId, DecisionKind, Facets, Origin, Problem, ToolCall, ToolDecision, ToolName, WorkspaceRole,
+    DecisionBasis, DecisionId, DecisionKind, Facets, Origin, Problem, ToolCall, ToolDecision, ToolName,
 };
 use std::sync::Arc;
 
@@ -263,7 +261,7 @@ impl Asked<'_> {
         // A token limits its own principal; whoever acts as an agent has the agent's place.
         let limited = origin.token.as_ref().filter(|_| origin.principal == origin.proposed_by);
         let context = PolicyRequestContext {
-            role: limited.map(|token| policy_role(token.role)),
+            role: limited.map(|token| token.role),
             issued_by: issuers.clone(),
             proposal_issued_by: issuers,
             device_id: origin.device.clone(),
@@ -280,15 +278,6 @@ impl Asked<'_> {
             ..PolicyRequestContext::new(origin.channel.clone())
         };
         (request, context)
-    }
-}
-
-/// A role of the registry, as rules call it.
-pub(crate) fn policy_role(role: WorkspaceRole) -> PolicyRole {
-    match role {
-        WorkspaceRole::Owner => PolicyRole::Owner,
-        WorkspaceRole::Admin => PolicyRole::Admin,
-        WorkspaceRole::Operator => PolicyRole::Operator,
     }
 }
 

@@ -8,7 +8,7 @@
 //! The intent is durable before the effect and the outcome before the answer. A call runs in a task of its own: losing
 //! the connection that proposed it loses neither the call nor its outcome.
 
-use crate::access::{Admitted, VerifiedPeer};
+use crate::access::VerifiedPeer;
 use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
 use crate::flow::decide::{Decided, Detail};
@@ -18,6 +18,7 @@ use crate::flow::stop::Stop;
 use crate::flow::unrecorded::Unrecorded;
 use crate::live::{CallUpdate, LiveCall};
 use crate::output::OutputWatcher;
+use palyra_access::Admitted;
 use palyra_journal::{Finish, JournalError, KeyHolder, Recorded, Refused, RefusedCall};
 use palyra_protocol::json::canonical_text;
 use palyra_protocol::{

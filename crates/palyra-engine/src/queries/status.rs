@@ -54,6 +54,14 @@ impl Engine {
         })
     }
 
+    /// Whether the peer may end the daemon.
+    ///
+    /// # Errors
+    /// It may not.
+    pub fn may_stop(&self, peer: &VerifiedPeer) -> Result<(), EngineError> {
+        self.authorize(peer, PolicyAction::DaemonStop, PolicyResource::Daemon, None)
+    }
+
     /// Whether calls can be taken: the journal answers, and the end has not begun.
     ///
     /// # Errors

@@ -2,7 +2,8 @@
 
 use crate::membership;
 use palyra_policy::{
-    Effect, Flaw, FlawKind, Membership, PolicyAction, PolicyEngine, PolicyError, PolicyRequestContext, PolicySource,
+    Effect, Flaw, FlawKind, Membership, PolicyAction, PolicyEngine, PolicyError, PolicyFile, PolicyFiles,
+    PolicyRequestContext, PolicySource,
 };
 
 /// The flaws of the defaults with one operator's file.
@@ -122,6 +123,15 @@ fn a_rule_that_can_never_match_is_refused_where_it_stands() {
         ("context.argv_prefixes.contains(\"a b c d e f g h i\")", "\"a b"),
         ("context.env_names.contains(\"A=1\")", "\"A=1\""),
         ("context.channel == Channel::\"CLI\"", "Channel::\"CLI"),
+        ("context.executables.contains(\"curl\")", "\"curl\""),
+        ("context.hosts.contains(\"пример.example\")", "\"пример.example"),
+        ("principal == Agent::\"Coder\"", "Agent::\"Coder"),
+        ("context has proposed_by && context.proposed_by == User::\"Mia Müller\"", "User::\"Mia"),
+        ("context has workspace && context.workspace == Workspace::\"/home/me/project/\"", "Workspace::\"/home"),
+        ("context.approval_count >= 9", "approval_count >= 9"),
+        ("9 <= context.approval_count", "approval_count"),
+        ("context.approval_count == 12", "approval_count"),
+        ("!(context.approval_count >= 0)", "approval_count"),
     ] {
         check(&rule(when), FlawKind::Suspicious, mark);
         let help = flaws(&rule(when))[0].help.clone();
@@ -129,6 +139,42 @@ fn a_rule_that_can_never_match_is_refused_where_it_stands() {
     }
     // What the schema lists by name, Cedar finds.
     check(&rule("resource in Capability::\"netwrk\""), FlawKind::Invalid, "Capability::\"netwrk");
+}
+
+#[test]
+fn rules_name_what_is_called_in_other_alphabets() {
+    let rule = |when: &str| {
+        format!(
+            "@id(\"x\") @reason(\"r\") forbid (principal, action == Action::\"tool.execute\", resource) when {{ {when} }};"
+        )
+    };
+    let loaded = |when: &str| {
+        let files = PolicyFiles::new(vec![PolicyFile { name: "x.cedar".to_owned(), bytes: rule(when).into_bytes() }]);
+        files.unwrap().check(&membership(), None)
+    };
+    let said = |when: &str| {
+        let notes = loaded(when).unwrap_or_else(|error| panic!("{when}: {error}")).notes;
+        notes.into_iter().map(|note| note.message).filter(|message| message.contains("alphabets")).collect::<Vec<_>>()
+    };
+    for fine in [
+        "context has workspace && context.workspace == Workspace::\"/home/иван/project\"",
+        "context.written_under.contains(\"документы/plan\")",
+        "context has written_root && context.written_root like \"документы/plan*\"",
+        "context has workspace && context.workspace == Workspace::\"/home/me/🚀 launch\"",
+        "context has command_line && context.command_line == \"cat 'größe über.txt' 日本語.md\"",
+    ] {
+        assert_eq!(said(fine), [""; 0], "{fine}");
+    }
+    assert_eq!(
+        said("context.paths_written.contains(\"pаypal/x\")"),
+        ["`pаypal` mixes alphabets: is it what you mean?"]
+    );
+    for hidden in [
+        "context has workspace && context.workspace == Workspace::\"/home/иван/pro\u{200b}ject\"",
+        "context.paths_written.contains(\"\u{202e}gnp.exe\")",
+    ] {
+        assert!(loaded(hidden).is_err(), "{hidden:?}");
+    }
 }
 
 #[test]

@@ -19,7 +19,8 @@ fn defaults() -> PolicyEngine {
 }
 
 fn membership() -> Membership {
-    Membership::from_lists(&["user:*", "agent:demo"], &["cli"], &["user:local"]).unwrap()
+    let membership = Membership::from_lists(&["user:*", "agent:demo"], &["cli"], &["user:local"]).unwrap();
+    membership.with_known_channels(&["cli", "http", "mcp"])
 }
 
 /// The default rules and one file of an operator's.

@@ -3,10 +3,12 @@
 use crate::{membership, with_rules};
 use cedar_policy::{Authorizer, Decision, Schema};
 use palyra_policy::{
-    PolicyAction, PolicyDecision, PolicyEngine, PolicyRequest, PolicyRequestContext, PolicyResource, PolicyRole,
-    PolicySource, SCHEMA_SRC, SkillTrust, Verdict,
+    PolicyAction, PolicyDecision, PolicyEngine, PolicyRequest, PolicyRequestContext, PolicyResource, PolicySource,
+    SCHEMA_SRC, SkillTrust, Verdict,
 };
-use palyra_protocol::{DecisionKind, Digest, Environment, Facets, Principal, PrincipalKind, RiskLevel, ToolCapability};
+use palyra_protocol::{
+    DecisionKind, Digest, Environment, Facets, Principal, PrincipalKind, RiskLevel, ToolCapability, WorkspaceRole,
+};
 use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
@@ -60,6 +62,7 @@ fn resource(action: PolicyAction) -> BoxedStrategy<PolicyResource> {
         }
         PolicyAction::ToolList
         | PolicyAction::DaemonStatus
+        | PolicyAction::DaemonStop
         | PolicyAction::ApprovalList
         | PolicyAction::AccessRead
         | PolicyAction::TokenCreate
@@ -122,8 +125,8 @@ prop_compose! {
         (workspace, trust, roles, role, approval_count) in (
             option::of(select(vec!["/srv/a", "b"]).prop_map(str::to_owned)),
             option::of(select(vec![SkillTrust::Unknown, SkillTrust::Verified])),
-            subsequence(PolicyRole::ALL.to_vec(), 0..=3),
-            option::of(select(PolicyRole::ALL.to_vec())),
+            subsequence(WorkspaceRole::ALL.to_vec(), 0..=3),
+            option::of(select(WorkspaceRole::ALL.to_vec())),
             0..3u32,
         ),
     ) -> PolicyRequestContext {

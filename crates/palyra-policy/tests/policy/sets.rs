@@ -21,7 +21,7 @@ expect = "deny"
 "#;
 
 fn load(dir: &Path) -> Result<CheckedSet, RefusedSet> {
-    PolicyLoader { directory: Some(dir.to_owned()), membership: crate::membership(), tools: None }.load()
+    PolicyLoader { directory: Some(dir.to_owned()), membership: crate::membership(), tools: None, custody: None }.load()
 }
 
 /// The kinds of flaws of a directory, each with the file it is in.

@@ -98,7 +98,8 @@ fn people_are_counted() {
             assert_eq!(decide(&engine, "agent:demo", &context).kind(), kind, "{people} people");
         }
     }
-    let too_many = with_rules(&TWO.replace(">= 2", ">= 9"));
+    // A plain 9 is refused when the rule is read.
+    let too_many = with_rules(&TWO.replace(">= 2", ">= 4 + 5"));
     assert_eq!(decide(&too_many, "agent:demo", &running("deploy", &["prod/x"])).kind(), DecisionKind::Deny);
 }
 
@@ -249,6 +250,21 @@ fn what_was_approved_again_and_again_is_suggested_narrowly() {
     set.facets.environment = Environment::new([("MAKEFLAGS", "--eval=x")]);
     assert_eq!(kind(&set), DecisionKind::NeedsApproval, "a variable makes another command");
     assert!(suggest(&engine, &vec![set; 5], 3).is_empty(), "no rule could be as narrow as these approvals");
+}
+
+#[test]
+fn rules_are_suggested_for_paths_in_other_alphabets() {
+    let engine = crate::defaults();
+    let there = |line: &str| {
+        let mut answer = answer("agent:demo", line, true);
+        answer.workspace = Some("/home/иван/project".to_owned());
+        answer.facets.working_directory = Some("документы/plan".to_owned());
+        answer
+    };
+    let suggested = suggest(&engine, &vec![there("make отчёт-final"); 3], 3);
+    assert_eq!(suggested.len(), 1);
+    assert!(suggested[0].holds(&membership()), "{}\n{}", suggested[0].rule, suggested[0].cases);
+    assert!(suggested[0].rule.contains("/home/иван/project"), "{}", suggested[0].rule);
 }
 
 #[test]

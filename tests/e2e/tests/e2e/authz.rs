@@ -9,8 +9,8 @@ use palyra_api::v1::{
     ListApprovalsRequest, ListFeaturesRequest, ListGrantsRequest, ListGroupsRequest, ListMembersRequest,
     ListTokensRequest, ListToolsRequest, ProposeRequest, ReloadPolicyRequest, RemoveAgentRequest, RemoveGroupRequest,
     RemoveMemberRequest, RevokeGrantRequest, RevokeTokenRequest, RightsRequest, RotateTokenRequest, SetFeatureRequest,
-    SetGroupRequest, SetMemberRequest, ShowRulesRequest, SimulatePolicyRequest, StatusRequest, SuggestRulesRequest,
-    TailRequest, VerifyRequest, WatchApprovalsRequest, WhoAmIRequest,
+    SetGroupRequest, SetMemberRequest, ShowRulesRequest, SimulatePolicyRequest, StatusRequest, StopRequest,
+    SuggestRulesRequest, TailRequest, VerifyRequest, WatchApprovalsRequest, WhoAmIRequest,
 };
 use palyra_api::{ApiError, Connection};
 use palyra_e2e::{Host, Http, text};
@@ -157,9 +157,11 @@ async fn no_method_is_reached_with_a_token_that_does_not_open() {
             assert!(expect.contains(&code.as_str()), "{method} with `{bad}`: {code}");
         }
     }
-    for other in
-        ["palyra.v1.Daemon/Stop", "palyra.v1.Nothing/Here", "grpc.reflection.v1.ServerReflection/ServerReflectionInfo"]
-    {
+    for other in [
+        "palyra.v1.Daemon/Restart",
+        "palyra.v1.Nothing/Here",
+        "grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+    ] {
         assert_eq!(knock(&connection, other, None).await.as_deref(), Some("unknown_method"), "{other}");
     }
 }
@@ -191,6 +193,7 @@ macro_rules! denials {
 fn denials() -> Vec<Denial> {
     denials! {
         "palyra.v1.Daemon/Status": daemon.status(w, StatusRequest::default());
+        "palyra.v1.Daemon/Stop": daemon.stop(w, StopRequest::default());
         "palyra.v1.Tools/List": tools.list(w, ListToolsRequest {});
         "palyra.v1.Tools/Get": tools.get(w, GetToolRequest { name: "palyra.echo".into() });
         "palyra.v1.Calls/Get": calls.get(w, GetCallRequest { call_id: w.call });

@@ -290,6 +290,28 @@ fn up_starts_once_and_down_stops() {
     host.palyra(&["down"]).fails(7, "daemon_unreachable");
 }
 
+/// Whoever may not end the daemon does not, though the program that asks runs as the daemon's own user.
+#[test]
+fn only_those_who_may_end_the_daemon() {
+    let mut host = Host::up();
+    host.palyra(&["access", "agent", "add", "agent:ci"]).exits(0).done();
+    let token = |args: &[&str]| {
+        let args = [&["access", "token", "create"], args].concat();
+        text(&host.palyra(&args).good(), "/token").to_owned()
+    };
+    let agents = token(&["agent:ci"]);
+    let narrow = token(&["user:local", "--role", "owner", "--scope", "daemon.status"]);
+    let wide = token(&["user:local", "--role", "owner", "--scope", "daemon.stop"]);
+    host.palyra(&["--token", &agents, "down"]).fails(10, "forbidden");
+    host.palyra(&["--as", "agent:ci", "down"]).fails(10, "forbidden");
+    host.palyra(&["--token", &narrow, "down"]).fails(10, "scope_missing");
+    host.palyra(&["--token", "palyra_nonsense", "down"]).fails(10, "unauthenticated");
+    let pid = host.palyra(&["status"]).good()["pid"].clone();
+    assert_eq!(pid, host.pid(), "it goes on");
+    assert_eq!(host.palyra(&["--token", &wide, "down"]).good(), json!({ "stopped": pid }));
+    assert_eq!(host.terminate_ended().code, Some(0));
+}
+
 #[test]
 fn up_says_why_the_daemon_does_not_start() {
     let host = Host::idle();
@@ -323,11 +345,12 @@ fn without_a_daemon_every_command_says_how_to_start_it() {
         &["journal", "verify"],
         &["journal", "export"],
         &["journal", "checkpoint"],
-        &["down"],
     ] {
         let error = host.palyra(args).fails(7, "daemon_unreachable");
         assert!(text(&error, "/hint").contains("palyra up"), "{args:?}: {error}");
     }
+    let error = host.palyra(&["down"]).fails(7, "daemon_unreachable");
+    assert!(text(&error, "/hint").contains("nothing is left to do"), "{error}");
 }
 
 #[test]

@@ -9,6 +9,7 @@ mod authz;
 mod budget;
 mod commands;
 mod connect;
+mod custody;
 mod disk;
 mod display;
 mod fetch;

@@ -15,13 +15,13 @@ use crate::context::Context;
 use crate::exit::{FAILED, Failure, REFUSED, UNREACHABLE};
 use crate::output::{self, BOLD, DIM, GOOD, WARN, note, say, styled};
 use clients::Launch;
-use palyra_api::Connection;
 use palyra_api::v1::{
     AddAgentRequest, CreateTokenRequest, ListAgentsRequest, RemoveAgentRequest, RevokeTokenRequest, StatusRequest,
     WhoAmIRequest,
 };
+use palyra_api::{ApiError, Connection};
 use palyra_protocol::access::{AgentRecord, TokenView};
-use palyra_protocol::{Principal, TokenId};
+use palyra_protocol::{Principal, ProblemCode, TokenId};
 use record::{FileChange, Record};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -161,7 +161,7 @@ async fn holds(context: &Context, name: &str) -> bool {
     match connection.access().who_am_i(WhoAmIRequest {}).await {
         Ok(_) => true,
         // It may not ask who it is; it is somebody.
-        Err(status) => palyra_api::ApiError::from(status).code == "scope_missing",
+        Err(status) => ApiError::from(status).known_code() == Some(ProblemCode::ScopeMissing),
     }
 }
 
@@ -349,9 +349,9 @@ async fn withdraw(connection: &Connection, token: &TokenId) -> Result<(), Failur
 
 /// What is gone need not be taken away.
 fn gone_already(status: tonic::Status) -> Result<(), Failure> {
-    let failure = Failure::from(status);
-    if ["not_found", "token_already_revoked"].contains(&failure.code.as_str()) {
-        return Ok(());
+    let error = ApiError::from(status);
+    match error.known_code() {
+        Some(ProblemCode::NotFound | ProblemCode::TokenAlreadyRevoked) => Ok(()),
+        _ => Err(error.into()),
     }
-    Err(failure)
 }

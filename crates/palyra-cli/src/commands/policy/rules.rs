@@ -7,6 +7,7 @@ use crate::exit::{Failure, UNVERIFIED};
 use crate::output::{self, BAD, BOLD, DIM, GOOD, say, styled};
 use crate::text::{safe, safe_lines};
 use palyra_api::v1::{ReloadPolicyRequest, ShowRulesRequest};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 pub async fn show(context: &Context, id: Option<String>) -> Result<(), Failure> {
@@ -31,16 +32,29 @@ pub async fn show(context: &Context, id: Option<String>) -> Result<(), Failure> 
     Ok(())
 }
 
+/// What reading the rules anew came to.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+enum Outcome {
+    Unchanged {},
+    Replaced {},
+    Refused {},
+}
+
 pub async fn reload(context: &Context) -> Result<(), Failure> {
     let connection = context.connect().await?;
     let reply = connection.policy().reload(ReloadPolicyRequest {}).await?.into_inner();
     let outcome: Value = read(&reply.outcome_json)?;
     let status: Value = read(&reply.status_json)?;
-    let refused = outcome["outcome"] == json!("refused");
+    let came_to: Outcome = read(&reply.outcome_json)?;
+    let refused = matches!(came_to, Outcome::Refused {});
     if context.json() {
         output::json(&json!({ "outcome": outcome, "policy": status }))?;
     } else if !refused {
-        let what = if outcome["outcome"] == json!("replaced") { "decides from now on" } else { "is in force already" };
+        let what = match came_to {
+            Outcome::Replaced {} => "decides from now on",
+            Outcome::Unchanged {} | Outcome::Refused {} => "is in force already",
+        };
         say!("{} policy {} {what}", styled(GOOD, "✔"), short(&status["policy_hash"]));
         say!("  {} rules, {} of them yours, {} cases", status["rules"], status["operator_rules"], status["cases"]);
         for note in status["notes"].as_array().into_iter().flatten() {

@@ -2,8 +2,9 @@
 
 use super::super::control::{accept, reset};
 use super::{Place, come, issue, new_token, owner, told};
-use crate::access::{AccessError, IssuedTokens};
+use crate::access::RegistryError;
 use crate::engine::Engine;
+use palyra_access::IssuedTokens;
 use palyra_protocol::WorkspaceRole;
 use std::fs;
 
@@ -24,7 +25,7 @@ async fn refused(place: &Place) -> String {
     let before = journal.head().borrow().size;
     let error = place.open("work", &journal).await.unwrap_err();
     let said = error.to_string();
-    assert!(matches!(error, AccessError::Refused { .. }), "{said}");
+    assert!(matches!(error, RegistryError::Refused { .. }), "{said}");
     assert!(said.contains("access_registry.json") && said.contains("palyrad access accept"), "{said}");
     let events = journal.events(before + 1, 10).await.unwrap();
     assert_eq!(events.len(), 1);
@@ -107,7 +108,7 @@ async fn a_link_in_the_place_of_the_file_is_not_followed() {
     fs::remove_file(place.registry()).unwrap();
     std::os::unix::fs::symlink(&elsewhere, place.registry()).unwrap();
     let journal = place.journal();
-    assert!(matches!(place.open("work", &journal).await, Err(AccessError::Io { .. })));
+    assert!(matches!(place.open("work", &journal).await, Err(RegistryError::Io { .. })));
 }
 
 #[tokio::test]
@@ -135,7 +136,7 @@ async fn an_edit_is_accepted_deliberately_and_recorded() {
     // Nonsense is not accepted even so.
     fs::write(place.registry(), b"{\"schema\":1}").unwrap();
     let journal = place.journal();
-    assert!(matches!(accept(&place.state(), &journal).await, Err(AccessError::Refused { .. })));
+    assert!(matches!(accept(&place.state(), &journal).await, Err(RegistryError::Refused { .. })));
 }
 
 #[tokio::test]

@@ -1,8 +1,9 @@
 //! Nobody gives more than they hold, and somebody always owns.
 
 use super::{NewToken, Place, code, come, issue, new_token, owner, scoped, told};
-use crate::access::{IssuedTokens, REGISTRY_FILE, VerifiedPeer};
+use crate::access::VerifiedPeer;
 use crate::engine::Engine;
+use palyra_access::{IssuedTokens, REGISTRY_FILE};
 use palyra_protocol::access::GroupMember;
 use palyra_protocol::{Principal, WorkspaceRole};
 use std::os::unix::fs::PermissionsExt as _;

@@ -1,17 +1,17 @@
 //! Access control on a real journal and real files, with a clock that tests set.
 
 mod crashes;
-mod documents;
 mod issuing;
 mod reach;
 mod seeing;
 mod tokens;
 mod waiting;
 
-use super::{AccessControl, AccessError, NewToken, VerifiedPeer};
+use super::{AccessControl, RegistryError, VerifiedPeer};
 use crate::config::{ToolCallConfig, WasmRuntime};
 use crate::engine::{Engine, EngineParts};
 use crate::error::EngineError;
+use palyra_access::{NewToken, REGISTRY_FILE};
 use palyra_journal::JournalStore;
 use palyra_policy::{Membership, PolicyLoader};
 use palyra_protocol::access::TokenView;
@@ -54,7 +54,7 @@ impl Place {
     }
 
     pub(super) fn registry(&self) -> PathBuf {
-        self.state().join(super::REGISTRY_FILE)
+        self.state().join(REGISTRY_FILE)
     }
 
     pub(super) fn journal(&self) -> JournalStore {
@@ -66,7 +66,7 @@ impl Place {
     }
 
     /// Opens the registry as a start does.
-    pub(super) async fn open(&self, work: &str, journal: &JournalStore) -> Result<AccessControl, AccessError> {
+    pub(super) async fn open(&self, work: &str, journal: &JournalStore) -> Result<AccessControl, RegistryError> {
         let root = self.dir.path().join(work);
         AccessControl::open(&self.state(), &root, journal, self.clock.clone()).await
     }
@@ -79,7 +79,7 @@ impl Place {
         std::fs::create_dir_all(&rules_dir).unwrap();
         std::fs::write(rules_dir.join("test.cedar"), rules).unwrap();
         let membership = Membership::single_user().with_registered(access.registered().unwrap());
-        let loader = PolicyLoader { directory: Some(rules_dir), membership, tools: None };
+        let loader = PolicyLoader { directory: Some(rules_dir), membership, tools: None, custody: None };
         let root = self.dir.path().join(work);
         let config = ToolCallConfig {
             allowed_tools: ["palyra.echo".parse().unwrap(), "palyra.fs.list".parse().unwrap()].into(),

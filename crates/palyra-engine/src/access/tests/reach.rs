@@ -2,8 +2,9 @@
 //! that they issued.
 
 use super::{NewToken, Place, code, come, issue, new_token, owner, scoped, told};
-use crate::access::{IssuedTokens, VerifiedPeer};
+use crate::access::VerifiedPeer;
 use crate::engine::Engine;
+use palyra_access::IssuedTokens;
 use palyra_protocol::access::TokenView;
 use palyra_protocol::{Principal, WorkspaceRole};
 use std::sync::Arc;
@@ -59,7 +60,7 @@ async fn an_admin_reaches_no_token_of_another_workspace() {
     let scopes = ["member.manage", "feature.set", "agent.manage"];
     let mallory = come(&engine, &issue(&engine, scoped("user:mallory", "owner", &scopes)).await.1).unwrap();
     assert_eq!(code(engine.remove_agent(&mallory, who("agent:deployer")).await), "more_than_held");
-    let off = engine.set_feature(&mallory, crate::access::Feature::ApiTokens, false).await;
+    let off = engine.set_feature(&mallory, palyra_access::Feature::ApiTokens, false).await;
     assert_eq!(code(off), "more_than_held");
     let group = engine.set_group(&mallory, "ops".parse().unwrap(), vec!["user:mallory".parse().unwrap()], vec![]).await;
     assert_eq!(code(group), "more_than_held");
@@ -131,7 +132,7 @@ async fn the_brake_and_a_lower_role_reach_whoever_waits_as_well() {
     let held = Arc::clone(&engine.access().writing).lock_owned().await;
     let (off, created, ()) = tokio::join!(
         biased;
-        engine.set_feature(&local, crate::access::Feature::ApiTokens, false),
+        engine.set_feature(&local, palyra_access::Feature::ApiTokens, false),
         engine.create_token(&ada, scoped("user:ada", "admin", &["tool.list"])),
         async { drop(held) },
     );

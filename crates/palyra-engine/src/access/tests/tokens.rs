@@ -1,10 +1,11 @@
 //! What a token opens, and what it does not.
 
 use super::{Place, code, come, issue, new_token, owner, scoped, told};
-use crate::access::{Feature, IssuedTokens};
 use crate::error::ErrorKind;
 use crate::flow::propose::Proposal;
+use palyra_access::{Feature, IssuedTokens};
 use palyra_policy::PolicyAction;
+use palyra_protocol::access::RightDecision;
 use palyra_protocol::{CallState, PrincipalKind, WorkspaceRole};
 use std::time::Duration;
 
@@ -36,12 +37,12 @@ async fn whoever_shows_no_secret_gets_one_answer() {
     let place = Place::new();
     let engine = place.engine().await;
     let (_, text) = issue(&engine, new_token("user:local")).await;
-    let (other, _) = super::super::token::fresh(&palyra_protocol::TokenId::mint()).unwrap();
+    let (other, _) = palyra_access::token::fresh(&palyra_protocol::TokenId::mint()).unwrap();
     let other = String::from_utf8(other.expose().to_vec()).unwrap();
     let (revoked, dead) = issue(&engine, new_token("user:local")).await;
     engine.revoke_token(&owner(), revoked.token_id.clone(), IssuedTokens::Withdrawn).await.unwrap();
     // A well-formed token with the id of one that exists and a secret of its own.
-    let (forged, _) = super::super::token::fresh(&revoked.token_id).unwrap();
+    let (forged, _) = palyra_access::token::fresh(&revoked.token_id).unwrap();
     let forged = String::from_utf8(forged.expose().to_vec()).unwrap();
     let mut answers = std::collections::BTreeSet::new();
     for bad in ["", "palyra_", "ghp_abcdef", &text[..80], &text.replace("palyra_", "palyro_"), &other, &forged] {
@@ -156,7 +157,7 @@ async fn whoami_and_explain_tell_the_same_truth_as_the_call() {
     let peer = come(&engine, &issue(&engine, scoped("user:local", "operator", &scopes)).await.1).unwrap();
     let me = engine.whoami(&peer).unwrap();
     let right = |action: &str, resource: &str| {
-        me.rights.iter().find(|r| r.action == action && r.resource == resource).unwrap().decision.clone()
+        me.rights.iter().find(|r| r.action == action && r.resource == resource).unwrap().decision
     };
     for (tool, input) in [("palyra.echo", "{\"text\":\"x\"}"), ("palyra.fs.list", "{}")] {
         let proposal = || Proposal { tool: tool.to_owned(), input: input.into(), ..Proposal::default() };
@@ -164,13 +165,13 @@ async fn whoami_and_explain_tell_the_same_truth_as_the_call() {
         let call = engine.propose(&peer, proposal()).end.await.unwrap().unwrap();
         let allowed = call.state == CallState::Succeeded;
         assert_eq!(explained.decision.as_str() == "allow", allowed, "{tool}");
-        assert_eq!(right("tool.execute", &format!("tool:{tool}")) == "allow", allowed, "{tool}");
+        assert_eq!(right("tool.execute", &format!("tool:{tool}")) == RightDecision::Allow, allowed, "{tool}");
     }
     engine.settle_access().await;
     assert!(!told(&engine).await.contains("access.attempts"), "asking what one may do is no attempt to do it");
-    assert_eq!(right("tool.list", "daemon") == "allow", engine.tools(&peer).is_ok());
-    assert_eq!(right("token.list", "daemon") == "allow", engine.tokens(&peer).is_ok());
-    assert_eq!(right("daemon.status", "daemon") == "allow", engine.status(&peer).is_ok());
+    assert_eq!(right("tool.list", "daemon") == RightDecision::Allow, engine.tools(&peer).is_ok());
+    assert_eq!(right("token.list", "daemon") == RightDecision::Allow, engine.tokens(&peer).is_ok());
+    assert_eq!(right("daemon.status", "daemon") == RightDecision::Allow, engine.status(&peer).is_ok());
     // Every action has its line, but the one that nobody does.
     for action in PolicyAction::ALL.iter().filter(|a| **a != PolicyAction::ApprovalWaive) {
         assert!(me.rights.iter().any(|r| r.action == action.as_str()), "{action}");

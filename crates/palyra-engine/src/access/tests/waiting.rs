@@ -1,13 +1,14 @@
 //! What a token proposed ends with it; and rules see of a token what it is, not what its principal is without it.
 
 use super::{NewToken, Place, code, come, issue, new_token, owner, scoped, told};
-use crate::access::{Feature, IssuedTokens};
 use crate::approvals::answer::Answer;
 use crate::engine::Engine;
 use crate::flow::propose::Proposal;
 use crate::queries::review::SimulationNews;
+use palyra_access::{Feature, IssuedTokens};
 use palyra_journal::ApprovalFilter;
 use palyra_policy::PolicyFile;
+use palyra_protocol::access::RightDecision;
 use palyra_protocol::{
     ApprovalDecision, ApprovalRecord, ApprovalScope, ApprovalState, CallState, GrantMatcher, Principal, ToolOutcome,
     WorkspaceRole,
@@ -182,7 +183,11 @@ async fn rules_see_the_role_that_a_token_leaves() {
         assert_eq!(ended.state, state, "{role}");
         let rights = engine.whoami(&otto).unwrap().rights;
         let echoes = rights.iter().find(|right| right.resource == "tool:palyra.echo").unwrap();
-        assert_eq!(echoes.decision == "allow", state == CallState::Succeeded, "whoami says the same: {echoes:?}");
+        assert_eq!(
+            echoes.decision == RightDecision::Allow,
+            state == CallState::Succeeded,
+            "whoami says the same: {echoes:?}"
+        );
         let (record, decision) = engine.explain(&otto, echo()).await.unwrap();
         assert_eq!(decision.decision.as_str() == "allow", state == CallState::Succeeded, "and so does explain");
         assert_eq!(record.origin.token.as_ref().unwrap().role.as_str(), role);

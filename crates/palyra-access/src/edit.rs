@@ -1,21 +1,19 @@
 //! The changes themselves, made to a copy of the registry: each checks that nobody gives more than they hold, changes the
 //! copy, and says for the journal what it did.
 
-use super::document::{FeatureSetting, MAX_LABEL, MAX_LIFE, MAX_RATE, RegistryDocument};
-use super::feature::Feature;
-use super::manage::{IssuedTokens, NewToken};
-use super::rights::DEFAULT_SCOPES;
-use super::standing::{Standing, Wanted};
-use super::token;
-use crate::error::{EngineError, ErrorKind};
+use crate::document::{FeatureSetting, MAX_LABEL, MAX_LIFE, MAX_RATE, RegistryDocument};
+use crate::error::AccessError;
+use crate::feature::Feature;
+use crate::rights::DEFAULT_SCOPES;
+use crate::standing::{Standing, Wanted};
+use crate::token;
 use palyra_protocol::access::{
-    AgentRecord, ChangedToken, FeatureView, GroupMember, GroupName, GroupRecord, MemberRecord, ReplacedSecret,
-    TokenScope, TokenState, TokenView,
+    AccessChange, AgentRecord, ChangedToken, FeatureView, GroupMember, GroupName, GroupRecord, MemberRecord,
+    ReplacedSecret, TokenScope, TokenState, TokenView,
 };
 use palyra_protocol::{
-    ApiTokenRecord, Digest, Principal, PrincipalKind, Problem, Secret, Timestamp, TokenId, WorkspaceId, WorkspaceRole,
+    ApiTokenRecord, Digest, Principal, PrincipalKind, Secret, Timestamp, TokenId, WorkspaceId, WorkspaceRole,
 };
-use serde_json::{Value, json};
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
@@ -28,46 +26,62 @@ const MAX_OVERLAP: Duration = Duration::from_secs(7 * 24 * 3600);
 /// How long a dead token is remembered.
 const REMEMBERED: Duration = Duration::from_secs(90 * 24 * 3600);
 
+/// A token to be issued.
+#[derive(Debug, Clone)]
+pub struct NewToken {
+    /// Who speaks when it is shown.
+    pub principal: Principal,
+    /// What it is for.
+    pub label: String,
+    /// The role it is limited to; the lowest when nothing is said.
+    pub role: Option<WorkspaceRole>,
+    /// What it may do; what it takes to call tools when nothing is said.
+    pub scopes: Vec<TokenScope>,
+    /// How long it holds.
+    pub life: Option<Duration>,
+    /// How many requests a minute.
+    pub rate_per_minute: Option<u32>,
+}
+
+/// What becomes of the tokens that were issued with one that is withdrawn, or replaced at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IssuedTokens {
+    /// They go with it: whoever held it knows their secrets.
+    Withdrawn,
+    /// They stay, because somebody says that they are in good hands.
+    Kept,
+}
+
 /// A change under way: the copy that is changed, and who changes it.
-pub(super) struct Edit<'a> {
-    pub(super) document: &'a mut RegistryDocument,
-    pub(super) workspace: &'a WorkspaceId,
-    pub(super) by: &'a Standing,
-    pub(super) now: Timestamp,
+#[derive(Debug)]
+pub struct Edit<'a> {
+    pub(crate) document: &'a mut RegistryDocument,
+    pub(crate) workspace: &'a WorkspaceId,
+    pub(crate) by: &'a Standing,
+    pub(crate) now: Timestamp,
 }
 
-pub(super) type Edited<T> = Result<(T, Value), EngineError>;
-
-pub(super) fn conflict(code: &str, message: impl Into<String>, hint: &str) -> EngineError {
-    EngineError::new(ErrorKind::Conflict, Problem::new(code, message, hint))
-}
-
-fn not_found(message: String, hint: &str) -> EngineError {
-    EngineError::new(ErrorKind::NotFound, Problem::new("not_found", message, hint))
-}
+/// What a change returns to whoever asked for it, and what the journal is told.
+pub type Edited<T> = Result<(T, AccessChange), AccessError>;
 
 impl Edit<'_> {
-    pub(super) fn create_token(self, new: NewToken) -> Edited<(TokenView, Secret)> {
+    /// Issues a token. Its text is returned this once.
+    ///
+    /// # Errors
+    /// The token would go beyond what its issuer holds.
+    pub fn create_token(self, new: NewToken) -> Edited<(TokenView, Secret)> {
         let Some(standing) = self.document.role_of(self.workspace, &new.principal) else {
-            return Err(not_found(
-                format!("`{}` is neither a member nor a registered agent here", new.principal),
-                "add them first: `palyra access member add user:NAME` or `palyra access agent add agent:NAME`",
-            ));
+            return Err(AccessError::NoSuchPrincipal(new.principal));
         };
         check_label(&new.label)?;
         let most = self.by.rate_per_minute().unwrap_or(DEFAULT_RATE);
         let rate_per_minute = new.rate_per_minute.unwrap_or(DEFAULT_RATE.min(most));
         if !(1..=MAX_RATE).contains(&rate_per_minute) {
-            return Err(EngineError::invalid(
-                "rate",
-                format!("a rate is 1 to {MAX_RATE} a minute"),
-                "try `--rate 600`",
-            ));
+            return Err(AccessError::Rate);
         }
         let life = new.life.unwrap_or(DEFAULT_LIFE);
         if life.is_zero() || life > MAX_LIFE {
-            let message = "a token holds longer than nothing and at most 366 days";
-            return Err(EngineError::invalid("expiry", message, "try `--expires 90d`"));
+            return Err(AccessError::Life);
         }
         let role = new.role.unwrap_or(WorkspaceRole::Operator);
         let scopes = match new.scopes.is_empty() {
@@ -99,33 +113,35 @@ impl Edit<'_> {
         };
         let view = record.view(self.now, None);
         self.document.tokens.push(record);
-        let change = json!({ "change": "token.created", "token": view });
+        let change = AccessChange::TokenCreated { token: Box::new(view.clone()) };
         Ok(((view, text), change))
     }
 
-    fn token(&mut self, id: &TokenId) -> Result<&mut ApiTokenRecord, EngineError> {
+    fn token(&mut self, id: &TokenId) -> Result<&mut ApiTokenRecord, AccessError> {
         // Of this workspace alone: what somebody is here says nothing about what they are elsewhere.
         let here = self.workspace;
         let found = self.document.tokens.iter_mut().find(|t| t.token_id == *id && t.workspace == *here);
-        found.ok_or_else(|| not_found(format!("there is no token `{id}`"), "`palyra access token list` shows them"))
+        found.ok_or_else(|| AccessError::NoSuchToken(id.clone()))
     }
 
-    pub(super) fn rotate_token(
+    /// Replaces a token's secret. Both hold for `overlap`.
+    ///
+    /// # Errors
+    /// There is no such active token, or the issuer may not issue one like it.
+    pub fn rotate_token(
         mut self,
         id: &TokenId,
         overlap: Duration,
         issued: IssuedTokens,
     ) -> Edited<(ChangedToken, Secret)> {
         if overlap > MAX_OVERLAP {
-            let message = "both secrets hold for at most seven days";
-            return Err(EngineError::invalid("overlap", message, "try `--overlap 1h`"));
+            return Err(AccessError::Overlap);
         }
         let now = self.now;
         let by = self.by;
         let token = self.token(id)?.clone();
         if token.state(now) != TokenState::Active {
-            let message = format!("`{id}` is {}; only active tokens are replaced", token.state(now).as_str());
-            return Err(conflict("token_not_active", message, "issue another: `palyra access token create`"));
+            return Err(AccessError::TokenNotActive { id: id.clone(), state: token.state(now) });
         }
         // Whoever replaces a secret holds the new one: it is issuing, under another name.
         let standing = self.standing_of(&token)?;
@@ -158,28 +174,26 @@ impl Edit<'_> {
             IssuedTokens::Withdrawn if overlap.is_zero() => withdraw_issued(self.document, now, vec![id.clone()]),
             IssuedTokens::Withdrawn | IssuedTokens::Kept => vec![],
         };
-        let change = json!({ "change": "token.rotated", "token": view, "tokens_revoked": issued_revoked });
+        let change =
+            AccessChange::TokenRotated { token: Box::new(view.clone()), tokens_revoked: issued_revoked.clone() };
         Ok(((ChangedToken { token: view, issued_revoked }, text), change))
     }
 
     /// What a token's principal is here. One that holds always has one: whoever leaves takes their tokens along.
-    fn standing_of(&self, token: &ApiTokenRecord) -> Result<WorkspaceRole, EngineError> {
-        let gone = || {
-            let message = format!("`{}` is nobody here any more", token.principal);
-            conflict("token_principal_gone", message, "issue another: `palyra access token create`")
-        };
-        self.document.role_of(self.workspace, &token.principal).ok_or_else(gone)
+    fn standing_of(&self, token: &ApiTokenRecord) -> Result<WorkspaceRole, AccessError> {
+        let standing = self.document.role_of(self.workspace, &token.principal);
+        standing.ok_or_else(|| AccessError::TokenPrincipalGone(token.principal.clone()))
     }
 
-    pub(super) fn revoke_token(mut self, id: &TokenId, issued: IssuedTokens) -> Edited<ChangedToken> {
+    /// Revokes a token, and those that were issued with it unless they are to be kept.
+    ///
+    /// # Errors
+    /// There is no such token, it was revoked before, or its holder is above the one who asks.
+    pub fn revoke_token(mut self, id: &TokenId, issued: IssuedTokens) -> Edited<ChangedToken> {
         let now = self.now;
         let token = self.token(id)?.clone();
         if token.revoked_at.is_some() {
-            return Err(conflict(
-                "token_already_revoked",
-                format!("`{id}` was withdrawn before"),
-                "nothing is left to do",
-            ));
+            return Err(AccessError::TokenAlreadyRevoked(id.clone()));
         }
         if token.principal != self.by.principal {
             self.by.must_reach(self.standing_of(&token)?)?;
@@ -191,7 +205,7 @@ impl Edit<'_> {
             IssuedTokens::Withdrawn => withdraw_issued(self.document, now, vec![id.clone()]),
             IssuedTokens::Kept => vec![],
         };
-        let change = json!({ "change": "token.revoked", "token_id": id, "tokens_revoked": issued_revoked });
+        let change = AccessChange::TokenRevoked { token_id: id.clone(), tokens_revoked: issued_revoked.clone() };
         Ok((ChangedToken { token: view, issued_revoked }, change))
     }
 
@@ -202,17 +216,15 @@ impl Edit<'_> {
 
     /// The last owner stays, and so does whoever runs the daemon: they could edit the registry's file, and a registry
     /// that said otherwise would be pretending.
-    fn may_lose_ownership(&self, member: &MemberRecord) -> Result<(), EngineError> {
+    fn may_lose_ownership(&self, member: &MemberRecord) -> Result<(), AccessError> {
         if member.role != WorkspaceRole::Owner {
             return Ok(());
         }
         if self.owners() == 1 {
-            let message = format!("`{}` is the last owner of this workspace", member.principal);
-            return Err(conflict("last_owner", message, "make somebody else an owner first"));
+            return Err(AccessError::LastOwner(member.principal.clone()));
         }
         if member.principal == Principal::local_owner() {
-            let message = "`user:local` runs this daemon and stays an owner of its workspaces";
-            return Err(conflict("local_owner_stays", message, "run the daemon as another user"));
+            return Err(AccessError::LocalOwnerStays);
         }
         Ok(())
     }
@@ -221,13 +233,13 @@ impl Edit<'_> {
         self.document.members.iter().find(|m| m.workspace == *self.workspace && m.principal == *who).cloned()
     }
 
-    pub(super) fn set_member(self, who: Principal, role: WorkspaceRole) -> Edited<MemberRecord> {
+    /// Gives a person a role.
+    ///
+    /// # Errors
+    /// It is no person, a role is above the giver's, or the last owner would go.
+    pub fn set_member(self, who: Principal, role: WorkspaceRole) -> Edited<MemberRecord> {
         if who.kind() != PrincipalKind::User {
-            return Err(EngineError::invalid(
-                "not_a_person",
-                format!("`{who}` is no person, and only people are members"),
-                "register a program as an agent: `palyra access agent add agent:NAME`",
-            ));
+            return Err(AccessError::NotAPerson(who));
         }
         self.by.must_reach(role)?;
         let before = self.member(&who);
@@ -247,38 +259,48 @@ impl Edit<'_> {
         let workspace = self.workspace;
         self.document.members.retain(|m| !(m.workspace == *workspace && m.principal == who));
         self.document.members.push(record.clone());
-        let change = json!({ "change": "member.set", "member": record, "role_before": before.map(|m| m.role) });
+        let change = AccessChange::MemberSet { member: record.clone(), role_before: before.map(|m| m.role) };
         Ok((record, change))
     }
 
-    pub(super) fn remove_member(self, who: &Principal) -> Edited<MemberRecord> {
-        let hint = "`palyra access member list` shows who is";
-        let member = self.member(who).ok_or_else(|| not_found(format!("`{who}` is not a member here"), hint))?;
+    /// Removes a person and revokes their tokens.
+    ///
+    /// # Errors
+    /// They are no member, above the one who asks, or the last owner.
+    pub fn remove_member(self, who: &Principal) -> Edited<MemberRecord> {
+        let member = self.member(who).ok_or_else(|| AccessError::NoSuchMember(who.clone()))?;
         self.by.must_reach(member.role)?;
         self.may_lose_ownership(&member)?;
         let workspace = self.workspace;
         self.document.members.retain(|m| !(m.workspace == *workspace && m.principal == *who));
         let revoked = withdraw(self.document, self.now, |t| t.principal == *who && t.workspace == *workspace);
-        let change = json!({ "change": "member.removed", "member": member, "tokens_revoked": revoked });
+        let change = AccessChange::MemberRemoved { member: member.clone(), tokens_revoked: revoked };
         Ok((member, change))
     }
 
-    pub(super) fn add_agent(self, who: Principal, description: String) -> Edited<AgentRecord> {
+    /// Registers an agent.
+    ///
+    /// # Errors
+    /// It is no agent's name, or registered already.
+    pub fn add_agent(self, who: Principal, description: String) -> Edited<AgentRecord> {
         if who.kind() != PrincipalKind::Agent {
-            let message = format!("`{who}` is not an agent's name");
-            return Err(EngineError::invalid("not_an_agent", message, "write `agent:NAME`"));
+            return Err(AccessError::NotAnAgent(who));
         }
         check_label(&description)?;
         if self.document.agents.iter().any(|a| a.principal == who) {
-            return Err(conflict("agent_exists", format!("`{who}` is registered already"), "use it as it is"));
+            return Err(AccessError::AgentExists(who));
         }
         let record = AgentRecord { principal: who, description, created_at: self.now, by: self.by.principal.clone() };
         self.document.agents.push(record.clone());
-        let change = json!({ "change": "agent.added", "agent": record });
+        let change = AccessChange::AgentAdded { agent: record.clone() };
         Ok((record, change))
     }
 
-    pub(super) fn remove_agent(self, who: &Principal) -> Edited<AgentRecord> {
+    /// Removes an agent, revokes its tokens and takes it out of its groups.
+    ///
+    /// # Errors
+    /// It is not registered, or has tokens in a workspace that the one who asks does not own.
+    pub fn remove_agent(self, who: &Principal) -> Edited<AgentRecord> {
         // An agent is one in every workspace, and its tokens go with it: also those of workspaces that are not this one.
         let elsewhere = self.document.tokens.iter().filter(|t| {
             t.principal == *who && t.workspace != *self.workspace && t.state(self.now) == TokenState::Active
@@ -288,24 +310,22 @@ impl Edit<'_> {
             self.by.must_own_all(self.document, elsewhere, "remove an agent whose tokens open it")?;
         }
         let at = self.document.agents.iter().position(|a| a.principal == *who);
-        let hint = "`palyra access agent list` shows them";
-        let at = at.ok_or_else(|| not_found(format!("`{who}` is not registered"), hint))?;
+        let at = at.ok_or_else(|| AccessError::NoSuchAgent(who.clone()))?;
         let record = self.document.agents.remove(at);
         for group in &mut self.document.groups {
             // Whoever takes the name later does not take the groups with it.
             group.members.retain(|m| *m != GroupMember::Principal(who.clone()));
         }
         let revoked = withdraw(self.document, self.now, |t| t.principal == *who);
-        let change = json!({ "change": "agent.removed", "agent": record, "tokens_revoked": revoked });
+        let change = AccessChange::AgentRemoved { agent: record.clone(), tokens_revoked: revoked };
         Ok((record, change))
     }
 
-    pub(super) fn set_group(
-        self,
-        name: GroupName,
-        add: Vec<GroupMember>,
-        remove: Vec<GroupMember>,
-    ) -> Edited<GroupRecord> {
+    /// Adds to and takes from a group; one that does not exist is made.
+    ///
+    /// # Errors
+    /// The one who asks is no owner.
+    pub fn set_group(self, name: GroupName, add: Vec<GroupMember>, remove: Vec<GroupMember>) -> Edited<GroupRecord> {
         self.must_own_everything("say who belongs to which group")?;
         let at = self.document.groups.iter().position(|g| g.name == name);
         let at = at.unwrap_or_else(|| {
@@ -320,31 +340,37 @@ impl Edit<'_> {
             }
         }
         let record = group.clone();
-        let change = json!({ "change": "group.set", "group": record });
+        let change = AccessChange::GroupSet { group: record.clone() };
         Ok((record, change))
     }
 
-    pub(super) fn remove_group(self, name: &GroupName) -> Edited<GroupRecord> {
+    /// Removes a group.
+    ///
+    /// # Errors
+    /// There is none, the one who asks is no owner, or another group holds it.
+    pub fn remove_group(self, name: &GroupName) -> Edited<GroupRecord> {
         self.must_own_everything("remove groups")?;
         let at = self.document.groups.iter().position(|g| g.name == *name);
-        let at = at
-            .ok_or_else(|| not_found(format!("there is no group `{name}`"), "`palyra access group list` shows them"))?;
+        let at = at.ok_or_else(|| AccessError::NoSuchGroup(name.clone()))?;
         let record = self.document.groups.remove(at);
         let within = self.document.groups.iter().find(|g| g.members.contains(&GroupMember::Group(name.clone())));
         if let Some(within) = within {
-            let message = format!("the group `{}` holds `{name}`", within.name);
-            return Err(conflict("group_in_use", message, "take it out of that group first"));
+            return Err(AccessError::GroupInUse { within: within.name.clone(), name: name.clone() });
         }
-        let change = json!({ "change": "group.removed", "group": record });
+        let change = AccessChange::GroupRemoved { group: record.clone() };
         Ok((record, change))
     }
 
-    fn must_own_everything(&self, what: &str) -> Result<(), EngineError> {
+    fn must_own_everything(&self, what: &'static str) -> Result<(), AccessError> {
         let workspaces = self.document.workspaces.iter().map(|w| &w.workspace_id);
         self.by.must_own_all(self.document, workspaces, what)
     }
 
-    pub(super) fn set_feature(self, feature: Feature, on: bool) -> Edited<FeatureView> {
+    /// Sets a feature flag.
+    ///
+    /// # Errors
+    /// The one who asks is no owner.
+    pub fn set_feature(self, feature: Feature, on: bool) -> Edited<FeatureView> {
         self.must_own_everything("set features")?;
         let before = self.document.feature(feature);
         self.document.features.retain(|setting| setting.name != feature.as_str());
@@ -352,28 +378,22 @@ impl Edit<'_> {
             let name = feature.as_str().to_owned();
             self.document.features.push(FeatureSetting { name, on });
         }
-        let change = json!({ "change": "feature.set", "feature": feature.as_str(), "on": on, "before": before });
+        let change = AccessChange::FeatureSet { feature: feature.as_str().to_owned(), on, before };
         Ok((feature.view(on), change))
     }
 }
 
-fn fresh(id: &TokenId) -> Result<(Secret, Digest), EngineError> {
-    token::fresh(id).map_err(|e| {
-        let problem = Problem::plain("no_randomness", format!("the system has no randomness to give: {e}"));
-        EngineError::new(ErrorKind::Unavailable, problem)
-    })
+fn fresh(id: &TokenId) -> Result<(Secret, Digest), AccessError> {
+    token::fresh(id).map_err(AccessError::NoRandomness)
 }
 
 fn default_scopes() -> Vec<TokenScope> {
     DEFAULT_SCOPES.iter().filter_map(|action| action.as_str().parse().ok()).collect()
 }
 
-fn check_label(text: &str) -> Result<(), EngineError> {
-    if text.chars().count() <= MAX_LABEL && !text.chars().any(char::is_control) {
-        return Ok(());
-    }
-    let message = format!("a label has at most {MAX_LABEL} characters and no control characters");
-    Err(EngineError::invalid("label", message, "say it shorter"))
+fn check_label(text: &str) -> Result<(), AccessError> {
+    let fits = text.chars().count() <= MAX_LABEL && !text.chars().any(char::is_control);
+    if fits { Ok(()) } else { Err(AccessError::Label) }
 }
 
 /// Withdraws tokens, and those that were issued with them; returns which.
@@ -414,7 +434,7 @@ fn withdraw_issued(document: &mut RegistryDocument, now: Timestamp, roots: Vec<T
 }
 
 /// Tokens that have opened nothing for a long time are dropped, so that issuing never meets a limit for them.
-pub(super) fn forget_long_dead(document: &mut RegistryDocument, now: Timestamp) {
+pub(crate) fn forget_long_dead(document: &mut RegistryDocument, now: Timestamp) {
     document.tokens.retain(|token| {
         let died = token.revoked_at.unwrap_or(token.expires_at).min(token.expires_at);
         now < died.plus(REMEMBERED)

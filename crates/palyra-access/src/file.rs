@@ -7,34 +7,41 @@
 //! back, and the daemon refuses to start on it. An older registry is as bad as a forged one: it may hold a
 //! token that was withdrawn.
 
-use super::document::MAX_BYTES;
+use crate::document::MAX_BYTES;
 use palyra_protocol::Digest;
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
+/// The registry's name in the state directory.
+pub const REGISTRY_FILE: &str = "access_registry.json";
+
 /// The registry's file.
 #[derive(Debug, Clone)]
-pub(crate) struct RegistryFile {
+pub struct RegistryFile {
     path: PathBuf,
 }
 
 /// What was found where the registry should be.
 #[derive(Debug)]
-pub(crate) struct Odd {
+pub struct Odd {
     /// SHA-256 of it, if there was something that could be read.
-    pub(crate) found: Option<Digest>,
+    pub found: Option<Digest>,
     /// Where it is now.
-    pub(crate) aside: Option<PathBuf>,
+    pub aside: Option<PathBuf>,
 }
 
 impl RegistryFile {
-    pub(crate) fn new(path: PathBuf) -> Self {
-        Self { path }
+    /// The registry of a state directory.
+    #[must_use]
+    pub fn within(state_dir: &Path) -> Self {
+        Self { path: state_dir.join(REGISTRY_FILE) }
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
         &self.path
     }
 
@@ -46,12 +53,12 @@ impl RegistryFile {
     }
 
     /// The file's content; nothing when there is no file.
-    pub(crate) fn read(&self) -> std::io::Result<Option<Vec<u8>>> {
+    pub fn read(&self) -> std::io::Result<Option<Vec<u8>>> {
         read(&self.path)
     }
 
     /// Step one: the next content, durable beside the file.
-    pub(crate) fn prepare(&self, bytes: &[u8]) -> std::io::Result<()> {
+    pub fn prepare(&self, bytes: &[u8]) -> std::io::Result<()> {
         let beside = self.beside();
         let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&beside)?;
         file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
@@ -61,7 +68,7 @@ impl RegistryFile {
     }
 
     /// Takes step one back.
-    pub(crate) fn abandon(&self) -> std::io::Result<()> {
+    pub fn abandon(&self) -> std::io::Result<()> {
         match std::fs::remove_file(self.beside()) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
             _ => Ok(()),
@@ -69,13 +76,13 @@ impl RegistryFile {
     }
 
     /// Steps three and four: the prepared content takes the file's place.
-    pub(crate) fn replace(&self) -> std::io::Result<()> {
+    pub fn replace(&self) -> std::io::Result<()> {
         std::fs::rename(self.beside(), &self.path)?;
         self.sync_directory()
     }
 
     /// Finishes a replacement that a crash has cut off; tells whether there was one.
-    pub(crate) fn finish(&self, expected: Digest) -> std::io::Result<bool> {
+    pub fn finish(&self, expected: Digest) -> std::io::Result<bool> {
         let prepared = read(&self.beside())?.is_some_and(|bytes| Digest::of(&bytes) == expected);
         if prepared {
             self.replace()?;
@@ -84,7 +91,7 @@ impl RegistryFile {
     }
 
     /// Puts a file that is not accepted out of the way, under a name that says so.
-    pub(crate) fn set_aside(&self, suffix: &str) -> std::io::Result<PathBuf> {
+    pub fn set_aside(&self, suffix: &str) -> std::io::Result<PathBuf> {
         let mut name = self.path.clone().into_os_string();
         name.push(format!(".refused-{suffix}"));
         let aside = PathBuf::from(name);
@@ -95,7 +102,7 @@ impl RegistryFile {
 
     /// Puts aside what is not the content that was written last, before it is replaced. A directory is nobody's registry and
     /// stays where it is.
-    pub(crate) fn set_aside_unless(&self, known: Option<Digest>, revision: u64) -> std::io::Result<Option<Odd>> {
+    pub fn set_aside_unless(&self, known: Option<Digest>, revision: u64) -> std::io::Result<Option<Odd>> {
         let meta = match self.path.symlink_metadata() {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 return Ok(known.map(|_| Odd { found: None, aside: None }));
@@ -112,7 +119,7 @@ impl RegistryFile {
     }
 
     /// Takes others' rights to the file away; tells whether there were any.
-    pub(crate) fn make_private(&self) -> std::io::Result<bool> {
+    pub fn make_private(&self) -> std::io::Result<bool> {
         let meta = match self.path.symlink_metadata() {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
             other => other?,

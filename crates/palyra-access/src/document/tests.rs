@@ -1,49 +1,77 @@
 //! The registry's document: what is accepted, and everything that is not.
 
-use super::super::document::{RegistryDocument, RegistryFlaw};
-use super::{Place, issue, new_token, owner, scoped};
-use palyra_protocol::WorkspaceRole;
+use super::{RegistryDocument, RegistryFlaw};
+use crate::{Edit, Edited, Feature, IssuedTokens, NewToken, Registry};
+use palyra_protocol::{Digest, JournalId, Principal, SystemClock, WorkspaceRole};
 use proptest::prelude::*;
 use serde_json::{Value, json};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
-/// A document with something of everything, as the daemon wrote it.
-async fn whole() -> Value {
-    let place = Place::new();
-    let engine = place.engine().await;
-    engine.set_member(&owner(), "user:ana".parse().unwrap(), WorkspaceRole::Admin).await.unwrap();
-    engine.add_agent(&owner(), "agent:ci".parse().unwrap(), "the build".to_owned()).await.unwrap();
-    let group = |name: &str, member: &str| {
-        let (engine, name, member) = (engine.clone(), name.parse().unwrap(), member.parse().unwrap());
-        async move { engine.set_group(&owner(), name, vec![member], vec![]).await.unwrap() }
-    };
-    group("inner", "user:ana").await;
-    group("outer", "group:inner").await;
-    engine.set_feature(&owner(), crate::access::Feature::ApprovalReasons, true).await.unwrap();
-    issue(&engine, new_token("agent:ci")).await;
-    issue(&engine, scoped("user:ana", "admin", &["journal.read"])).await;
-    serde_json::from_slice(&std::fs::read(place.registry()).unwrap()).unwrap()
+fn registry() -> Registry {
+    let nowhere = Path::new("/nonexistent");
+    Registry::open(nowhere, None, Path::new("/work"), &JournalId::mint(), Arc::new(SystemClock))
+}
+
+/// Makes a change as the local owner and puts it in force.
+fn change<T>(registry: &Registry, edit: impl FnOnce(Edit<'_>) -> Edited<T>) -> T {
+    let draft = registry.draft(Principal::local_owner(), None, edit).unwrap();
+    let mut document = draft.document;
+    let bytes = document.sealed(0).unwrap();
+    registry.install(document, Digest::of(&bytes));
+    draft.told
+}
+
+fn new_token(principal: &str, role: &str, scopes: &[&str]) -> NewToken {
+    NewToken {
+        principal: principal.parse().unwrap(),
+        label: String::new(),
+        role: Some(role.parse().unwrap()),
+        scopes: scopes.iter().map(|scope| scope.parse().unwrap()).collect(),
+        life: None,
+        rate_per_minute: None,
+    }
+}
+
+fn written(registry: &Registry) -> Value {
+    serde_json::from_slice(&registry.state().document().bytes().unwrap()).unwrap()
+}
+
+/// A document with something of everything, as the daemon writes it.
+fn whole() -> Value {
+    let registry = registry();
+    change(&registry, |edit| edit.set_member("user:ana".parse().unwrap(), WorkspaceRole::Admin));
+    change(&registry, |edit| edit.add_agent("agent:ci".parse().unwrap(), "the build".to_owned()));
+    for (name, member) in [("inner", "user:ana"), ("outer", "group:inner")] {
+        change(&registry, |edit| edit.set_group(name.parse().unwrap(), vec![member.parse().unwrap()], vec![]));
+    }
+    change(&registry, |edit| edit.set_feature(Feature::ApprovalReasons, true));
+    change(&registry, |edit| edit.create_token(new_token("agent:ci", "operator", &[])));
+    change(&registry, |edit| edit.create_token(new_token("user:ana", "admin", &["journal.read"])));
+    written(&registry)
 }
 
 /// What the refusal says, and an edit that earns it.
-type Edit = (&'static str, Box<dyn Fn(&mut Value)>);
+type Tampering = (&'static str, Box<dyn Fn(&mut Value)>);
 
 fn parse(document: &Value) -> Result<RegistryDocument, RegistryFlaw> {
     RegistryDocument::parse(document.to_string().as_bytes())
 }
 
-#[tokio::test]
-async fn what_was_written_is_read_back() {
-    let document = whole().await;
+#[test]
+fn what_was_written_is_read_back() {
+    let document = whole();
     let read = parse(&document).unwrap();
     assert_eq!(serde_json::from_slice::<Value>(&read.bytes().unwrap()).unwrap(), document);
     assert_eq!(read.revision, 7);
 }
 
-#[tokio::test]
-async fn edits_by_hand_that_make_no_sense_are_refused() {
-    let document = whole().await;
+#[test]
+fn edits_by_hand_that_make_no_sense_are_refused() {
+    let document = whole();
     let other = "ws_01ARZ3NDEKTSV4RRFFQ69G5FAV";
-    let edits: Vec<Edit> = vec![
+    let edits: Vec<Tampering> = vec![
         ("schema 2", Box::new(|d| d["schema"] = json!(2))),
         ("cannot be read", Box::new(|d| d["schema"] = json!("1"))),
         ("cannot be read", Box::new(|d| d["revision"] = json!(-1))),
@@ -103,23 +131,23 @@ async fn edits_by_hand_that_make_no_sense_are_refused() {
     }
 }
 
-#[tokio::test]
-async fn agents_hold_no_approval_rights_whatever_the_file_says() {
-    let document = whole().await;
+#[test]
+fn agents_hold_no_approval_rights_whatever_the_file_says() {
+    let document = whole();
     let mut actions = 0;
-    for action in palyra_policy::PolicyAction::ALL {
+    for action in palyra_protocol::PolicyAction::ALL {
         let mut edited = document.clone();
         edited["tokens"][0]["scopes"] = json!([action.as_str()]);
-        let held = super::super::rights::kind_may_hold(palyra_protocol::PrincipalKind::Agent, *action);
+        let held = crate::rights::kind_may_hold(palyra_protocol::PrincipalKind::Agent, *action);
         assert_eq!(parse(&edited).is_ok(), held, "{action}");
         actions += usize::from(!held);
     }
     assert!(actions > 15 && parse(&document).is_ok());
 }
 
-#[tokio::test]
-async fn a_long_chain_of_groups_is_no_trouble_and_a_ring_is_found() {
-    let mut document = whole().await;
+#[test]
+fn a_long_chain_of_groups_is_no_trouble_and_a_ring_is_found() {
+    let mut document = whole();
     let ring = |n: usize, next: usize| json!({ "name": format!("g{n}"), "members": [format!("group:g{next}")] });
     let mut chain: Vec<_> = (0..9999).map(|n| ring(n, n + 1)).collect();
     chain.push(json!({ "name": "g9999", "members": ["user:ana"] }));
@@ -129,9 +157,9 @@ async fn a_long_chain_of_groups_is_no_trouble_and_a_ring_is_found() {
     assert!(parse(&document).unwrap_err().to_string().contains("hold itself"));
 }
 
-#[tokio::test]
-async fn a_registry_cut_anywhere_is_refused() {
-    let document = whole().await;
+#[test]
+fn a_registry_cut_anywhere_is_refused() {
+    let document = whole();
     let text = serde_json::to_vec_pretty(&document).unwrap();
     for end in 0..text.len() {
         assert!(RegistryDocument::parse(&text[..end]).is_err(), "cut at {end}");
@@ -153,20 +181,17 @@ proptest! {
 }
 
 /// A registry of a version that did not keep who issued what.
-#[tokio::test]
-async fn a_record_without_its_issuers_names_whoever_issued_it() {
-    let place = Place::new();
-    let engine = place.engine().await;
-    let (view, _) = issue(&engine, new_token("user:local")).await;
-    engine
-        .rotate_token(&owner(), view.token_id, std::time::Duration::from_secs(60), crate::access::IssuedTokens::Kept)
-        .await
-        .unwrap();
-    let mut document: Value = serde_json::from_slice(&std::fs::read(place.registry()).unwrap()).unwrap();
+#[test]
+fn a_record_without_its_issuers_names_whoever_issued_it() {
+    let registry = registry();
+    let (view, _) = change(&registry, |edit| edit.create_token(new_token("user:local", "operator", &[])));
+    let overlap = Duration::from_secs(60);
+    change(&registry, |edit| edit.rotate_token(&view.token_id, overlap, IssuedTokens::Kept));
+    let mut document = written(&registry);
     let token = document["tokens"][0].as_object_mut().unwrap();
     token.remove("issuers").unwrap();
     token["replaced"].as_object_mut().unwrap().remove("issuers").unwrap();
     let read = RegistryDocument::parse(document.to_string().as_bytes()).unwrap();
-    let local = palyra_protocol::Principal::local_owner();
+    let local = Principal::local_owner();
     assert_eq!((read.tokens[0].issuers(), read.tokens[0].replaced_issuers()), (&[local.clone()][..], &[local][..]));
 }

@@ -64,7 +64,7 @@ pub(crate) fn same(a: &Digest, b: &Digest) -> bool {
 ///
 /// # Errors
 /// The system has no randomness to give.
-pub(crate) fn fresh(id: &TokenId) -> Result<(Secret, Digest), getrandom::Error> {
+pub fn fresh(id: &TokenId) -> Result<(Secret, Digest), getrandom::Error> {
     let mut bytes = [0; SECRET_BYTES + 4];
     getrandom::fill(&mut bytes[..SECRET_BYTES])?;
     let sum = checksum(id.body(), &bytes[..SECRET_BYTES]);

@@ -3,11 +3,15 @@
 //! A document is accepted whole or not at all. Nothing is repaired, defaulted or skipped: a registry that says something
 //! odd was damaged or edited, and guessing what was meant could only make somebody's rights wider.
 
-use super::feature::Feature;
-use super::rights::kind_may_hold;
-use palyra_policy::{MembershipError, PolicyAction, PolicyRole, Registered};
+#[cfg(test)]
+mod tests;
+
+use crate::feature::Feature;
+use crate::rights::kind_may_hold;
 use palyra_protocol::access::{AgentRecord, GroupMember, GroupName, GroupRecord, MemberRecord, WorkspaceRecord};
-use palyra_protocol::{ApiTokenRecord, Digest, Principal, PrincipalKind, WorkspaceId, WorkspaceRole};
+use palyra_protocol::{
+    ApiTokenRecord, Digest, JournalId, PolicyAction, Principal, PrincipalKind, Timestamp, WorkspaceId, WorkspaceRole,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
@@ -40,7 +44,7 @@ pub(crate) struct FeatureSetting {
 /// Everything the registry knows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct RegistryDocument {
+pub struct RegistryDocument {
     pub(crate) schema: u32,
     pub(crate) revision: u64,
     pub(crate) workspaces: Vec<WorkspaceRecord>,
@@ -53,7 +57,7 @@ pub(crate) struct RegistryDocument {
 
 /// Why a document is not accepted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum RegistryFlaw {
+pub enum RegistryFlaw {
     /// It is not this kind of document.
     #[error("it cannot be read: {reason}")]
     Malformed {
@@ -80,7 +84,8 @@ fn inconsistent(what: impl Into<String>) -> RegistryFlaw {
 
 impl RegistryDocument {
     /// A registry in which nobody has any right.
-    pub(crate) fn empty() -> Self {
+    #[must_use]
+    pub fn empty() -> Self {
         Self {
             schema: SCHEMA,
             revision: 0,
@@ -97,7 +102,7 @@ impl RegistryDocument {
     ///
     /// # Errors
     /// The first thing that is wrong.
-    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, RegistryFlaw> {
+    pub fn parse(bytes: &[u8]) -> Result<Self, RegistryFlaw> {
         #[derive(Deserialize)]
         struct Version {
             schema: u32,
@@ -113,11 +118,55 @@ impl RegistryDocument {
         Ok(document)
     }
 
-    /// The file's bytes: indented, because people read it.
+    /// Its revision.
+    #[must_use]
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// Every workspace that was served.
+    #[must_use]
+    pub fn workspaces(&self) -> &[WorkspaceRecord] {
+        &self.workspaces
+    }
+
+    /// The members of every workspace.
+    #[must_use]
+    pub fn members(&self) -> &[MemberRecord] {
+        &self.members
+    }
+
+    /// Every agent.
+    #[must_use]
+    pub fn agents(&self) -> &[AgentRecord] {
+        &self.agents
+    }
+
+    /// Every group.
+    #[must_use]
+    pub fn groups(&self) -> &[GroupRecord] {
+        &self.groups
+    }
+
+    /// The tokens of every workspace.
+    #[must_use]
+    pub fn tokens(&self) -> &[ApiTokenRecord] {
+        &self.tokens
+    }
+
+    /// Makes it the next revision after this one and after its own, whichever is higher, and returns the file's bytes.
     ///
     /// # Errors
-    /// It has no JSON form, which would be a bug.
-    pub(crate) fn bytes(&self) -> Result<Vec<u8>, RegistryFlaw> {
+    /// It contradicts itself.
+    pub fn sealed(&mut self, after: u64) -> Result<Vec<u8>, RegistryFlaw> {
+        let next = self.revision.max(after).checked_add(1);
+        self.revision = next.ok_or_else(|| inconsistent("its revision cannot grow any further"))?;
+        self.check()?;
+        self.bytes()
+    }
+
+    /// The file's bytes: indented, because people read it.
+    fn bytes(&self) -> Result<Vec<u8>, RegistryFlaw> {
         let mut bytes = serde_json::to_vec_pretty(self).map_err(|e| inconsistent(e.to_string()))?;
         bytes.push(b'\n');
         Ok(bytes)
@@ -127,7 +176,7 @@ impl RegistryDocument {
     ///
     /// # Errors
     /// The first thing that is wrong.
-    pub(crate) fn check(&self) -> Result<(), RegistryFlaw> {
+    pub fn check(&self) -> Result<(), RegistryFlaw> {
         for (what, count, most) in [
             ("workspaces", self.workspaces.len(), MAX_RECORDS),
             ("members", self.members.len(), MAX_RECORDS),
@@ -239,7 +288,8 @@ impl RegistryDocument {
     }
 
     /// What somebody is to a workspace.
-    pub(crate) fn role_of(&self, workspace: &WorkspaceId, principal: &Principal) -> Option<WorkspaceRole> {
+    #[must_use]
+    pub fn role_of(&self, workspace: &WorkspaceId, principal: &Principal) -> Option<WorkspaceRole> {
         if principal.kind() == PrincipalKind::Agent {
             return self.agents.iter().any(|a| a.principal == *principal).then_some(WorkspaceRole::Operator);
         }
@@ -247,7 +297,8 @@ impl RegistryDocument {
     }
 
     /// Whether a flag is on.
-    pub(crate) fn feature(&self, feature: Feature) -> bool {
+    #[must_use]
+    pub fn feature(&self, feature: Feature) -> bool {
         let set = self.features.iter().find(|setting| setting.name == feature.as_str());
         set.map_or(feature.default_value(), |setting| setting.on)
     }
@@ -269,26 +320,29 @@ impl RegistryDocument {
         found
     }
 
-    /// What rules see of this registry in one workspace.
-    ///
-    /// # Errors
-    /// A program would own or manage, which a checked document does not say.
-    pub(crate) fn registered(&self, workspace: &WorkspaceId) -> Result<Registered, MembershipError> {
-        let mut registered = Registered::default();
-        for (role, policy_role) in [
-            (WorkspaceRole::Owner, PolicyRole::Owner),
-            (WorkspaceRole::Admin, PolicyRole::Admin),
-            (WorkspaceRole::Operator, PolicyRole::Operator),
-        ] {
-            let people = self.members.iter().filter(|m| m.workspace == *workspace && m.role == role);
-            registered = registered.with_role(policy_role, people.map(|m| m.principal.clone()))?;
-        }
-        let agents = self.agents.iter().map(|a| a.principal.clone());
-        registered = registered.with_role(PolicyRole::Operator, agents)?;
-        for group in &self.groups {
-            registered = registered.with_group(group.name.as_str(), self.members_of(group));
-        }
-        Ok(registered)
+    /// Everybody who has a role in a workspace, agents among them.
+    pub fn roles_in<'d>(&'d self, workspace: &'d WorkspaceId) -> impl Iterator<Item = (WorkspaceRole, &'d Principal)> {
+        let people = self.members.iter().filter(move |m| m.workspace == *workspace).map(|m| (m.role, &m.principal));
+        people.chain(self.agents.iter().map(|a| (WorkspaceRole::Operator, &a.principal)))
+    }
+
+    /// Every group, with everybody who belongs to it directly or through others.
+    pub fn whole_groups(&self) -> impl Iterator<Item = (&GroupName, BTreeSet<Principal>)> {
+        self.groups.iter().map(|group| (&group.name, self.members_of(group)))
+    }
+
+    /// Adds a workspace that the local owner owns.
+    pub(crate) fn add_workspace(&mut self, journal: &JournalId, root: String, now: Timestamp) -> WorkspaceRecord {
+        let workspace = WorkspaceRecord { workspace_id: WorkspaceId::of(journal, &root), root, created_at: now };
+        self.workspaces.push(workspace.clone());
+        self.members.push(MemberRecord {
+            workspace: workspace.workspace_id.clone(),
+            principal: Principal::local_owner(),
+            role: WorkspaceRole::Owner,
+            since: now,
+            by: Principal::daemon(),
+        });
+        workspace
     }
 }
 

@@ -7,7 +7,7 @@
 //! A source that is over its limit is told to wait. Tokens that are right still open from there: a secret of 256 bits is
 //! not found by trying, and a lock on the source would only let one caller shut out its neighbours.
 
-use super::bucket::Bucket;
+use crate::bucket::Bucket;
 use palyra_protocol::{JournalEvent, Timestamp};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};
@@ -33,11 +33,11 @@ struct Count {
 
 /// The counts of all sources.
 #[derive(Debug, Default)]
-pub(crate) struct Attempts(Mutex<HashMap<String, Count>>);
+pub struct Attempts(Mutex<HashMap<String, Count>>);
 
 impl Attempts {
     /// Counts one refusal; tells how long the source should wait if it is over its limit.
-    pub(crate) fn count(&self, source: &str, reason: &'static str, now: Timestamp) -> Option<Duration> {
+    pub fn count(&self, source: &str, reason: &'static str, now: Timestamp) -> Option<Duration> {
         let mut sources = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let name: String = source.chars().filter(|c| !c.is_control()).take(MAX_NAME).collect();
         if sources.len() >= MAX_SOURCES && !sources.contains_key(&name) {
@@ -55,7 +55,7 @@ impl Attempts {
     }
 
     /// Takes out what is to be recorded. The loudest sources have an event each, the others share one.
-    pub(crate) fn drain(&self) -> Vec<JournalEvent> {
+    pub fn drain(&self) -> Vec<JournalEvent> {
         let mut sources = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut told: Vec<(String, Timestamp, BTreeMap<&'static str, u64>)> = sources
             .iter_mut()

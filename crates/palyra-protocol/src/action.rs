@@ -99,6 +99,8 @@ actions! {
     DevicePair = "device.pair",
     /// Withdraw a device's identity.
     DeviceRevoke = "device.revoke",
+    /// End the daemon.
+    DaemonStop = "daemon.stop",
 }
 
 impl PolicyAction {

@@ -1,9 +1,9 @@
 //! The registry in memory: what a check looks at. Replaced as a whole by every change.
 
-use super::bucket::Bucket;
-use super::document::RegistryDocument;
-use super::feature::Feature;
-use super::token::{PresentedToken, same};
+use crate::bucket::Bucket;
+use crate::document::RegistryDocument;
+use crate::feature::Feature;
+use crate::token::{PresentedToken, same};
 use palyra_protocol::access::{ShownToken, TokenScope};
 use palyra_protocol::{ApiTokenRecord, Digest, Principal, Timestamp, TokenId, WorkspaceId, WorkspaceRole};
 use std::collections::HashMap;
@@ -35,10 +35,10 @@ struct Seat {
 
 /// The registry, taken apart for looking up.
 #[derive(Debug)]
-pub(crate) struct State {
-    pub(crate) document: RegistryDocument,
+pub struct State {
+    document: RegistryDocument,
     /// SHA-256 of the file; none until there is one.
-    pub(crate) digest: Option<Digest>,
+    digest: Option<Digest>,
     workspace: WorkspaceId,
     seats: HashMap<TokenId, Seat>,
     roles: HashMap<Principal, WorkspaceRole>,
@@ -47,7 +47,7 @@ pub(crate) struct State {
 
 /// Why a token does not open. Only whoever holds the secret learns more than that it does not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum TokenRefusal {
+pub enum TokenRefusal {
     /// It is no token.
     Malformed,
     /// There is none of this id.
@@ -72,7 +72,8 @@ pub(crate) enum TokenRefusal {
 
 impl TokenRefusal {
     /// The reason, as it is counted in the journal.
-    pub(crate) fn reason(self) -> &'static str {
+    #[must_use]
+    pub fn reason(self) -> &'static str {
         match self {
             Self::Malformed => "malformed",
             Self::Unknown => "unknown",
@@ -88,24 +89,71 @@ impl TokenRefusal {
     }
 }
 
-/// A token that opens, and how far.
+/// A token that opens, and how far. Only a check of a token makes one.
 #[derive(Debug, Clone)]
-pub(crate) struct Admitted {
-    pub(crate) token_id: TokenId,
-    pub(crate) hash: Digest,
-    pub(crate) principal: Principal,
-    /// The lower of the token's role and what its principal is by now.
-    pub(crate) role: WorkspaceRole,
-    pub(crate) scopes: Arc<[TokenScope]>,
-    /// Everybody who had a hand in the secret that was shown.
-    pub(crate) issuers: Arc<[Principal]>,
-    pub(crate) rate_per_minute: u32,
-    pub(crate) expires_at: Timestamp,
+pub struct Admitted {
+    token_id: TokenId,
+    hash: Digest,
+    principal: Principal,
+    role: WorkspaceRole,
+    scopes: Arc<[TokenScope]>,
+    issuers: Arc<[Principal]>,
+    rate_per_minute: u32,
+    expires_at: Timestamp,
 }
 
 impl Admitted {
+    /// The token.
+    #[must_use]
+    pub fn token_id(&self) -> &TokenId {
+        &self.token_id
+    }
+
+    /// SHA-256 of what was presented.
+    #[must_use]
+    pub fn hash(&self) -> Digest {
+        self.hash
+    }
+
+    /// Whom it speaks for.
+    #[must_use]
+    pub fn principal(&self) -> &Principal {
+        &self.principal
+    }
+
+    /// The lower of the token's role and what its principal is by now.
+    #[must_use]
+    pub fn role(&self) -> WorkspaceRole {
+        self.role
+    }
+
+    /// What it may do.
+    #[must_use]
+    pub fn scopes(&self) -> &[TokenScope] {
+        &self.scopes
+    }
+
+    /// Everybody who had a hand in the secret that was shown.
+    #[must_use]
+    pub fn issuers(&self) -> &[Principal] {
+        &self.issuers
+    }
+
+    /// How many requests a minute.
+    #[must_use]
+    pub fn rate_per_minute(&self) -> u32 {
+        self.rate_per_minute
+    }
+
+    /// Until when it opens, if nothing happens to it.
+    #[must_use]
+    pub fn expires_at(&self) -> Timestamp {
+        self.expires_at
+    }
+
     /// What records keep of it.
-    pub(crate) fn shown(&self) -> ShownToken {
+    #[must_use]
+    pub fn shown(&self) -> ShownToken {
         ShownToken { token_id: self.token_id.clone(), role: self.role, issuers: self.issuers.to_vec() }
     }
 }
@@ -146,8 +194,21 @@ impl State {
         Self { document, digest, workspace: workspace.clone(), seats, roles, tokens_open }
     }
 
+    /// The document in force.
+    #[must_use]
+    pub fn document(&self) -> &RegistryDocument {
+        &self.document
+    }
+
+    /// SHA-256 of the file; none until there is one.
+    #[must_use]
+    pub fn digest(&self) -> Option<Digest> {
+        self.digest
+    }
+
     /// What somebody is to the workspace that is served.
-    pub(crate) fn role(&self, principal: &Principal) -> Option<WorkspaceRole> {
+    #[must_use]
+    pub fn role(&self, principal: &Principal) -> Option<WorkspaceRole> {
         self.roles.get(principal).copied()
     }
 
@@ -161,13 +222,16 @@ impl State {
         Ok(admitted)
     }
 
+    /// Whether a token that was admitted before still opens, and how far.
+    ///
+    /// # Errors
+    /// It opens nothing any more.
+    pub fn again(&self, earlier: &Admitted, now: Timestamp) -> Result<Admitted, TokenRefusal> {
+        self.admit(&earlier.token_id, earlier.hash, now).map(|(admitted, _)| admitted)
+    }
+
     /// Whether a token, by its id and the hash of what was presented, opens as things stand.
-    pub(crate) fn admit(
-        &self,
-        id: &TokenId,
-        hash: Digest,
-        now: Timestamp,
-    ) -> Result<(Admitted, &Arc<Live>), TokenRefusal> {
+    fn admit(&self, id: &TokenId, hash: Digest, now: Timestamp) -> Result<(Admitted, &Arc<Live>), TokenRefusal> {
         let seat = self.seats.get(id);
         let token = seat.map(|seat| &self.document.tokens[seat.record]);
         // An unknown id costs the same comparison as a known one.
@@ -193,7 +257,10 @@ impl State {
     }
 
     /// Whether a token opens as things stand, for whoever holds its secret; and until when.
-    pub(crate) fn stands(&self, id: &TokenId, now: Timestamp) -> Result<Timestamp, TokenRefusal> {
+    ///
+    /// # Errors
+    /// It opens nothing.
+    pub fn stands(&self, id: &TokenId, now: Timestamp) -> Result<Timestamp, TokenRefusal> {
         let seat = self.seats.get(id).ok_or(TokenRefusal::Unknown)?;
         let token = &self.document.tokens[seat.record];
         self.standing(token, now).map(|_| token.expires_at)
@@ -234,7 +301,8 @@ impl State {
     }
 
     /// When one token was last used.
-    pub(crate) fn last_use(&self, id: &TokenId) -> Option<Timestamp> {
+    #[must_use]
+    pub fn last_use(&self, id: &TokenId) -> Option<Timestamp> {
         self.seats.get(id)?.live.last_used()
     }
 

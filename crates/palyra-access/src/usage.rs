@@ -3,7 +3,7 @@
 //! No right depends on it, so it has a file of its own beside the registry: a request never causes a write, and the
 //! registry's file only changes when somebody changes the registry.
 
-use super::state::State;
+use crate::state::State;
 use palyra_protocol::{Timestamp, TokenId};
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;

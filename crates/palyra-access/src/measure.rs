@@ -1,21 +1,18 @@
 //! A registry with many tokens, made in memory, for measuring how long a check takes.
 
-use super::control::{AccessControl, add_workspace};
-use super::document::RegistryDocument;
-use super::rights::DEFAULT_SCOPES;
-use super::token;
+use crate::document::RegistryDocument;
+use crate::rights::DEFAULT_SCOPES;
+use crate::token;
 use palyra_protocol::access::TokenScope;
-use palyra_protocol::{ApiTokenRecord, Clock, JournalId, Principal, TokenId, WorkspaceRole};
-use std::sync::Arc;
+use palyra_protocol::{ApiTokenRecord, JournalId, Principal, Timestamp, TokenId, WorkspaceRole};
 use std::time::Duration;
 
 /// How many tokens' texts are kept.
 const KEPT: usize = 1000;
 
-pub(super) fn with_tokens(count: usize, clock: Arc<dyn Clock>) -> Option<(AccessControl, Vec<String>)> {
-    let now = clock.now();
+pub(crate) fn with_tokens(count: usize, now: Timestamp) -> Option<(RegistryDocument, Vec<String>)> {
     let mut document = RegistryDocument::empty();
-    let workspace = add_workspace(&mut document, &JournalId::mint(), "/".to_owned(), now);
+    let workspace = document.add_workspace(&JournalId::mint(), "/".to_owned(), now);
     let scopes: Vec<TokenScope> = DEFAULT_SCOPES.iter().filter_map(|a| a.as_str().parse().ok()).collect();
     let mut texts = Vec::new();
     for n in 0..count {
@@ -43,5 +40,5 @@ pub(super) fn with_tokens(count: usize, clock: Arc<dyn Clock>) -> Option<(Access
             revoked_at: None,
         });
     }
-    Some((AccessControl::of_document(document, workspace, clock), texts))
+    Some((document, texts))
 }

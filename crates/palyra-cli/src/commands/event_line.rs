@@ -1,0 +1,157 @@
+//! A journal's event on one line, from its type: a new kind of event does not compile until it has its line here.
+
+use palyra_protocol::{Digest, EgressRecord, JournalEvent, PublicKey};
+
+/// What an event says. It may hold text of callers: whoever prints it escapes it.
+pub fn event_line(event: &JournalEvent) -> String {
+    match event {
+        JournalEvent::DaemonStarted { .. }
+        | JournalEvent::DaemonKeyAccepted { .. }
+        | JournalEvent::JournalBegunAnew { .. }
+        | JournalEvent::DaemonStopped {} => of_daemon(event),
+        JournalEvent::AccessRefused { .. }
+        | JournalEvent::AccessChanged { .. }
+        | JournalEvent::AccessRegistryRefused { .. }
+        | JournalEvent::AccessAttempts { .. } => of_access(event),
+        JournalEvent::ApprovalRequested { .. }
+        | JournalEvent::ApprovalGiven { .. }
+        | JournalEvent::ApprovalRebound { .. }
+        | JournalEvent::ApprovalResolved { .. }
+        | JournalEvent::GrantCreated { .. }
+        | JournalEvent::GrantRevoked { .. }
+        | JournalEvent::GrantsVoided { .. } => of_approvals(event),
+        JournalEvent::PolicyReloaded { from, to, by, .. } => format!("{} → {} by {by}", from.short(), to.short()),
+        JournalEvent::PolicyRejected { running, flaws, count, .. } => {
+            let first = flaws.first().map_or("", String::as_str);
+            format!("{} goes on; {count} flaws, the first: {first}", running.short())
+        }
+        JournalEvent::ToolRejected { call_id, tool, origin, state, problem, .. } => {
+            format!("{} {tool} by {} ({call_id}): {}", state.as_str(), origin.principal, problem.message)
+        }
+        JournalEvent::ToolProposed { call } => format!("{} by {} ({})", call.tool, call.origin.principal, call.call_id),
+        JournalEvent::ToolDecided { decision, .. } => format!("{}: {}", decision.decision.as_str(), decision.summary),
+        JournalEvent::ToolStarted { call_id, .. } => call_id.to_string(),
+        JournalEvent::ToolFinished(ended) => {
+            let attested = ended.attestation.execution_sha256.short();
+            format!("{} {}, attested {attested}", ended.call_id, ended.state.as_str())
+        }
+        JournalEvent::EgressConnection { connection, .. } => of_connection(connection),
+        JournalEvent::ToolEnded { call_id, state, problem } => {
+            format!("{call_id} {}: {}", state.as_str(), problem.message)
+        }
+    }
+}
+
+fn of_daemon(event: &JournalEvent) -> String {
+    match event {
+        JournalEvent::DaemonStarted { version, policy_hash, .. } => {
+            format!("palyrad {version}, policy {}", policy_hash.short())
+        }
+        JournalEvent::DaemonKeyAccepted { from, to, by } => format!("{} → {} by {by}", short_key(from), short_key(to)),
+        JournalEvent::JournalBegunAnew { by, .. } => format!("by {by}, in place of one that was lost"),
+        _ => String::new(),
+    }
+}
+
+fn short_key(key: &PublicKey) -> String {
+    key.to_string().chars().take(12).collect()
+}
+
+fn of_access(event: &JournalEvent) -> String {
+    match event {
+        JournalEvent::AccessRefused { by, action, problem, .. } => format!("{action} by {by}: {}", problem.message),
+        JournalEvent::AccessChanged { by, change, policy_before, policy_after, .. } => {
+            let rules = policy_after.map_or_else(String::new, |after| {
+                let before = policy_before.as_ref().map(Digest::short).unwrap_or_default();
+                format!(", rules {before} → {}", after.short())
+            });
+            format!("{} by {by}{rules}", change.name())
+        }
+        JournalEvent::AccessRegistryRefused { problem, .. } => problem.message.clone(),
+        JournalEvent::AccessAttempts { source, refused, .. } => {
+            let reasons: Vec<_> = refused.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+            format!("refused from {source}: {}", reasons.join(", "))
+        }
+        _ => String::new(),
+    }
+}
+
+fn of_approvals(event: &JournalEvent) -> String {
+    match event {
+        JournalEvent::ApprovalRequested { approval } => format!("{} for {}", approval.approval_id, approval.principal),
+        JournalEvent::ApprovalGiven { approval_id, given, count, people, .. } => {
+            format!("{approval_id} by {}, {count} of {people}", given.by)
+        }
+        JournalEvent::ApprovalRebound { approval_id, from, to, .. } => {
+            format!("{approval_id} stays: {} → {}", from.short(), to.short())
+        }
+        JournalEvent::ApprovalResolved { approval_id, state, resolution, .. } => {
+            format!("{approval_id} {} by {}", state.as_str(), resolution.by)
+        }
+        JournalEvent::GrantCreated { grant } => format!("{} for {}", grant.grant_id, grant.principal),
+        JournalEvent::GrantRevoked { grant_id, by } => format!("{grant_id} by {by}"),
+        JournalEvent::GrantsVoided { grants, .. } => {
+            format!("{} grants ended with the rules they were given under", grants.len())
+        }
+        _ => String::new(),
+    }
+}
+
+/// `allowed GET example.org:80/x, 120 B sent, 3400 B received, 35 ms, closed`.
+fn of_connection(record: &EgressRecord) -> String {
+    let verdict = match &record.code {
+        None => record.verdict.as_str().to_owned(),
+        Some(code) => format!("{} ({code})", record.verdict.as_str()),
+    };
+    let target = match &record.host {
+        None => "no host".to_owned(),
+        Some(host) => {
+            let path = record.path.as_deref().unwrap_or("");
+            format!("{host}:{}{path}", record.port.unwrap_or(0))
+        }
+    };
+    let method = record.method.as_ref().map_or_else(String::new, |method| format!("{method} "));
+    let many = if record.count > 1 { format!(", {} times", record.count) } else { String::new() };
+    let EgressRecord { bytes_sent, bytes_received, duration_ms, ended, .. } = record;
+    let ended = ended.as_str();
+    format!(
+        "{verdict} {method}{target}{many}, {bytes_sent} B sent, {bytes_received} B received, {duration_ms} ms, {ended}"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use palyra_protocol::access::AccessChange;
+    use palyra_protocol::{EgressProtocol, Principal, Timestamp};
+
+    #[test]
+    fn a_change_that_changes_the_rules_says_so() {
+        let change = AccessChange::FeatureSet { feature: "api_tokens".to_owned(), on: false, before: true };
+        let changed = |policy_after: Option<Digest>| JournalEvent::AccessChanged {
+            by: Principal::local_owner(),
+            change: Box::new(change.clone()),
+            revision: 2,
+            before: None,
+            after: Digest::ZERO,
+            policy_before: policy_after.map(|_| Digest::ZERO),
+            policy_after,
+        };
+        assert_eq!(event_line(&changed(None)), "feature.set by user:local");
+        let rules = event_line(&changed(Some(Digest::of(b"x"))));
+        assert!(rules.starts_with("feature.set by user:local, rules 000000000000 → "), "{rules}");
+    }
+
+    #[test]
+    fn a_connection_says_where_to_and_how_much() {
+        let mut record = EgressRecord::new(EgressProtocol::Http, Timestamp::from_unix_ms(1));
+        assert_eq!(of_connection(&record), "denied no host, 0 B sent, 0 B received, 0 ms, refused");
+        record.host = Some("a.example".to_owned());
+        record.port = Some(80);
+        record.method = Some("GET".to_owned());
+        record.code = Some("host_not_allowed".to_owned());
+        record.count = 3;
+        let line = of_connection(&record);
+        assert!(line.starts_with("denied (host_not_allowed) GET a.example:80, 3 times, "), "{line}");
+    }
+}
