@@ -3,6 +3,7 @@
 use crate::access::VerifiedPeer;
 use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
+use crate::resolve::file_problem;
 use crate::tool_flow::{Proposal, alleged};
 use palyra_journal::{Against, Head, Verdict};
 use palyra_policy::{PolicyAction, PolicyResource};
@@ -35,6 +36,8 @@ pub struct EngineStatus {
     pub open_calls: usize,
     /// Where tools work.
     pub workspace_root: PathBuf,
+    /// Why nothing can be done in it, if so.
+    pub workspace_problem: Option<Problem>,
 }
 
 /// News of a verification.
@@ -64,6 +67,7 @@ impl Engine {
             pending_approvals: self.journal().pending_approvals(),
             open_calls: self.live().all().len(),
             workspace_root: self.workspace().root().to_owned(),
+            workspace_problem: self.workspace().in_place().err().map(|error| file_problem(&error)),
         })
     }
 

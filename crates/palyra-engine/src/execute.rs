@@ -9,6 +9,7 @@ use crate::fetch::{self, Hops};
 use crate::live::{LiveCall, Withdrawal};
 use crate::permit::Permit;
 use crate::process;
+use crate::resolve::file_problem;
 use crate::work::Work;
 use base64::Engine as _;
 use palyra_journal::Recorded;
@@ -99,7 +100,10 @@ impl Engine {
             Work::Run(run) => {
                 let policy = self.config().process_runner.clone();
                 let log = EgressLog::open(self.clone(), call.id().clone(), cancel);
-                let ran = process::run(policy, *run, limit, log.observer(), (log.stop(), live.output())).await;
+                let ran = match self.workspace().in_place() {
+                    Ok(()) => process::run(policy, *run, limit, log.observer(), (log.stop(), live.output())).await,
+                    Err(error) => process::not_run(file_problem(&error)),
+                };
                 let (ran, left) = recorded(ran, log, cancel).await.map_err(|e| (call.id().clone(), e))?;
                 connections = left;
                 (ExecutorKind::Process, ran)

@@ -96,7 +96,7 @@ fn refused(error: &SandboxError) -> Executed {
 }
 
 /// Nothing of the command ran, so nothing was enforced.
-fn not_run(problem: Problem) -> Executed {
+pub(crate) fn not_run(problem: Problem) -> Executed {
     Executed {
         state: CallState::Failed,
         output: Value::Null,

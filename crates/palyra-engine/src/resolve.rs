@@ -268,7 +268,7 @@ pub(crate) struct Targets {
 }
 
 pub(crate) fn file_problem(error: &FileError) -> Problem {
-    Problem::plain(error.code(), error.to_string())
+    Problem { hint: error.hint().map(str::to_owned), ..Problem::plain(error.code(), error.to_string()) }
 }
 
 pub(crate) fn sandbox_problem(error: &SandboxError) -> Problem {

@@ -69,6 +69,7 @@ impl Workspace {
         options: ListOptions,
         stop: &dyn Fn() -> bool,
     ) -> Result<Listing, FileError> {
+        self.in_place()?;
         let dir = self.open_dir(path.as_str(), DirUse::Content)?;
         let mut walk = TreeWalk::new(dir, path.as_str(), options.depth)?;
         let most = options.max_entries.min(MAX_LIST_ENTRIES);
