@@ -54,6 +54,9 @@ pub enum FileError {
     #[error("`{path}` was replaced by a symbolic link after it was checked; nothing was opened, try again")]
     SymlinkRace { path: String },
 
+    #[error("the workspace `{path}` was moved, removed or replaced while the daemon runs; nothing was opened")]
+    WorkspaceReplaced { path: String },
+
     // The host's fault.
     #[error("permission to use `{path}` is missing; the daemon's user needs it")]
     PermissionDenied { path: String },
@@ -97,10 +100,22 @@ impl FileError {
             Self::Cancelled => "cancelled",
             Self::Protected { .. } => "protected_path",
             Self::SymlinkRace { .. } => "symlink_race",
+            Self::WorkspaceReplaced { .. } => "workspace_replaced",
             Self::PermissionDenied { .. } => "permission_denied",
             Self::DiskFull { .. } => "disk_full",
             Self::RollbackIncomplete { .. } => "rollback_incomplete",
             Self::Io { .. } => "io",
+        }
+    }
+
+    /// What to do, where the message does not say it.
+    #[must_use]
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::WorkspaceReplaced { .. } => Some(
+                "put the directory back, or open the one that is there now: `palyra down`, then `palyra up --workspace DIR`",
+            ),
+            _ => None,
         }
     }
 

@@ -56,7 +56,13 @@ use palyra_protocol::CallId;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{CWD, Mode, OFlags, fstat, openat, stat};
 use std::fmt;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+
+/// Which directory is at a path.
+fn identity(path: &Path) -> std::io::Result<(u64, u64)> {
+    std::fs::metadata(path).map(|found| (found.dev(), found.ino()))
+}
 
 /// On whose behalf files are changed, and how to hear that it is no longer wanted.
 #[derive(Clone, Copy)]
@@ -77,6 +83,8 @@ impl fmt::Debug for Errand<'_> {
 #[derive(Debug)]
 pub struct Workspace {
     root: OwnedFd,
+    /// Which directory it is, whatever it is called.
+    identity: (u64, u64),
     /// Where the root really is.
     canonical: PathBuf,
     /// What the operator called it, which may go through links: absolute paths that begin so are understood too.
@@ -92,10 +100,23 @@ impl Workspace {
         let canonical = std::fs::canonicalize(root).map_err(io_at(&text))?;
         let given = std::path::absolute(root).map_err(io_at(&text))?;
         let (opened, named) = (fstat(&fd).map_err(at(&text))?, stat(&canonical).map_err(at(&text))?);
-        if (opened.st_dev, opened.st_ino) != (named.st_dev, named.st_ino) {
+        let identity = identity(&canonical).map_err(io_at(&text))?;
+        if (opened.st_dev, opened.st_ino) != (named.st_dev, named.st_ino) || identity.1 != opened.st_ino {
             return Err(FileError::SymlinkRace { path: shown(&text) });
         }
-        Ok(Self { root: fd, canonical, given })
+        Ok(Self { root: fd, identity, canonical, given })
+    }
+
+    /// Whether the directory is still where it was opened. Every operation asks first, and so does whoever starts a process
+    /// in it: otherwise file tools would go on in a directory that was moved away, and processes in the one in its place.
+    ///
+    /// # Errors
+    /// It was moved or removed, or another one is in its place.
+    pub fn in_place(&self) -> Result<(), FileError> {
+        match identity(&self.canonical) {
+            Ok(found) if found == self.identity => Ok(()),
+            _ => Err(FileError::WorkspaceReplaced { path: shown(&self.canonical.to_string_lossy()) }),
+        }
     }
 
     /// Where the workspace is: absolute, without links, as of [`Workspace::open`]. To show and to mount, not to open.

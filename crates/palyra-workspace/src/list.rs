@@ -74,6 +74,7 @@ impl Workspace {
         options: ListOptions,
         stop: &dyn Fn() -> bool,
     ) -> Result<Listing, FileError> {
+        self.in_place()?;
         let dir = self.open_dir(path.as_str(), DirUse::Content)?;
         let mut walk = TreeWalk::new(dir, path.as_str(), options.depth)?;
         let selective = options.depth > 1 && !options.include_ignored;

@@ -48,6 +48,7 @@ pub struct FileContent {
 impl Workspace {
     /// Reads a part of a regular file.
     pub fn read(&self, path: &ResolvedPath, range: ReadRange) -> Result<FileContent, FileError> {
+        self.in_place()?;
         let (file, stat) = self.open_file(path)?;
         let file = File::from(file);
         let size = u64::try_from(stat.st_size).unwrap_or(0);

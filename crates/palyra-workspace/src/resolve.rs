@@ -55,6 +55,7 @@ impl Workspace {
     }
 
     pub(super) fn resolve_fully(&self, text: &str) -> Result<Resolution, FileError> {
+        self.in_place()?;
         let mut walk = Walk::new(self, text)?;
         while let Some(step) = walk.pending.pop_front() {
             match step {

@@ -84,6 +84,7 @@ pub struct SearchResult {
 impl Workspace {
     /// Searches a file or a tree. `stop` is asked often; when it says yes the answer is [`FileError::Cancelled`].
     pub fn search(&self, query: &SearchQuery, stop: &dyn Fn() -> bool) -> Result<SearchResult, FileError> {
+        self.in_place()?;
         let mut search = Search::new(query, stop)?;
         let text = query.path.as_str();
         if !query.path.is_root() {

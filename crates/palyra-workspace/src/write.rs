@@ -48,6 +48,7 @@ impl Workspace {
         options: &WriteOptions,
         errand: Errand<'_>,
     ) -> Result<Written, FileError> {
+        self.in_place()?;
         self.refuse_protected(path)?;
         if content.len() > MAX_WRITE_BYTES {
             return Err(FileError::TooLarge {

@@ -106,13 +106,9 @@ fn version(status: &StatusReply) -> Check {
 }
 
 fn examine(status: &StatusReply, checks: &mut Vec<Check>) -> Result<(), Failure> {
-    let workspace = Path::new(&status.workspace_root);
-    checks.push(check(
-        "workspace",
-        workspace.is_dir(),
-        status.workspace_root.clone(),
-        "palyra down, then `palyra up --workspace DIR`",
-    ));
+    let well = status.workspace_problem.is_empty();
+    let detail = if well { &status.workspace_root } else { &status.workspace_problem };
+    checks.push(check("workspace", well, detail.clone(), "palyra down, then `palyra up --workspace DIR`"));
     let rules = format!("{} rules, {}", status.policy_rules, &status.policy_hash[..12]);
     let refused = super::status::refused(&super::status::policy(status));
     let detail = refused.as_ref().map_or_else(|| rules.clone(), |refused| format!("{rules}; {refused}"));

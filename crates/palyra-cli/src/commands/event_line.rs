@@ -31,6 +31,7 @@ pub fn event_line(event: &JournalEvent) -> String {
         JournalEvent::ToolProposed { call } => format!("{} by {} ({})", call.tool, call.origin.principal, call.call_id),
         JournalEvent::ToolDecided { decision, .. } => format!("{}: {}", decision.decision.as_str(), decision.summary),
         JournalEvent::ToolStarted { call_id, .. } => call_id.to_string(),
+        JournalEvent::CallsSettled { before } => format!("every call opened before event {before} has ended"),
         JournalEvent::ToolFinished(ended) => {
             let attested = ended.attestation.execution_sha256.short();
             format!("{} {}, attested {attested}", ended.call_id, ended.state.as_str())

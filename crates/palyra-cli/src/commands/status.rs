@@ -8,6 +8,14 @@ use palyra_api::v1::{StatusReply, StatusRequest};
 use palyra_protocol::Timestamp;
 use serde_json::json;
 
+/// Where the workspace is, and what is wrong with it.
+fn workspace(status: &StatusReply) -> String {
+    match status.workspace_problem.as_str() {
+        "" => status.workspace_root.clone(),
+        problem => styled(WARN, safe(problem)),
+    }
+}
+
 pub async fn status(context: &Context) -> Result<(), Failure> {
     let connection = context.connect().await?;
     let status = connection.daemon().status(StatusRequest { probe_sandbox: false }).await?.into_inner();
@@ -24,7 +32,7 @@ pub async fn status(context: &Context) -> Result<(), Failure> {
     for (name, value) in [
         ("since", started),
         ("you are", status.principal.clone()),
-        ("workspace", status.workspace_root.clone()),
+        ("workspace", workspace(&status)),
         ("state", status.state_dir.clone()),
         ("http", if status.http_url.is_empty() { "closed".to_owned() } else { status.http_url.clone() }),
         ("policy", format!("{} rules, {}", status.policy_rules, &status.policy_hash[..12])),

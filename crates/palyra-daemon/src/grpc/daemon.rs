@@ -20,6 +20,7 @@ impl Daemon for Door {
             started_at_unix_ms: self.about.started_at_unix_ms,
             state_dir: self.about.state_dir.display().to_string(),
             workspace_root: status.workspace_root.display().to_string(),
+            workspace_problem: status.workspace_problem.map(|problem| problem.message).unwrap_or_default(),
             policy_hash: status.policy_hash.to_string(),
             policy_rules: count(status.policy_rules),
             public_key: status.public_key.to_string(),

@@ -153,7 +153,7 @@ pub(crate) fn resolve_with(
 }
 
 pub(crate) fn file_problem(error: &FileError) -> Problem {
-    Problem::plain(error.code(), error.to_string())
+    Problem { hint: error.hint().map(str::to_owned), ..Problem::plain(error.code(), error.to_string()) }
 }
 
 pub(crate) fn sandbox_problem(error: &SandboxError) -> Problem {

@@ -4,6 +4,7 @@ use crate::access::VerifiedPeer;
 use crate::catalog::{CatalogTool, unknown_tool};
 use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
+use crate::flow::resolve::file_problem;
 use palyra_journal::Head;
 use palyra_policy::{PolicyAction, PolicyResource};
 use palyra_protocol::{Digest, JournalId, Problem, PublicKey};
@@ -31,6 +32,8 @@ pub struct EngineStatus {
     pub open_calls: usize,
     /// Where tools work.
     pub workspace_root: PathBuf,
+    /// Why nothing can be done in it, if so.
+    pub workspace_problem: Option<Problem>,
 }
 
 impl Engine {
@@ -51,6 +54,7 @@ impl Engine {
             pending_approvals: self.journal().pending_approvals(),
             open_calls: self.live().all().len(),
             workspace_root: self.workspace().root().to_owned(),
+            workspace_problem: self.workspace().in_place().err().map(|error| file_problem(&error)),
         })
     }
 

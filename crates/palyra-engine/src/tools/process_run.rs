@@ -4,7 +4,7 @@ use super::input::printable;
 use super::schema::{object, path};
 use super::{Executing, Input, Job, Made, Place, Prepared, Tool};
 use crate::flow::execute::{Executed, Running, timed_out_by};
-use crate::flow::resolve::{Refusal, sandbox_problem};
+use crate::flow::resolve::{Refusal, file_problem, sandbox_problem};
 use crate::output::LiveOutput;
 use palyra_egress::EgressObserver;
 use palyra_protocol::{
@@ -269,6 +269,9 @@ impl TimeLimit {
 
 /// Runs a program on a thread of its own and tells what really happened. Watchers see its output meanwhile.
 async fn ran(job: Run, run: &Running<'_>) -> Executed {
+    if let Err(error) = run.engine().workspace().in_place() {
+        return Executed::not_run(file_problem(&error));
+    }
     let mut policy = run.config().process_runner.clone();
     let time = TimeLimit::of(job.timeout, run.time_limit(), Duration::from_millis(policy.wall_clock_limit_ms));
     policy.wall_clock_limit_ms = u64::try_from(time.limit.as_millis()).unwrap_or(u64::MAX);

@@ -62,6 +62,7 @@ impl Workspace {
     /// Applies a planned patch to all its files, or to none. The errand is asked file by file, and last before anything
     /// changes; after that it is too late.
     pub fn apply_patch(&self, plan: PatchPlan, errand: Errand<'_>) -> Result<PatchOutcome, FileError> {
+        self.in_place()?;
         let stop = errand.stop;
         let mut budget = Budget { bytes: MAX_PATCHED_BYTES, lines: MAX_RELOCATION_LINES };
         let mut computed = Vec::with_capacity(plan.changes.len());

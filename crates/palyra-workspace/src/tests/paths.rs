@@ -1,7 +1,8 @@
 //! Texts that try to leave, and texts that only look as if they did.
 
-use super::super::{FileError, Workspace};
+use super::super::{Errand, FileError, ListOptions, ReadRange, Workspace, WriteOptions};
 use super::{Room, SECRET, code, going_on};
+use palyra_protocol::CallId;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 
@@ -180,4 +181,44 @@ fn messages_name_the_path_and_are_bounded() {
     assert!(error.to_string().len() < 1000);
     let error = room.workspace.resolve("~/x").unwrap_err().to_string();
     assert!(error.contains("`~/x`") && error.contains("not expanded"), "{error}");
+}
+
+/// Moved away, removed, or exchanged for another: nothing is opened in either.
+#[test]
+fn a_root_that_was_replaced_is_noticed_by_every_operation() {
+    let room = Room::new();
+    fs::write(room.root.join("file"), "old").unwrap();
+    let path = room.workspace.resolve("file").unwrap();
+    let root = room.workspace.resolve(".").unwrap();
+    let moved = room.root.with_file_name("ws.old");
+    let replaced = |what: &str| {
+        let workspace = &room.workspace;
+        let call = CallId::mint();
+        let errand = Errand { call: &call, stop: &|| false };
+        let options = WriteOptions::default();
+        let never = || false;
+        let codes = [
+            workspace.in_place().map(drop),
+            workspace.resolve("file").map(drop),
+            workspace.read(&path, ReadRange::default()).map(drop),
+            workspace.write(&path, b"new", &options, errand).map(drop),
+            workspace.list(&root, ListOptions::default(), &never).map(drop),
+            workspace.plan_patch("--- a/file\n+++ b/file\n@@ -1 +1 @@\n-old\n+new\n").map(drop),
+        ];
+        for (n, result) in codes.into_iter().enumerate() {
+            let error = result.unwrap_err();
+            assert_eq!(error.code(), "workspace_replaced", "{what} {n}: {error}");
+            assert!(error.hint().is_some_and(|hint| hint.contains("palyra up --workspace")));
+        }
+    };
+    fs::rename(&room.root, &moved).unwrap();
+    replaced("moved");
+    fs::create_dir(&room.root).unwrap();
+    replaced("another");
+    fs::remove_dir(&room.root).unwrap();
+    std::os::unix::fs::symlink(&room.outside, &room.root).unwrap();
+    replaced("a link");
+    fs::remove_file(&room.root).unwrap();
+    fs::rename(&moved, &room.root).unwrap();
+    assert_eq!(room.workspace.read(&path, ReadRange::default()).unwrap().bytes, b"old", "put back, all is well");
 }

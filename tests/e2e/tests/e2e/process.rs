@@ -329,3 +329,37 @@ fn the_card_names_every_file_that_would_run_and_no_other_runs() {
     let ran = host.palyra(&["calls", "follow", &call]);
     assert_eq!(text(&ran.json(), "/problem/code"), "sandbox_executable_changed", "{ran:?}");
 }
+
+/// A directory that was moved away, with another one in its place: neither file tools nor processes go on in one of them.
+#[test]
+fn a_workspace_that_was_replaced_is_noticed_by_tools_and_runs_alike() {
+    let host = Host::up();
+    host.put("mark", "old");
+    let (waiting, approval) = host.ask("palyra.process.run", &json!({ "argv": ["touch", "made"] }), &[]);
+    fs::rename(host.path("w"), host.path("w.old")).unwrap();
+    fs::create_dir(host.path("w")).unwrap();
+    for (tool, input) in [
+        ("palyra.fs.read", json!({ "path": "mark" })),
+        ("palyra.fs.list", json!({})),
+        ("palyra.fs.write", json!({ "path": "new", "content": "x" })),
+        ("palyra.process.run", json!({ "argv": ["touch", "made"] })),
+    ] {
+        let refused = host.call(tool, &input, &["--detach"]);
+        let error = refused.error();
+        assert_eq!(error["code"], "workspace_replaced", "{tool}: {error}");
+        assert!(text(&error, "/message").contains(&host.path("w").display().to_string()), "{error}");
+        assert!(text(&error, "/hint").contains("palyra up --workspace"), "{error}");
+    }
+    // What was approved meanwhile does not run in the other one either.
+    host.decide(&approval, "allow", &[]).exits(0).done();
+    let ended = host.palyra(&["calls", "follow", &waiting]);
+    assert_eq!(ended.json()["problem"]["code"], "workspace_replaced", "{ended:?}");
+    assert!(!host.work("made").exists() && !host.path("w.old/made").exists());
+    host.call("palyra.echo", &json!({ "text": "x" }), &[]).exits(0).done();
+    let unwell = host.palyra_text(&["doctor"]).exits(1);
+    assert!(unwell.stdout.contains("✘ workspace") && unwell.stdout.contains("replaced"), "{unwell:?}");
+    assert!(host.palyra_text(&["status"]).exits(0).stdout.contains("replaced"));
+    fs::remove_dir(host.path("w")).unwrap();
+    fs::rename(host.path("w.old"), host.path("w")).unwrap();
+    assert_eq!(host.call("palyra.fs.read", &json!({ "path": "mark" }), &[]).good()["output"]["content"], "old");
+}
