@@ -74,7 +74,7 @@ async fn engine(dir: &TempDir, rules: &str, allowed: &[&str]) -> Result<Engine, 
     let journal = JournalStore::open(&state.join("journal.db"), clock.clone()).unwrap();
     let access = AccessControl::open(&state, &root, &journal, clock).await.unwrap();
     let membership = Membership::single_user().with_registered(access.registered().unwrap());
-    let loader = PolicyLoader { directory: Some(rules_dir), membership, tools: None };
+    let loader = PolicyLoader { directory: Some(rules_dir), membership, tools: None, custody: None };
     Engine::new(EngineParts {
         policy: loader.load().unwrap(),
         policy_loader: loader,

@@ -156,7 +156,7 @@ async fn engine(dir: &Path, clock: Arc<TestClock>) -> Engine {
     let journal = JournalStore::open(&dir.join("state/journal.db"), clock.clone()).unwrap();
     let access = AccessControl::open(&dir.join("state"), &root, &journal, clock.clone()).await.unwrap();
     let membership = Membership::single_user().with_registered(access.registered().unwrap());
-    let loader = PolicyLoader { directory: Some(dir.join("rules")), membership, tools: None };
+    let loader = PolicyLoader { directory: Some(dir.join("rules")), membership, tools: None, custody: None };
     let config = ToolCallConfig {
         allowed_tools: crate::tools::names().map(|name| name.parse().unwrap()).collect(),
         max_calls_per_run: 1000,
