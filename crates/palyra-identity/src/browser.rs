@@ -8,7 +8,9 @@ use crate::entropy::{self, NoEntropy};
 use crate::identity::Issued;
 use crate::names::DeviceName;
 use data_encoding::BASE32_NOPAD;
-use p12_keystore::{Certificate, EncryptionAlgorithm, KeyStore, KeyStoreEntry, MacAlgorithm, PrivateKey, PrivateKeyChain};
+use p12_keystore::{
+    Certificate, EncryptionAlgorithm, KeyStore, KeyStoreEntry, MacAlgorithm, PrivateKey, PrivateKeyChain,
+};
 use palyra_protocol::Secret;
 use std::fmt;
 use zeroize::Zeroizing;

@@ -348,12 +348,7 @@ impl DeviceStore {
     /// # Errors
     /// The certificate does not fit the new key, or it cannot be kept. The profile is then as it was.
     pub fn renewed(&self, profile: &Profile, renewal: &Renewal, issued: &Issued) -> Result<Profile, DeviceStoreError> {
-        DeviceCredentials::new(
-            profile.document.zone.clone(),
-            &issued.certificate,
-            &renewal.key,
-            &issued.authorities,
-        )?;
+        DeviceCredentials::new(profile.document.zone.clone(), &issued.certificate, &renewal.key, &issued.authorities)?;
         let document = ProfileDocument {
             principal: issued.principal.clone(),
             role: issued.role,
@@ -368,12 +363,7 @@ impl DeviceStore {
     }
 
     /// The key first, then the document that names it, then the key before is forgotten.
-    fn replace(
-        &self,
-        name: &ProfileName,
-        document: &ProfileDocument,
-        key: &DeviceKey,
-    ) -> Result<(), DeviceStoreError> {
+    fn replace(&self, name: &ProfileName, document: &ProfileDocument, key: &DeviceKey) -> Result<(), DeviceStoreError> {
         let path = self.path(name);
         let damaged = |e: serde_json::Error| DeviceStoreError::Damaged { path: path.clone(), why: e.to_string() };
         let mut bytes = serde_json::to_vec_pretty(document).map_err(damaged)?;

@@ -82,8 +82,7 @@ mod tests {
 
     #[test]
     fn the_seeds_and_every_byte_of_them_hold() {
-        for (target, entry) in
-            [("pairing_message", pairing_message as fn(&[u8])), ("signing_request", signing_request)]
+        for (target, entry) in [("pairing_message", pairing_message as fn(&[u8])), ("signing_request", signing_request)]
         {
             let seeds = seeds(target);
             assert!(seeds.len() >= 5, "{target} has {} seeds", seeds.len());

@@ -93,8 +93,7 @@ impl Identity {
     /// The registry is not accepted, the vault is locked, or the host fails.
     pub fn open(setup: IdentitySetup<'_>) -> Result<Arc<Self>, IdentityError> {
         let IdentitySetup { state_dir, hosts, vault, journal, clock } = setup;
-        let registry =
-            Registry::open(state_dir, Arc::clone(&journal), || found(&hosts, vault.as_ref(), clock.now()))?;
+        let registry = Registry::open(state_dir, Arc::clone(&journal), || found(&hosts, vault.as_ref(), clock.now()))?;
         let zone = registry.look().root.zone.clone();
         let server = Arc::default();
         let identity = Self { registry, vault, journal, clock, zone, server, tally: Tally::default() };

@@ -261,7 +261,7 @@ mod tests {
         let zone: Zone = "d0123456789abcdef0123.palyra.internal".parse().unwrap();
         let (device, principal) = (DeviceId::mint(), "user:ana".parse::<Principal>().unwrap());
         let uri = zone.device_uri(&device, &principal);
-        assert_eq!(zone.read_device_uri(&uri), Some((device.clone(), principal)));
+        assert_eq!(zone.read_device_uri(&uri), Some((device, principal)));
         let other: Zone = "d0123456789abcdef0124.palyra.internal".parse().unwrap();
         assert_eq!(other.read_device_uri(&uri), None);
         for bad in [uri.replace("palyra:", "https:"), format!("{uri}/x"), uri.replace("/device/", "/devices/")] {

@@ -137,17 +137,11 @@ mod tests {
     fn names_of_others_and_wishes_are_refused() {
         let key = DeviceKey::generate().unwrap();
         assert_eq!(refused(&key.signing_request("laptop").unwrap()), "csr_foreign_name");
-        assert_eq!(
-            refused(&request(|p| p.distinguished_name.push(DnType::OrganizationName, "x"))),
-            "csr_foreign_name"
-        );
+        assert_eq!(refused(&request(|p| p.distinguished_name.push(DnType::OrganizationName, "x"))), "csr_foreign_name");
         assert_eq!(refused(&request(|p| p.distinguished_name = rcgen::DistinguishedName::new())), "csr_foreign_name");
         let host = rcgen::SanType::DnsName("example.org".try_into().unwrap());
         assert_eq!(refused(&request(|p| p.subject_alt_names.push(host))), "csr_extras");
-        assert_eq!(
-            refused(&request(|p| p.key_usages.push(rcgen::KeyUsagePurpose::KeyCertSign))),
-            "csr_extras"
-        );
+        assert_eq!(refused(&request(|p| p.key_usages.push(rcgen::KeyUsagePurpose::KeyCertSign))), "csr_extras");
     }
 
     #[test]

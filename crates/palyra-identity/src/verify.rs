@@ -11,6 +11,7 @@ use crate::names::Zone;
 use crate::refusal::CertificateRefusal;
 use crate::registry::{Presented, Serial};
 use palyra_protocol::{DeviceId, Digest, Principal, Timestamp};
+use rustls::DistinguishedName;
 use rustls::pki_types::{CertificateDer, SignatureVerificationAlgorithm, TrustAnchor, UnixTime};
 use std::time::Duration;
 use webpki::{EndEntityCert, KeyUsage};
@@ -55,14 +56,19 @@ pub(crate) fn device(
         verify_path(&entity, &anchors, now, KeyUsage::client_auth())
     };
     let certificate = parse(leaf)?;
+    // Said first: of a stranger's certificate nothing else matters.
+    let issuer = certificate.issuer().as_raw();
+    let names_us = |g: &Generation| DistinguishedName::in_sequence(&g.anchor.subject).as_ref() == issuer;
+    if !generations.iter().any(names_us) {
+        let own = certificate.subject() == certificate.issuer();
+        return Err(if own { CertificateRefusal::SelfSigned } else { CertificateRefusal::ForeignAuthority });
+    }
     path(&|generation| generation.is_trusted(now)).map_err(|error| match refusal(&error, now) {
-        _ if certificate.is_ca() => CertificateRefusal::Authority,
         CertificateRefusal::ForeignAuthority | CertificateRefusal::Signature
             if path(&|generation| !generation.is_trusted(now)).is_ok() =>
         {
             CertificateRefusal::RetiredAuthority
         }
-        CertificateRefusal::ForeignAuthority if is_self_signed(&certificate) => CertificateRefusal::SelfSigned,
         refusal => refusal,
     })?;
     read_device(leaf, &certificate, zone)
@@ -84,13 +90,8 @@ pub(crate) fn own_device(
 }
 
 fn parse<'a>(leaf: &'a CertificateDer<'_>) -> Result<X509Certificate<'a>, CertificateRefusal> {
-    let (rest, certificate) =
-        x509_parser::parse_x509_certificate(leaf).map_err(|_| CertificateRefusal::Malformed)?;
+    let (rest, certificate) = x509_parser::parse_x509_certificate(leaf).map_err(|_| CertificateRefusal::Malformed)?;
     if rest.is_empty() { Ok(certificate) } else { Err(CertificateRefusal::Malformed) }
-}
-
-fn is_self_signed(certificate: &X509Certificate<'_>) -> bool {
-    certificate.subject() == certificate.issuer() || certificate.verify_signature(None).is_ok()
 }
 
 /// Checks what path validation does not, and reads who it is.
@@ -136,9 +137,7 @@ pub(crate) fn verify_path(
 pub(crate) fn refusal(error: &webpki::Error, now: Timestamp) -> CertificateRefusal {
     use webpki::Error;
     match error {
-        Error::CertExpired { not_after, .. } => {
-            CertificateRefusal::Expired { now, not_after: timestamp(*not_after) }
-        }
+        Error::CertExpired { not_after, .. } => CertificateRefusal::Expired { now, not_after: timestamp(*not_after) },
         Error::CertNotValidYet { not_before, .. } => {
             CertificateRefusal::NotYetValid { now, not_before: timestamp(*not_before) }
         }

@@ -350,8 +350,6 @@ fn in_use(record: &DeviceRecord) -> Result<&DeviceRecord, IdentityError> {
 pub(crate) fn check_principal(principal: &Principal) -> Result<(), IdentityError> {
     match principal.kind() {
         PrincipalKind::User | PrincipalKind::Device => Ok(()),
-        PrincipalKind::Agent | PrincipalKind::System => {
-            Err(IdentityError::Principal { principal: principal.clone() })
-        }
+        PrincipalKind::Agent | PrincipalKind::System => Err(IdentityError::Principal { principal: principal.clone() }),
     }
 }

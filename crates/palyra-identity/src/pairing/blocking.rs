@@ -3,13 +3,13 @@
 //! A device's program uses [`pair`] as it is. The daemon serves many connections in tasks and drives the states itself; [`serve`] is the same
 //! for a thread. Time limits are the stream's: set them before.
 
+use super::PairingError;
 use super::channel::{ChannelBinding, DeviceChannel};
 use super::code::PairingCode;
 use super::desk::PairingDesk;
 use super::device::{self, DeviceIntroduction, Paired};
-use super::wire::{FrameReader, MessageError};
+use super::wire::FrameReader;
 use super::words::MatchingWords;
-use super::PairingError;
 use crate::device_key::DeviceKey;
 use crate::tls::{ConnectionFault, PairingServer, pairing_client_config};
 use palyra_protocol::{Clock, DeviceId};
@@ -169,16 +169,23 @@ where
         }
     }
 
+    /// The next message. Nothing is written meanwhile, so the last word of a peer that has closed is still heard.
     fn receive(&mut self) -> Result<Vec<u8>, PairingError> {
-        let mut piece = [0; FrameReader::PIECE];
         loop {
             if let Some(message) = self.frames.take()? {
                 return Ok(message);
             }
-            let mut stream = Stream::new(&mut self.tls, self.socket);
-            match stream.read(&mut piece)? {
-                0 => return Err(io::Error::from(ErrorKind::UnexpectedEof).into()),
-                length => self.frames.push(&piece[..length]).map_err(|error: MessageError| error)?,
+            let mut piece = [0; FrameReader::PIECE];
+            match self.tls.reader().read(&mut piece) {
+                Ok(0) => return Err(io::Error::from(ErrorKind::UnexpectedEof).into()),
+                Ok(length) => self.frames.push(&piece[..length])?,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    if self.tls.read_tls(self.socket)? == 0 {
+                        return Err(io::Error::from(ErrorKind::UnexpectedEof).into());
+                    }
+                    self.tls.process_new_packets().map_err(io::Error::other)?;
+                }
+                Err(error) => return Err(error.into()),
             }
         }
     }

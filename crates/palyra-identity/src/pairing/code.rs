@@ -378,7 +378,9 @@ mod tests {
 
     #[test]
     fn addresses_are_hosts_with_ports() {
-        for bad in ["", "host", "host:0", "host:70000", "host:07", "fd00::1:7", "[::1]", "a b:1", "HOST:1", "[1.2.3.4]:1"] {
+        for bad in
+            ["", "host", "host:0", "host:70000", "host:07", "fd00::1:7", "[::1]", "a b:1", "HOST:1", "[1.2.3.4]:1"]
+        {
             assert!(bad.parse::<Address>().is_err(), "{bad}");
         }
     }

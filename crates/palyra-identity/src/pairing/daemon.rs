@@ -7,6 +7,7 @@
 //! The states know no transport: a message comes in without its frame, what goes out has one. Every error ends the pairing; what to
 //! send before closing is [`PairingError::refusal`].
 
+use super::PairingError;
 use super::channel::ChannelBinding;
 use super::desk::{ChosenCode, CodeRequest, PENDING_LIFE, PairingDesk, PendingView, Slot};
 use super::lifetime::Lifetime;
@@ -14,7 +15,6 @@ use super::message::{Hello, IssuedMessage, Message, Offer, PairingId, Proof, SHA
 use super::pake::{self, Keys};
 use super::verdict::{Answer, AnswerArrival, AnswerSlot, Verdict};
 use super::wire::MessageError;
-use super::PairingError;
 use crate::device_key::PublicKey;
 use crate::entropy;
 use crate::identity::NewDevice;

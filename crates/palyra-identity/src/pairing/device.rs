@@ -4,13 +4,13 @@
 //! begin ─hello▶ AwaitingOffer ─proof▶ AwaitingDaemon ▶ AwaitingApproval (show the words) ▶ Paired ─stored▶
 //! ```
 
+use super::PairingError;
 use super::channel::DeviceChannel;
 use super::code::PairingCode;
 use super::message::{CodeSelector, Hello, Message, Offer, Platform, Proof, SHARE, associated};
 use super::pake::{self, Begun, Keys};
 use super::wire::MessageError;
 use super::words::MatchingWords;
-use super::PairingError;
 use crate::authority::AuthorityCertificate;
 use crate::device_key::DeviceKey;
 use crate::names::{DeviceName, Zone};
@@ -44,8 +44,7 @@ pub fn begin(
 ) -> Result<(AwaitingOffer, Vec<u8>), PairingError> {
     let DeviceIntroduction { name, platform } = introduction;
     let selector = code.id().map_or(CodeSelector::Pin, CodeSelector::Secret);
-    let mut hello =
-        Hello { code: selector, key: key.digest(), name: name.clone(), platform, share: [0; SHARE] };
+    let mut hello = Hello { code: selector, key: key.digest(), name: name.clone(), platform, share: [0; SHARE] };
     let verifier = code.verifier();
     let context = pake::Context { code: &verifier, channel: &channel.binding, device_key: hello.key };
     let unshared = Message::Hello(hello.clone()).bytes();

@@ -48,7 +48,7 @@ pub(crate) struct Context<'a> {
 impl Context<'_> {
     /// INVARIANT (bound_to_the_channel): the TLS connection and both keys are part of the generator. Who sits in between has two
     /// connections, and so two generators.
-    fn channel_identifier(&self) -> Vec<u8> {
+    pub(super) fn channel_identifier(&self) -> Vec<u8> {
         let keys = [self.device_key, self.channel.server_key()];
         lv_cat(&[CONTEXT, self.channel.exporter(), keys[0].as_bytes(), keys[1].as_bytes()])
     }
@@ -87,8 +87,7 @@ pub(crate) fn begin_with(
     random: &mut impl CryptoRng,
 ) -> Result<([u8; SHARE], Begun), PakeError> {
     let (ci, session) = (context.channel_identifier(), context.session());
-    let started =
-        CpaceInitiator::<CpaceRistretto255>::start(&context.code.0[..], &ci, session, associated, random);
+    let started = CpaceInitiator::<CpaceRistretto255>::start(&context.code.0[..], &ci, session, associated, random);
     let (share, state) = started.map_err(|_| PakeError::Share)?;
     let share = share.try_into().map_err(|_| PakeError::Share)?;
     Ok((share, Begun { state, session: session.to_vec() }))
@@ -200,7 +199,7 @@ fn tag(mac_key: &[u8], message: &[u8]) -> [u8; TAG] {
 }
 
 /// The draft's `lv_cat`: every part with its length in front, as LEB128.
-fn lv_cat(parts: &[&[u8]]) -> Vec<u8> {
+pub(super) fn lv_cat(parts: &[&[u8]]) -> Vec<u8> {
     let mut joined = Vec::new();
     for part in parts {
         let mut length = part.len();

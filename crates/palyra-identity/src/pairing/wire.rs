@@ -46,12 +46,12 @@ impl FrameReader {
     /// How many bytes to read at a time.
     pub const PIECE: usize = 4096;
 
-    /// Takes bytes that arrived.
+    /// Takes bytes that arrived, one piece at a time.
     ///
     /// # Errors
-    /// More arrived than one message can have: each side waits for the other's answer.
+    /// More arrived than one message and one piece can have.
     pub fn push(&mut self, bytes: &[u8]) -> Result<(), MessageError> {
-        if self.0.len() + bytes.len() > PREFIX + MAX_FRAME {
+        if self.0.len() + bytes.len() > PREFIX + MAX_FRAME + Self::PIECE {
             return Err(MessageError::TooLarge);
         }
         self.0.extend_from_slice(bytes);
@@ -165,6 +165,6 @@ mod tests {
         reader.push(&[0xff, 0xff]).unwrap();
         assert_eq!(reader.take(), Err(MessageError::TooLarge));
         let mut reader = FrameReader::default();
-        assert_eq!(reader.push(&vec![0; MAX_FRAME + 3]), Err(MessageError::TooLarge));
+        assert_eq!(reader.push(&vec![0; MAX_FRAME + FrameReader::PIECE + 3]), Err(MessageError::TooLarge));
     }
 }

@@ -96,11 +96,7 @@ fn check_schema(bytes: &[u8]) -> Result<(), String> {
         schema: u32,
     }
     let Version { schema } = serde_json::from_slice(bytes).map_err(|e| malformed(&e))?;
-    if schema == SCHEMA {
-        Ok(())
-    } else {
-        Err(format!("it has schema {schema}; this version reads schema {SCHEMA}"))
-    }
+    if schema == SCHEMA { Ok(()) } else { Err(format!("it has schema {schema}; this version reads schema {SCHEMA}")) }
 }
 
 impl RootDocument {

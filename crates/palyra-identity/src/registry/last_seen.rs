@@ -29,13 +29,10 @@ pub(crate) fn restore(path: &Path, state: &State) {
 
 /// Writes down what is known.
 pub(crate) fn save(path: &Path, state: &State) {
-    let seen: BTreeMap<&DeviceId, Timestamp> = state
-        .devices()
-        .filter_map(|device| Some((&device.device_id, state.last_seen(&device.device_id)?)))
-        .collect();
-    let written = serde_json::to_vec(&seen)
-        .map_err(std::io::Error::other)
-        .and_then(|bytes| private_file::replace(path, &bytes));
+    let seen: BTreeMap<&DeviceId, Timestamp> =
+        state.devices().filter_map(|device| Some((&device.device_id, state.last_seen(&device.device_id)?))).collect();
+    let written =
+        serde_json::to_vec(&seen).map_err(std::io::Error::other).and_then(|bytes| private_file::replace(path, &bytes));
     if let Err(error) = written {
         tracing::warn!(%error, "when devices last came could not be written down");
     }

@@ -8,11 +8,11 @@ use crate::names::Zone;
 use crate::refusal::CertificateRefusal;
 use crate::verify;
 use palyra_protocol::{Clock, Digest, Timestamp};
+use rustls::SignatureScheme;
 use rustls::client::danger::{ServerCertVerified, ServerCertVerifier};
 use rustls::client::{ClientConfig, ResolvesClientCert, Resumption};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::sign::CertifiedKey;
-use rustls::SignatureScheme;
 use std::sync::{Arc, PoisonError, RwLock};
 use webpki::{EndEntityCert, KeyUsage};
 

@@ -108,6 +108,23 @@ impl ConnectionFault {
         None
     }
 
+    /// What the daemon said last, on a connection that could not be written to.
+    ///
+    /// In TLS 1.3 a device's handshake is over before the daemon has looked at its certificate. A daemon that refuses it says so and
+    /// closes, and the device's first request may find the connection closed already. The reason is then still to be
+    /// read, without writing: this does so.
+    pub fn last_word(connection: &mut rustls::ClientConnection, socket: &mut dyn std::io::Read) -> Option<Self> {
+        loop {
+            if let Err(error) = connection.process_new_packets() {
+                return Self::of_tls(&error);
+            }
+            match connection.read_tls(socket) {
+                Ok(0) | Err(_) => return None,
+                Ok(_) => {}
+            }
+        }
+    }
+
     fn of_tls(error: &rustls::Error) -> Option<Self> {
         match error {
             rustls::Error::InvalidCertificate(CertificateError::Other(OtherError(inner))) => {

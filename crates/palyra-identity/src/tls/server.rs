@@ -42,7 +42,8 @@ impl ServerCertificates {
     ) -> Result<(), IdentityError> {
         let certified = CertifiedKey::from_der(chain, key, &provider())?;
         let public = certified.key.public_key().map(|key| Digest::of(&key));
-        let key = public.ok_or_else(|| IdentityError::Certification { what: "the key has no public half".to_owned() })?;
+        let key =
+            public.ok_or_else(|| IdentityError::Certification { what: "the key has no public half".to_owned() })?;
         let shown = ShownCertificate { certified: Arc::new(certified), authority, key, not_after };
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(shown));
         Ok(())

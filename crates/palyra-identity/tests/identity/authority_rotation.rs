@@ -5,7 +5,7 @@ use palyra_identity::{ConnectionFault, DeviceKey, DeviceWarning, KeyName, KeyVau
 use std::time::Duration;
 
 fn renew(world: &World, device: &mut Device) {
-    let connected = world.identity.connected(Some(&[device.paired.certificate.clone()])).unwrap();
+    let connected = world.identity.connected(Some(std::slice::from_ref(&device.paired.certificate))).unwrap();
     let key = DeviceKey::generate().unwrap();
     let request = key.signing_request(device.paired.device_id.as_str()).unwrap();
     let issued = world.identity.renew(&connected, &request).unwrap();
@@ -55,10 +55,8 @@ fn a_rotation_with_overlap_loses_no_device_that_comes() {
     let error = world.connect(&away).request().unwrap_err();
     assert_eq!(ConnectionFault::of(&error).unwrap().code(), "authority_changed", "it never heard of the new one");
     away = {
-        let request = palyra_identity::pairing::CodeRequest {
-            device: Some(away.paired.device_id.clone()),
-            ..world.request()
-        };
+        let request =
+            palyra_identity::pairing::CodeRequest { device: Some(away.paired.device_id.clone()), ..world.request() };
         let code = world.desk.create_code(request).unwrap().code;
         world.pair_with("away", &code).unwrap()
     };
@@ -131,7 +129,7 @@ fn without_its_key_the_authority_signs_nothing_and_says_so() {
     let name: KeyName = "identity.authority.1".parse().unwrap();
     let key = world.vault.load(&name).unwrap().unwrap();
     world.vault.remove(&name).unwrap();
-    let connected = world.identity.connected(Some(&[phone.paired.certificate.clone()])).unwrap();
+    let connected = world.identity.connected(Some(std::slice::from_ref(&phone.paired.certificate))).unwrap();
     assert!(world.identity.check(&connected).is_ok(), "devices still come in");
     world.clock.advance(HOUR);
     let request = DeviceKey::generate().unwrap().signing_request(phone.paired.device_id.as_str()).unwrap();

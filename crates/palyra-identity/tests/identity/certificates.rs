@@ -142,7 +142,7 @@ fn every_changed_byte_of_a_certificate_is_refused() {
         let chain = [CertificateDer::from(changed)];
         assert!(world.identity.connected(Some(&chain)).is_err(), "byte {at}");
     }
-    assert!(world.identity.connected(Some(&[device.paired.certificate.clone()])).is_ok());
+    assert!(world.identity.connected(Some(std::slice::from_ref(&device.paired.certificate))).is_ok());
     assert_eq!(world.identity.connected(None).unwrap_err().code(), "certificate_missing");
     assert_eq!(world.identity.connected(Some(&[])).unwrap_err().code(), "certificate_missing");
 }
@@ -154,7 +154,10 @@ fn other_kinds_of_keys_do_not_come_in() {
     let Forged { params, .. } = Forged::like(&world, &device);
     let key = KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
     let certificate = params.signed_by(&key, &world.stolen_authority()).unwrap().der().clone();
-    assert_eq!(world.identity.connected(Some(&[certificate.clone()])).unwrap_err().code(), "certificate_key");
+    assert_eq!(
+        world.identity.connected(Some(std::slice::from_ref(&certificate))).unwrap_err().code(),
+        "certificate_key"
+    );
     // In a handshake the signature alone is refused: the scheme was not offered.
     let der = PrivatePkcs8KeyDer::from(key.serialize_der()).into();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -190,11 +193,15 @@ fn without_a_certificate_nobody_comes_in() {
 fn a_clock_that_jumps_refuses_and_recovers() {
     let world = World::new();
     let device = world.pair("phone");
-    let connected = world.identity.connected(Some(&[device.paired.certificate.clone()])).unwrap();
+    let connected = world.identity.connected(Some(std::slice::from_ref(&device.paired.certificate))).unwrap();
     assert!(world.identity.check(&connected).is_ok());
     let now = world.clock.now().unix_ms();
     world.clock.advance(DAY);
-    assert_eq!(world.identity.check(&connected).unwrap_err().code(), "certificate_expired", "on the open connection too");
+    assert_eq!(
+        world.identity.check(&connected).unwrap_err().code(),
+        "certificate_expired",
+        "on the open connection too"
+    );
     world.clock.set(now - 2 * 24 * 3600 * 1000);
     let chain = [device.paired.certificate.clone()];
     assert!(world.identity.connected(Some(&chain)).is_err(), "before the authority and the certificate began");

@@ -14,7 +14,7 @@ fn fault(error: &io::Error) -> ConnectionFault {
 
 /// Renews a device's certificate over its own connection, as its program does.
 fn renew(world: &World, device: &mut Device) -> Issued {
-    let connected = world.identity.connected(Some(&[device.paired.certificate.clone()])).unwrap();
+    let connected = world.identity.connected(Some(std::slice::from_ref(&device.paired.certificate))).unwrap();
     let key = DeviceKey::generate().unwrap();
     let request = key.signing_request(device.paired.device_id.as_str()).unwrap();
     let issued = world.identity.renew(&connected, &request).unwrap();
@@ -56,7 +56,7 @@ fn a_device_renews_well_before_the_end_and_the_old_certificate_fades() {
     let mut device = world.pair("phone");
     let old = Device { credentials: crate::world::credentials(&device.paired), paired: world.pair("x").paired };
     let standing = |device: &Device| {
-        let connected = world.identity.connected(Some(&[device.paired.certificate.clone()])).unwrap();
+        let connected = world.identity.connected(Some(std::slice::from_ref(&device.paired.certificate))).unwrap();
         world.identity.check(&connected).unwrap().renewal_due()
     };
     assert!(!standing(&device));
@@ -80,7 +80,7 @@ fn a_renewal_brings_a_new_key_for_the_own_name_and_not_too_often() {
     let world = World::new();
     let mut device = world.pair("phone");
     let other = world.pair("laptop");
-    let connected = |d: &Device| world.identity.connected(Some(&[d.paired.certificate.clone()])).unwrap();
+    let connected = |d: &Device| world.identity.connected(Some(std::slice::from_ref(&d.paired.certificate))).unwrap();
     let code = |device: &Device, key: &DeviceKey, name: &str| {
         let request = key.signing_request(name).unwrap();
         world.identity.renew(&connected(device), &request).map(drop).map_err(|e| e.code()).unwrap_err()
@@ -107,7 +107,7 @@ fn a_renewal_brings_a_new_key_for_the_own_name_and_not_too_often() {
 }
 
 fn connected_error(world: &World, device: &Device) -> &'static str {
-    world.identity.connected(Some(&[device.paired.certificate.clone()])).unwrap_err().code()
+    world.identity.connected(Some(std::slice::from_ref(&device.paired.certificate))).unwrap_err().code()
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn a_rotated_device_has_an_hour_to_renew() {
         let view = world.identity.rotate(&owner(), name).unwrap();
         assert!(view.warnings.contains(&DeviceWarning::RenewalOverdue));
     }
-    let connected = world.identity.connected(Some(&[device.paired.certificate.clone()])).unwrap();
+    let connected = world.identity.connected(Some(std::slice::from_ref(&device.paired.certificate))).unwrap();
     assert!(world.identity.check(&connected).unwrap().renewal_due(), "it is told with its next request");
     renew(&world, &mut device);
     world.clock.advance(HOUR);
@@ -193,7 +193,7 @@ fn faults_tell_a_device_what_to_do() {
     assert_eq!(fault(&error), ConnectionFault::ForeignCertificate { code: "certificate_purpose" });
 
     // No TLS at all, and a network that is down.
-    let error = handshake_with_bytes(b"HTTP/1.1 400 Bad Request\r\n\r\n", config(&device.credentials, world.clock.clone()));
+    let error = handshake_with_bytes(b"HTTP/1.1 400 Bad Request\r\n\r\n", config(&device.credentials, world.clock));
     assert_eq!(fault(&error), ConnectionFault::NotTheDaemon);
     assert_eq!(ConnectionFault::of(&io::Error::from(io::ErrorKind::ConnectionRefused)), None);
     for fault in [ConnectionFault::Revoked, ConnectionFault::NotKnown, ConnectionFault::AuthorityRetired] {

@@ -34,7 +34,11 @@ impl KeyVault for Moody {
     }
 
     fn store(&self, name: &KeyName, key: &Secret) -> Result<(), KeyVaultError> {
-        if self.fails_to_store.load(Ordering::SeqCst) { Err(KeyVaultError::Locked) } else { self.inner.store(name, key) }
+        if self.fails_to_store.load(Ordering::SeqCst) {
+            Err(KeyVaultError::Locked)
+        } else {
+            self.inner.store(name, key)
+        }
     }
 
     fn remove(&self, name: &KeyName) -> Result<(), KeyVaultError> {

@@ -2,7 +2,9 @@
 
 use crate::world::{DAY, Device, World, owner, principal};
 use palyra_identity::pairing::CodeRequest;
-use palyra_identity::{BrowserRequest, ConnectedDevice, ConnectionFault, DeviceKind, DeviceName, DeviceState, DeviceWarning};
+use palyra_identity::{
+    BrowserRequest, ConnectedDevice, ConnectionFault, DeviceKind, DeviceName, DeviceState, DeviceWarning,
+};
 use palyra_protocol::WorkspaceRole;
 
 fn name(text: &str) -> DeviceName {
@@ -10,7 +12,7 @@ fn name(text: &str) -> DeviceName {
 }
 
 fn connected(world: &World, device: &Device) -> ConnectedDevice {
-    world.identity.connected(Some(&[device.paired.certificate.clone()])).unwrap()
+    world.identity.connected(Some(std::slice::from_ref(&device.paired.certificate))).unwrap()
 }
 
 #[test]
@@ -97,8 +99,8 @@ fn a_browser_comes_in_beside_its_device_and_goes_with_it() {
     let request = BrowserRequest::begin(name("firefox on laptop")).unwrap();
     let issued = world.identity.add_browser(&at, request.name(), request.request()).unwrap();
     let view = world.identity.device("firefox on laptop").unwrap();
-    assert_eq!((view.device.kind, view.device.parent), (DeviceKind::Browser, Some(laptop.paired.device_id.clone())));
-    let browser = world.identity.connected(Some(&[issued.certificate.clone()])).unwrap();
+    assert_eq!((view.device.kind, view.device.parent), (DeviceKind::Browser, Some(laptop.paired.device_id)));
+    let browser = world.identity.connected(Some(std::slice::from_ref(&issued.certificate))).unwrap();
     world.clock.advance(3 * DAY);
     assert!(!world.identity.check(&browser).unwrap().renewal_due(), "nothing in a browser renews it");
     assert_eq!(world.identity.renew(&browser, request.request()).unwrap_err().code(), "csr_foreign_name");

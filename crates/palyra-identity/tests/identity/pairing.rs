@@ -76,7 +76,8 @@ fn nobody_is_let_in_before_a_person_says_yes_and_not_after_a_no() {
 fn a_wrong_pin_is_refused_and_three_burn_the_code() {
     let world = World::new();
     let right = world.pin().code;
-    let wrong: PairingCode = if right == "00000000".parse().unwrap() { "00000001" } else { "00000000" }.parse().unwrap();
+    let wrong: PairingCode =
+        if right == "00000000".parse().unwrap() { "00000001" } else { "00000000" }.parse().unwrap();
     for guess in 1..=GUESSES {
         let refused = world.pair_with("phone", &wrong).err().unwrap();
         let expected = if guess < GUESSES { "wrong_code" } else { "code_burned" };
@@ -102,7 +103,8 @@ fn wrong_guesses_close_the_desk_for_longer_each_time_and_are_forgotten() {
     let mut waits = Vec::new();
     for _ in 0..12 {
         let right = world.pin().code;
-        let wrong: PairingCode = if right == "00000000".parse().unwrap() { "1" } else { "0" }.repeat(8).parse().unwrap();
+        let wrong: PairingCode =
+            if right == "00000000".parse().unwrap() { "1" } else { "0" }.repeat(8).parse().unwrap();
         assert_eq!(world.pair_with("phone", &wrong).err().unwrap().code(), "wrong_code");
         let closed = world.pair_with("phone", &right).err().unwrap();
         assert_eq!(closed.code(), "pairing_back_off", "whatever code is tried next");
@@ -140,7 +142,8 @@ fn of_two_who_know_the_code_one_is_let_in() {
         (device, served)
     };
     let both = [pair("one"), pair("two")];
-    let ends: Vec<_> = both.into_iter().map(|(device, served)| (device.join().unwrap(), served.join().unwrap())).collect();
+    let ends: Vec<_> =
+        both.into_iter().map(|(device, served)| (device.join().unwrap(), served.join().unwrap())).collect();
     assert_eq!(ends.iter().filter(|(device, _)| device.is_ok()).count(), 1, "{ends:?}");
     assert_eq!(world.identity.devices().len(), 1);
 }
@@ -157,7 +160,11 @@ fn a_code_expires_and_a_clock_that_jumps_revives_none() {
     assert_eq!(world.pair_with("phone", &code).err().unwrap().code(), "no_code", "it stays over");
     let code = world.pin().code;
     world.clock.set(START - 1000);
-    assert_eq!(world.pair_with("phone", &code).err().unwrap().code(), "no_code", "a clock before its beginning ends it");
+    assert_eq!(
+        world.pair_with("phone", &code).err().unwrap().code(),
+        "no_code",
+        "a clock before its beginning ends it"
+    );
 }
 
 #[test]
@@ -301,7 +308,10 @@ fn a_device_that_loses_its_certificate_leaves_no_ghost() {
     assert_eq!(world.identity.devices().len(), 1, "the daemon cannot know yet");
     world.clock.advance(DAY);
     world.identity.tend().unwrap();
-    assert!(world.identity.devices().is_empty(), "a certificate that nobody ever came with is over, and so is the device");
+    assert!(
+        world.identity.devices().is_empty(),
+        "a certificate that nobody ever came with is over, and so is the device"
+    );
     world.pair("phone");
 }
 

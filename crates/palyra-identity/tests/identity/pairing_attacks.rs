@@ -274,7 +274,7 @@ fn with_a_qr_code_a_foreign_daemon_is_not_even_greeted() {
     evil.pin();
     let (mut socket, served) = evil.listen();
     let mut program = Program::default();
-    let paired = pairing::pair(&mut socket, &code, introduction("phone"), world.clock.clone(), &mut program);
+    let paired = pairing::pair(&mut socket, &code, introduction("phone"), world.clock, &mut program);
     assert_eq!(paired.unwrap_err().code(), "authority_changed");
     drop(socket);
     assert!(served.join().unwrap().is_err());
@@ -464,4 +464,23 @@ fn a_device_whose_clock_is_wrong_is_told_so() {
         assert!(served.join().unwrap().is_err());
     }
     assert!(world.identity.devices().is_empty());
+}
+
+#[test]
+fn the_device_proves_first_so_an_offer_alone_is_no_guess() {
+    let world = World::new();
+    let code = world.pin().code;
+    let wrong: PairingCode = if code == "00000000".parse().unwrap() { "1" } else { "0" }.repeat(8).parse().unwrap();
+    for _ in 0..10 {
+        let mut device = RawDevice::connect(&world);
+        let key = DeviceKey::generate().unwrap();
+        let (offer, hello) = begin(device.channel(), &wrong, introduction("phone"), key, world.clock.clone()).unwrap();
+        device.send(&hello);
+        let answer = device.receive();
+        assert_eq!(answer[0], 2, "an offer, and in it no proof");
+        // Whatever the device computes from it, nothing tells it whether its code was right.
+        assert!(offer.receive(&answer).is_ok());
+        assert_eq!(device.refused(), "pairing_io");
+    }
+    assert!(world.pair_with("phone", &code).is_ok(), "none of them was a guess");
 }

@@ -29,23 +29,21 @@ fn put_back(dir: &Path, earlier: &Files) {
     }
 }
 
-fn refused(world: World) -> (World, String) {
-    let dir = world.dir.path().to_owned();
-    let World { dir: kept, clock, journal, vault, identity, desk } = world;
-    let before = files(&dir);
-    let again = World { dir: tempfile::tempdir().unwrap(), clock: clock.clone(), journal: journal.clone(), vault: vault.clone(), identity, desk };
+/// A start on what is on disk now is refused; the files stay as they are.
+fn refused(world: &World) -> String {
+    let before = files(world.dir.path());
     let opened = palyra_identity::Identity::open(palyra_identity::IdentitySetup {
-        state_dir: &dir,
+        state_dir: world.dir.path(),
         hosts: vec![],
-        vault: vault.clone(),
-        journal: journal.clone(),
-        clock: clock.clone(),
+        vault: world.vault.clone(),
+        journal: world.journal.clone(),
+        clock: world.clock.clone(),
     });
     let error = opened.map(drop).unwrap_err();
     assert!(matches!(error, IdentityError::RegistryRefused { .. }), "{error}");
-    assert_eq!(files(&dir), before, "what was refused is left as it was");
-    assert_eq!(journal.kinds().last(), Some(&"identity.registry_refused"));
-    (World { dir: kept, ..again }, error.to_string())
+    assert_eq!(files(world.dir.path()), before, "what was refused is left as it was");
+    assert_eq!(world.journal.kinds().last(), Some(&"identity.registry_refused"));
+    error.to_string()
 }
 
 #[test]
@@ -57,11 +55,11 @@ fn a_registry_that_is_not_the_newest_is_refused() {
     let newest = files(world.dir.path());
     // An old one, with the phone in it.
     put_back(world.dir.path(), &with_phone);
-    let (world, why) = refused(world);
+    let why = refused(&world);
     assert!(why.contains("not revision 3"), "{why}");
     // None at all.
     put_back(world.dir.path(), &Files::new());
-    let (world, why) = refused(world);
+    let why = refused(&world);
     assert!(why.contains("missing"), "{why}");
     // The right one again.
     put_back(world.dir.path(), &newest);
@@ -71,7 +69,7 @@ fn a_registry_that_is_not_the_newest_is_refused() {
 
 #[test]
 fn every_changed_byte_of_root_and_shards_is_refused() {
-    let mut world = World::new();
+    let world = World::new();
     world.pair("phone");
     let good = files(world.dir.path());
     assert_eq!(good.len(), 2);
@@ -80,10 +78,10 @@ fn every_changed_byte_of_root_and_shards_is_refused() {
             let mut changed = bytes.clone();
             changed[at] ^= 1;
             std::fs::write(path, changed).unwrap();
-            world = refused(world).0;
+            refused(&world);
         }
         std::fs::remove_file(path).unwrap();
-        world = refused(world).0;
+        refused(&world);
         put_back(world.dir.path(), &good);
     }
     let world = world.restart().unwrap();
@@ -95,7 +93,7 @@ fn a_registry_that_no_journal_knows_is_refused() {
     let world = World::new();
     world.pair("phone");
     world.journal.changes.lock().unwrap().clear();
-    let (_, why) = refused(world);
+    let why = refused(&world);
     assert!(why.contains("nothing in the journal"), "{why}");
 }
 
@@ -130,10 +128,10 @@ fn a_change_cut_off_anywhere_is_done_or_not_done() {
     }
 
     // Cut off after the record: the root is not in place, or it is and the old shard is still there.
-    *world.journal.changes.lock().unwrap() = changes.clone();
+    *world.journal.changes.lock().unwrap() = changes;
     let mut between = before.clone();
     between.extend(new_shards().map(|(path, bytes)| (path.clone(), bytes.clone())));
-    between.insert(new_root, whole.clone());
+    between.insert(new_root, whole);
     put_back(world.dir.path(), &between);
     let mut world = world.restart().unwrap();
     assert_eq!(name(&world), "telephone");
@@ -168,7 +166,8 @@ fn a_root_that_somebody_else_wrote_meanwhile_is_kept_aside_and_told() {
     world.identity.rename(&owner(), "phone", "telephone".parse().unwrap()).unwrap();
     let kept = world.dir.path().join(format!("{REGISTRY_FILE}.refused-before-3"));
     assert_eq!(std::fs::read(kept).unwrap(), b"{}");
-    let told = |event: &IdentityEvent| matches!(event, IdentityEvent::RegistryRefused { why, .. } if why.contains("kept"));
+    let told =
+        |event: &IdentityEvent| matches!(event, IdentityEvent::RegistryRefused { why, .. } if why.contains("kept"));
     assert!(world.journal.take_events().iter().any(told));
     let world = world.restart().unwrap();
     assert_eq!(world.identity.devices()[0].device.name.as_str(), "telephone");
@@ -208,7 +207,8 @@ fn many_devices_are_written_in_small_pieces_and_read_again() {
     let before = files(world.dir.path());
     world.identity.rename(&owner(), "phone", "telephone".parse().unwrap()).unwrap();
     let after = files(world.dir.path());
-    let written: usize = after.iter().filter(|(path, bytes)| before.get(*path) != Some(bytes)).map(|(_, b)| b.len()).sum();
+    let written: usize =
+        after.iter().filter(|(path, bytes)| before.get(*path) != Some(bytes)).map(|(_, b)| b.len()).sum();
     let all: usize = after.values().map(Vec::len).sum();
     assert!(written * 20 < all, "{written} of {all} bytes");
     let world = world.restart().unwrap();

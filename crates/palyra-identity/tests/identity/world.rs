@@ -5,8 +5,8 @@ use palyra_identity::pairing::{
     PairingError, PairingProgress, PendingView,
 };
 use palyra_identity::{
-    ConnectedDevice, DeviceCredentials, Identity, IdentityError, IdentityEvent, IdentityJournal, IdentitySetup,
-    JournalFailure, KeyName, KeyVault, RecordedRegistry, RegistryChange, SealedDirectory, client_config,
+    ConnectedDevice, ConnectionFault, DeviceCredentials, Identity, IdentityError, IdentityEvent, IdentityJournal,
+    IdentitySetup, JournalFailure, KeyName, KeyVault, RecordedRegistry, RegistryChange, SealedDirectory, client_config,
 };
 use palyra_protocol::{Clock, DeviceId, Principal, Timestamp, WorkspaceRole};
 use rustls::pki_types::PrivatePkcs8KeyDer;
@@ -112,9 +112,14 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new() -> Self {
+        Self::at(Timestamp::from_unix_ms(START))
+    }
+
+    /// A daemon whose clock begins here.
+    pub(crate) fn at(now: Timestamp) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let vault = Arc::new(SealedDirectory::open(&dir.path().join("keys")).unwrap());
-        Self::start(dir, TestClock::new(START), Arc::default(), vault).unwrap()
+        Self::start(dir, TestClock::new(now.unix_ms()), Arc::default(), vault).unwrap()
     }
 
     fn start(
@@ -282,12 +287,13 @@ impl Client {
     /// then, and why is to be read.
     pub(crate) fn request(&mut self) -> io::Result<String> {
         let tls = self.stream.get_mut();
-        let written = tls.write_all(b"?\n").and_then(|()| tls.flush());
+        if let Err(error) = tls.write_all(b"?\n").and_then(|()| tls.flush()) {
+            return Err(ConnectionFault::last_word(&mut tls.conn, &mut tls.sock).map_or(error, io::Error::other));
+        }
         let mut line = String::new();
-        match self.stream.read_line(&mut line) {
-            Ok(0) => Err(written.err().unwrap_or(io::ErrorKind::UnexpectedEof.into())),
-            Ok(_) => Ok(line.trim_end().to_owned()),
-            Err(error) => Err(error),
+        match self.stream.read_line(&mut line)? {
+            0 => Err(io::ErrorKind::UnexpectedEof.into()),
+            _ => Ok(line.trim_end().to_owned()),
         }
     }
 
@@ -305,11 +311,7 @@ impl Client {
 }
 
 /// The daemon's end: every line is a request, and every request is checked.
-fn serve_requests(
-    identity: &Identity,
-    config: Arc<ServerConfig>,
-    socket: UnixStream,
-) -> io::Result<ConnectedDevice> {
+fn serve_requests(identity: &Identity, config: Arc<ServerConfig>, socket: UnixStream) -> io::Result<ConnectedDevice> {
     let mut stream = StreamOwned::new(ServerConnection::new(config).unwrap(), socket);
     while stream.conn.is_handshaking() {
         stream.conn.complete_io(&mut stream.sock)?;
