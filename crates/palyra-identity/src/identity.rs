@@ -22,9 +22,9 @@ use crate::tls::ServerCertificates;
 use crate::verify;
 use palyra_protocol::{Clock, DeviceId, Principal, Timestamp};
 use rustls::pki_types::CertificateDer;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// What the daemon's identity is made of.
 #[derive(Debug)]
@@ -53,6 +53,8 @@ pub struct Identity {
     zone: Zone,
     server: Arc<ServerCertificates>,
     tally: Tally,
+    /// Retired generations whose keys this process has removed from the vault.
+    forgotten: Mutex<BTreeSet<u32>>,
 }
 
 /// A device at the other end of a connection, as its certificate names it.
@@ -96,7 +98,8 @@ impl Identity {
         let registry = Registry::open(state_dir, Arc::clone(&journal), || found(&hosts, vault.as_ref(), clock.now()))?;
         let zone = registry.look().root.zone.clone();
         let server = Arc::default();
-        let identity = Self { registry, vault, journal, clock, zone, server, tally: Tally::default() };
+        let (tally, forgotten) = (Tally::default(), Mutex::default());
+        let identity = Self { registry, vault, journal, clock, zone, server, tally, forgotten };
         identity.renew_server_certificate()?;
         Ok(Arc::new(identity))
     }

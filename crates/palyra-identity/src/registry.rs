@@ -130,7 +130,7 @@ impl Registry {
             self.files.abandon(new()).map_err(io(&self.files, "cannot be removed"))?;
             return Err(error);
         }
-        self.look_before_replacing(before, revision);
+        self.look_before_replacing(revision);
         let replaced = self.files.replace().and_then(|()| self.files.discard(replaced.into_iter()));
         if let Err(error) = replaced {
             // It counts already; the next change, or the next start, puts the file in place.
@@ -143,19 +143,20 @@ impl Registry {
                 Edit::Remove(id) => state.drop_device(&id),
             }
         }
-        state.set_root(root, after).map_err(|what| IdentityError::Certification { what })
+        state.set_root(root, bytes, after).map_err(|what| IdentityError::Certification { what })
     }
 
     /// Whoever wrote the file while the daemon ran has changed nobody's rights; but it is not overwritten in silence. It is
     /// kept aside, and the journal says so. The change itself counts already, so nothing here can fail it.
-    fn look_before_replacing(&self, known: Digest, revision: u64) {
-        match self.files.set_aside_unless(Some(known), revision) {
+    fn look_before_replacing(&self, revision: u64) {
+        let state = self.look();
+        match self.files.set_aside_unless(&state.bytes, revision) {
             Ok(None) => {}
             Ok(Some(odd)) => {
                 let kept = odd.aside.map_or_else(String::new, |path| format!("; it is kept as `{}`", path.display()));
                 let why = format!("while the daemon ran, somebody else wrote or removed it{kept}");
                 tracing::warn!("the device registry was not as it was left: {why}");
-                let (found, expected) = (odd.found, Some(known));
+                let (found, expected) = (odd.found, Some(state.digest));
                 self.journal.note(IdentityEvent::RegistryRefused { found, expected, why });
             }
             Err(error) => {
@@ -260,15 +261,15 @@ fn stored(files: &RegistryFiles, journal: &dyn IdentityJournal) -> Result<Option
         return Err(refuse(format!("it is not revision {revision}, which the daemon wrote last")));
     }
     let root = RootDocument::parse(&bytes).map_err(refuse)?;
-    let state = load(files, root, digest).map_err(refuse)?;
+    let state = load(files, root, bytes).map_err(refuse)?;
     files.sweep(&state.root.shards).map_err(io(files, "cannot be tidied up"))?;
     Ok(Some(state))
 }
 
 /// Reads the shards of a root that was accepted.
-fn load(files: &RegistryFiles, root: RootDocument, digest: Digest) -> Result<State, String> {
+fn load(files: &RegistryFiles, root: RootDocument, bytes: Vec<u8>) -> Result<State, String> {
     let shards = root.shards.clone();
-    let mut state = State::new(root, digest)?;
+    let mut state = State::new(root, bytes)?;
     for (shard, digest) in shards {
         let wrong = |what: &str| format!("the shard `{shard}` {what}");
         let bytes = files.read_shard(shard, digest).map_err(|e| wrong(&format!("cannot be read: {e}")))?;
@@ -291,15 +292,14 @@ fn load(files: &RegistryFiles, root: RootDocument, digest: Digest) -> Result<Sta
 fn begin(files: &RegistryFiles, journal: &dyn IdentityJournal, root: RootDocument) -> Result<State, IdentityError> {
     let refuse = |why: String| refused(files, None, None, why);
     let bytes = root.bytes().map_err(refuse)?;
-    let digest = Digest::of(&bytes);
-    let state = State::new(root, digest).map_err(refuse)?;
-    files.prepare(&[], &bytes).map_err(io(files, "cannot be written"))?;
+    let state = State::new(root, bytes).map_err(refuse)?;
+    files.prepare(&[], &state.bytes).map_err(io(files, "cannot be written"))?;
     let change = RegistryChange {
         by: Principal::daemon(),
         change: serde_json::json!({ "change": "authority_made", "zone": state.root.zone.as_str() }),
         revision: state.root.revision,
         before: None,
-        after: digest,
+        after: state.digest,
     };
     if let Err(error) = journal.record(&change) {
         files.abandon(std::iter::empty()).map_err(io(files, "cannot be removed"))?;

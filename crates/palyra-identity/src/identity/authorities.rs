@@ -11,6 +11,7 @@ use palyra_protocol::{Digest, Principal, Timestamp};
 use rustls::pki_types::CertificateDer;
 use serde::Serialize;
 use serde_json::json;
+use std::sync::PoisonError;
 use std::time::Duration;
 
 /// The longest time for which a generation stays trusted beside its successor.
@@ -139,7 +140,14 @@ impl Identity {
             let retired = |g: &&Generation| g.record.retires_at.is_some_and(|at| at <= now);
             state.generations.iter().filter(retired).map(|g| g.record.generation).collect()
         };
-        retired.into_iter().try_for_each(|generation| Ok(self.vault.remove(&KeyName::authority(generation))?))
+        let mut forgotten = self.forgotten.lock().unwrap_or_else(PoisonError::into_inner);
+        for generation in retired {
+            if !forgotten.contains(&generation) {
+                self.vault.remove(&KeyName::authority(generation))?;
+                forgotten.insert(generation);
+            }
+        }
+        Ok(())
     }
 
     /// Whether the server needs another certificate: the one it shows ends soon, or another generation has to sign it.

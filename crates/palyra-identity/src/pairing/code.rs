@@ -178,7 +178,7 @@ impl QrCode {
         Zeroizing::new(format!("{QR_BEGIN}{address}/{authority}/{id}/{secret}"))
     }
 
-    /// The text as a picture for a terminal: two modules a character, dark on light as cameras want it.
+    /// The text as a picture for a terminal: two modules a character, and a light margin as cameras want it.
     ///
     /// # Errors
     /// The text does not fit into a QR code, which it always does.
@@ -187,8 +187,8 @@ impl QrCode {
         let text = self.reveal();
         let code = qrcode::QrCode::with_error_correction_level(text.as_bytes(), qrcode::EcLevel::M);
         let code = code.map_err(|_| CodeError::Malformed)?;
-        // Terminals are mostly dark: what is printed is the light part.
-        let picture = code.render::<Dense1x2>().dark_color(Dense1x2::Dark).light_color(Dense1x2::Light).build();
+        // Terminals are mostly dark, so what is printed is the light part.
+        let picture = code.render::<Dense1x2>().dark_color(Dense1x2::Light).light_color(Dense1x2::Dark).build();
         Ok(Zeroizing::new(picture))
     }
 }
@@ -374,6 +374,7 @@ mod tests {
         let lines: Vec<_> = picture.lines().collect();
         assert!(lines.len() > 20 && lines.len() < 40, "{} lines", lines.len());
         assert!(lines.iter().all(|line| line.chars().count() == lines[0].chars().count()));
+        assert!(lines[0].chars().all(|c| c == '█'), "a light margin");
     }
 
     #[test]

@@ -54,7 +54,8 @@ pub struct CodeRequest {
     pub by: Principal,
     /// How long the code lives.
     pub life: Duration,
-    /// A device that exists and gets a new key and certificate, where its own were lost or are over.
+    /// A device that exists and gets a new key and certificate, where its own were lost or are over. It keeps its principal and
+    /// role, whatever is asked for here.
     pub device: Option<DeviceId>,
     /// Where the daemon waits, for a QR code; none for a PIN.
     pub address: Option<Address>,
@@ -192,17 +193,19 @@ impl PairingDesk {
     /// # Errors
     /// The principal is none that devices act for, the life is out of range, the device is not there, or too many codes
     /// live.
-    pub fn create_code(&self, request: CodeRequest) -> Result<NewCode, IdentityError> {
+    pub fn create_code(&self, mut request: CodeRequest) -> Result<NewCode, IdentityError> {
         check_principal(&request.principal)?;
         let (least, most) = CODE_LIFE;
         if !(least..=most).contains(&request.life) {
             return Err(IdentityError::Duration { what: "the life of a pairing code", least, most });
         }
         if let Some(device) = &request.device {
-            let view = self.identity.device(device.as_str())?;
-            if view.device.revoked.is_some() {
+            let known = self.identity.device(device.as_str())?.device;
+            if known.revoked.is_some() {
                 return Err(IdentityError::Revoked { device: device.clone() });
             }
+            // It keeps what it is, and that is what the person who approves sees.
+            (request.principal, request.role) = (known.principal, known.role);
         }
         self.tend();
         let id = CodeId::mint()?;

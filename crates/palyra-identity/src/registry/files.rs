@@ -117,18 +117,17 @@ impl RegistryFiles {
 
     /// Puts a root aside that is not the one that was written last, before it is replaced. A directory is nobody's registry
     /// and stays where it is.
-    pub(crate) fn set_aside_unless(&self, known: Option<Digest>, revision: u64) -> io::Result<Option<Odd>> {
+    pub(crate) fn set_aside_unless(&self, known: &[u8], revision: u64) -> io::Result<Option<Odd>> {
         let meta = match self.root.symlink_metadata() {
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                return Ok(known.map(|_| Odd { found: None, aside: None }));
-            }
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Some(Odd { found: None, aside: None })),
             other => other?,
         };
         // What cannot be read, like a link, is not ours either.
-        let found = self.read_root().ok().flatten().as_deref().map(Digest::of);
-        if meta.is_dir() || found.is_some() && found == known {
+        let found = self.read_root().ok().flatten();
+        if meta.is_dir() || found.as_deref() == Some(known) {
             return Ok(None);
         }
+        let found = found.as_deref().map(Digest::of);
         let mut name = self.root.clone().into_os_string();
         name.push(format!(".refused-before-{revision}"));
         let aside = PathBuf::from(name);

@@ -22,7 +22,9 @@ const RENEWAL_OVERDUE: Duration = Duration::from_secs(8 * 3600);
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) root: RootDocument,
-    /// SHA-256 of the root's file.
+    /// The root's file, byte for byte.
+    pub(crate) bytes: Vec<u8>,
+    /// SHA-256 of it.
     pub(crate) digest: Digest,
     /// The authority's generations, the oldest first.
     pub(crate) generations: Vec<Generation>,
@@ -62,11 +64,12 @@ impl State {
     ///
     /// # Errors
     /// What is wrong with the authority.
-    pub(crate) fn new(root: RootDocument, digest: Digest) -> Result<Self, String> {
+    pub(crate) fn new(root: RootDocument, bytes: Vec<u8>) -> Result<Self, String> {
         let generations = read_generations(&root)?;
         Ok(Self {
             root,
-            digest,
+            digest: Digest::of(&bytes),
+            bytes,
             generations,
             devices: HashMap::new(),
             shards: HashMap::new(),
@@ -82,11 +85,11 @@ impl State {
     ///
     /// # Errors
     /// What is wrong with it; the one before is then still in force.
-    pub(crate) fn set_root(&mut self, root: RootDocument, digest: Digest) -> Result<(), String> {
+    pub(crate) fn set_root(&mut self, root: RootDocument, bytes: Vec<u8>, digest: Digest) -> Result<(), String> {
         if root.authorities != self.root.authorities {
             self.generations = read_generations(&root)?;
         }
-        (self.root, self.digest) = (root, digest);
+        (self.root, self.bytes, self.digest) = (root, bytes, digest);
         Ok(())
     }
 
