@@ -7,6 +7,7 @@
 mod access;
 mod egress;
 mod http;
+mod identity;
 mod journal;
 mod mcp;
 mod path;
@@ -23,9 +24,10 @@ use std::process::ExitCode;
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 type Benchmark = (&'static str, &'static str, fn(&mut report::Report) -> Result);
 
-const ALL: [Benchmark; 9] = [
+const ALL: [Benchmark; 10] = [
     ("policy", "deciding, against Cedar alone", policy::run),
     ("access", "checking a token, against hashing it", access::run),
+    ("identity", "handshakes, pairings and checks of devices", identity::run),
     ("path", "a whole call, against two durable commits", path::run),
     ("http", "a call over HTTP, against the same over the socket", http::run),
     ("mcp", "a call over MCP, against the same over the socket", mcp::run),

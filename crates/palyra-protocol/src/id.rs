@@ -244,6 +244,14 @@ impl ChannelId {
     }
 }
 
+impl DeviceId {
+    /// A fresh id for a device that is being paired.
+    #[must_use]
+    pub fn mint() -> Self {
+        Self(format!("dev_{}", ulid::Ulid::generate()).into())
+    }
+}
+
 impl WorkspaceId {
     /// The id of a directory to one daemon: the same whenever it is asked, and no other daemon's.
     #[must_use]

@@ -21,7 +21,7 @@ struct Door {
     rooms: &'static [&'static str],
 }
 
-const DOORS: [Door; 11] = [
+const DOORS: [Door; 17] = [
     Door { dependency: "cedar-policy", rooms: &["policy"] },
     Door { dependency: "rusqlite", rooms: &["journal"] },
     Door { dependency: "wasmtime", rooms: &["plugins"] },
@@ -32,6 +32,13 @@ const DOORS: [Door; 11] = [
     Door { dependency: "tonic", rooms: &["api", "daemon", "cli"] },
     Door { dependency: "axum", rooms: &["daemon"] },
     Door { dependency: "rmcp", rooms: &["daemon"] },
+    // Certificates and pairing; the egress code of the sandbox is a TLS client too.
+    Door { dependency: "rcgen", rooms: &["identity"] },
+    Door { dependency: "rustls", rooms: &["identity", "sandbox"] },
+    Door { dependency: "rustls-webpki", rooms: &["identity"] },
+    Door { dependency: "x509-parser", rooms: &["identity"] },
+    Door { dependency: "pakery-cpace", rooms: &["identity"] },
+    Door { dependency: "p12-keystore", rooms: &["identity"] },
     // The vocabulary, the decision and the sandbox are not asynchronous.
     Door {
         dependency: "tokio",
@@ -167,6 +174,7 @@ mod tests {
             "must not depend on `palyra-protocol`; it may use no crate of ours",
         );
         check_one("palyra-engine", "rusqlite", Value::Null, "`rusqlite` belongs behind journal");
+        check_one("palyra-daemon", "rustls", Value::Null, "`rustls` belongs behind identity, sandbox");
         check_one(
             "palyra-protocol",
             "tokio",
