@@ -21,6 +21,8 @@ mod engine;
 mod error;
 mod execute;
 mod files;
+#[doc(hidden)]
+pub mod fuzzing;
 mod grant;
 mod guest;
 mod host;

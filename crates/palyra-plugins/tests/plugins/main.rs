@@ -5,6 +5,7 @@
 mod access;
 mod cached;
 mod crowds;
+mod examples;
 mod hostile;
 mod replays;
 mod support;

@@ -182,28 +182,34 @@ impl HostRequestOptions for Guest {
     }
 
     fn connect_timeout(&mut self, this: Resource<RequestOptions>) -> wasmtime::Result<Option<u64>> {
+        self.count(HostCallKind::Http)?;
         Ok(self.table.get(&this)?.connect)
     }
 
     fn set_connect_timeout(&mut self, this: Resource<RequestOptions>, duration: Option<u64>) -> Set {
+        self.count(HostCallKind::Http)?;
         self.table.get_mut(&this)?.connect = duration;
         Ok(Ok(()))
     }
 
     fn first_byte_timeout(&mut self, this: Resource<RequestOptions>) -> wasmtime::Result<Option<u64>> {
+        self.count(HostCallKind::Http)?;
         Ok(self.table.get(&this)?.first_byte)
     }
 
     fn set_first_byte_timeout(&mut self, this: Resource<RequestOptions>, duration: Option<u64>) -> Set {
+        self.count(HostCallKind::Http)?;
         self.table.get_mut(&this)?.first_byte = duration;
         Ok(Ok(()))
     }
 
     fn between_bytes_timeout(&mut self, this: Resource<RequestOptions>) -> wasmtime::Result<Option<u64>> {
+        self.count(HostCallKind::Http)?;
         Ok(self.table.get(&this)?.between_bytes)
     }
 
     fn set_between_bytes_timeout(&mut self, this: Resource<RequestOptions>, duration: Option<u64>) -> Set {
+        self.count(HostCallKind::Http)?;
         self.table.get_mut(&this)?.between_bytes = duration;
         Ok(Ok(()))
     }
