@@ -11,6 +11,7 @@ mod identity;
 mod journal;
 mod mcp;
 mod path;
+mod plugins;
 mod policy;
 mod process;
 mod replay;
@@ -34,6 +35,7 @@ const ALL: [Benchmark; 10] = [
     ("journal", "appending and verifying as history grows", journal::run),
     ("egress", "the proxy, against a direct connection", egress::run),
     ("sandbox", "a sandboxed process, against one without us", sandbox::run),
+    ("plugins", "a guest's call, against wasmtime alone", plugins::run),
     ("process", "daemon start, memory, command line start", process::run),
 ];
 

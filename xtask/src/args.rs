@@ -12,6 +12,7 @@ Usage: cargo xtask COMMAND
   test [STEP]     Check everything that must hold before a change is merged
   tidy            Check the rules of the house that the compiler does not know
   setup           Install the system packages that building, demo and tests need (demo and test do this first)
+  skills          Build the example skills of every language
   cross-check     Type-check the sandbox for macOS and Windows
   interop [PART]  Let clients that others wrote complete calls: SDKs, Claude Code, Codex
   bench [ARGS]    Measure, each figure beside the raw limit of this machine
@@ -39,6 +40,7 @@ Runs every step in this order and stops at the first that fails:
   tidy     the rules of the house hold (`cargo xtask tidy --help`)
   clippy   no warnings
   build    the binaries that end-to-end tests start
+  skills   the example skills that tests call (`cargo xtask skills --help`)
   unit     every test of the workspace
   browser  pages of other origins, in Chromium, reach not a single route of the HTTP door
   demo     the demo, once
@@ -49,7 +51,7 @@ const TIDY: &str = "\
 Usage: cargo xtask tidy
 
 Checks the rules that the compiler does not know: which crates may use which, a module doc in every file, witnesses
-made in one place, no package hosts and no paths of one machine, size of files and functions, `unsafe` in one crate
+made in one place, no package hosts and no paths of one machine, size of files and functions, `unsafe` in two places
 only, no unfinished code, named invariants with their tests. Each check is a file in xtask/src/tidy with its reasons.";
 
 const SETUP: &str = "\
@@ -57,6 +59,13 @@ Usage: cargo xtask setup
 
 Looks for the programs that building, demo and tests need, and installs what is missing with apt-get (as root, or with
 sudo). Elsewhere than on Debian and Ubuntu it names the packages. Does nothing when nothing is missing.";
+
+const SKILLS: &str = "\
+Usage: cargo xtask skills
+
+Builds the examples of `examples/skills` as components below `target/skills`. What they need from the system is installed first, as for
+`setup`; compilers for Python and JavaScript are fetched with pip and npm into the build directory. What has not changed is
+not built again. The first time, Rust's standard library is compiled for WebAssembly, which takes a minute or two of one processor.";
 
 const CROSS_CHECK: &str = "\
 Usage: cargo xtask cross-check
@@ -94,6 +103,7 @@ pub enum Request {
     Demo(End),
     Test(Option<Step>),
     Tidy,
+    Skills,
     CrossCheck,
     Interop(Option<&'static str>),
     Bench(Vec<String>),
@@ -112,6 +122,7 @@ pub fn parse(words: &[String]) -> Result<Request, String> {
         "test" => TEST,
         "tidy" => TIDY,
         "setup" => SETUP,
+        "skills" => SKILLS,
         "cross-check" => CROSS_CHECK,
         "interop" => INTEROP,
         "bench" => BENCH,
@@ -133,6 +144,7 @@ pub fn parse(words: &[String]) -> Result<Request, String> {
         },
         ("tidy", []) => Ok(Request::Tidy),
         ("setup", []) => Ok(Request::Setup),
+        ("skills", []) => Ok(Request::Skills),
         ("cross-check", []) => Ok(Request::CrossCheck),
         ("interop", []) => Ok(Request::Interop(None)),
         ("interop", [part]) => match interop::PARTS.into_iter().find(|known| known == part) {
@@ -167,6 +179,7 @@ mod tests {
             ("test", TEST),
             ("tidy", TIDY),
             ("setup", SETUP),
+            ("skills", SKILLS),
             ("cross-check", CROSS_CHECK),
             ("interop", INTEROP),
             ("bench", BENCH),

@@ -16,6 +16,7 @@ mod interop;
 mod quote;
 mod setup;
 mod shell;
+mod skills;
 mod test;
 mod tidy;
 
@@ -60,6 +61,7 @@ fn run(request: Request) -> Result<ExitCode> {
         Request::Test(step) => return Ok(test::run(step)),
         Request::Tidy => tidy::run(),
         Request::CrossCheck => cross::run(),
+        Request::Skills => skills::run(),
         Request::Interop(part) => interop::run(part),
         Request::Bench(words) => {
             setup::bench()?;

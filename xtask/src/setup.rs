@@ -50,6 +50,22 @@ const CROSS_NEEDS: [Need; 3] = [
     },
 ];
 
+/// Compilers for guests in C.
+const SKILL_NEEDS: [Need; 4] = [
+    Need { found_by: Probe::Program("clang"), package: "clang", why: "compiles skills in C" },
+    Need { found_by: Probe::Program("wasm-ld"), package: "lld", why: "links WebAssembly" },
+    Need {
+        found_by: Probe::File("/usr/include/wasm32-wasi/stdio.h"),
+        package: "wasi-libc",
+        why: "C's library for guests",
+    },
+    Need {
+        found_by: Probe::File("/usr/lib/llvm-14/lib/clang/14.0.6/lib/wasi/libclang_rt.builtins-wasm32.a"),
+        package: "libclang-rt-14-dev-wasm32",
+        why: "what clang calls in guests",
+    },
+];
+
 /// By which names a browser of the Chromium family may be here.
 const BROWSERS: &[&str] = &["chromium", "chromium-browser", "google-chrome"];
 
@@ -111,6 +127,15 @@ pub fn bench() -> Result<bool> {
 /// The browser for the tests.
 pub fn browser() -> Option<&'static str> {
     BROWSERS.iter().copied().find(|name| on_path(name))
+}
+
+/// The same for building skills. A toolchain that has the target for guests needs no other.
+pub fn skills() -> Result<bool> {
+    let sysroot = program("rustc", ["--print", "sysroot"]).read("asking rustc where it lives")?;
+    let has_target = Path::new(sysroot.trim()).join("lib/rustlib/wasm32-unknown-unknown/lib").is_dir();
+    let rust: &[Need] = if has_target { &[] } else { &CROSS_NEEDS };
+    let others = TEST_NEEDS.iter().filter(|need| matches!(need.package, "python3" | "nodejs" | "npm")).copied();
+    install(&[&SKILL_NEEDS[..], rust, &others.collect::<Vec<_>>()].concat())
 }
 
 /// The same for `cross-check`.

@@ -4,6 +4,7 @@ use crate::browser;
 use crate::demo;
 use crate::setup;
 use crate::shell::{Failure, Result, Trying as _, cargo};
+use crate::skills;
 use crate::tidy;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{ExitCode, Stdio};
@@ -17,6 +18,7 @@ pub enum Step {
     Tidy,
     Clippy,
     Build,
+    Skills,
     Unit,
     Browser,
     Demo,
@@ -30,8 +32,17 @@ struct Tally {
 }
 
 impl Step {
-    pub const ALL: [Self; 8] =
-        [Self::Setup, Self::Fmt, Self::Tidy, Self::Clippy, Self::Build, Self::Unit, Self::Browser, Self::Demo];
+    pub const ALL: [Self; 9] = [
+        Self::Setup,
+        Self::Fmt,
+        Self::Tidy,
+        Self::Clippy,
+        Self::Build,
+        Self::Skills,
+        Self::Unit,
+        Self::Browser,
+        Self::Demo,
+    ];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -40,6 +51,7 @@ impl Step {
             Self::Tidy => "tidy",
             Self::Clippy => "clippy",
             Self::Build => "build",
+            Self::Skills => "skills",
             Self::Unit => "unit",
             Self::Browser => "browser",
             Self::Demo => "demo",
@@ -49,7 +61,8 @@ impl Step {
     /// The step with what it needs, in order.
     fn with_needs(self) -> Vec<Self> {
         match self {
-            Self::Unit | Self::Browser => vec![Self::Setup, Self::Build, self],
+            Self::Unit => vec![Self::Setup, Self::Build, Self::Skills, self],
+            Self::Browser => vec![Self::Setup, Self::Build, self],
             Self::Setup => vec![Self::Setup],
             other => vec![Self::Setup, other],
         }
@@ -66,6 +79,7 @@ impl Step {
                 cargo(["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]).run("clippy")
             }
             Self::Build => cargo(["build", "--workspace", "--locked"]).run("the build").and_then(|()| fuzz_lock()),
+            Self::Skills => skills::run(),
             Self::Unit => unit(tally),
             Self::Browser => browser::run(),
             Self::Demo => demo::run(demo::End::Once),

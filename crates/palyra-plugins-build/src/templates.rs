@@ -1,0 +1,105 @@
+//! What a new skill begins with: a tool that greets, in each language, and a copy of the helper that it uses, so that the project
+//! stands on its own.
+
+use crate::project::Language;
+
+macro_rules! sdk {
+    ($path:literal) => {
+        include_str!(concat!("../../../sdk/", $path))
+    };
+}
+
+/// The helper for C: its own files, and the bindings that it stands on.
+pub(crate) const C_SDK: [(&str, &str); 4] = [
+    ("palyra_skill.h", sdk!("c/palyra_skill.h")),
+    ("palyra_skill.c", sdk!("c/palyra_skill.c")),
+    ("palyra_bindings.h", sdk!("c/palyra_bindings.h")),
+    ("palyra_bindings.c", sdk!("c/palyra_bindings.c")),
+];
+
+/// The helper for Python.
+pub(crate) const PYTHON_SDK: &str = sdk!("python/palyra_skill.py");
+
+/// The helper for JavaScript, and the script that builds.
+pub(crate) const JS_SDK: &str = sdk!("js/palyra-skill.js");
+pub(crate) const JS_BUILD: &str = sdk!("js/build.mjs");
+
+const RUST_SDK: [(&str, &str); 8] = [
+    ("palyra-plugins-sdk/Cargo.toml", sdk!("palyra-plugins-sdk/Cargo.toml")),
+    ("palyra-plugins-sdk/src/lib.rs", sdk!("palyra-plugins-sdk/src/lib.rs")),
+    ("palyra-plugins-sdk/src/bindings.rs", sdk!("palyra-plugins-sdk/src/bindings.rs")),
+    ("palyra-plugins-sdk/src/http.rs", sdk!("palyra-plugins-sdk/src/http.rs")),
+    ("palyra-plugins-sdk/src/log.rs", sdk!("palyra-plugins-sdk/src/log.rs")),
+    ("palyra-plugins-sdk/src/secrets.rs", sdk!("palyra-plugins-sdk/src/secrets.rs")),
+    ("palyra-plugins-sdk/src/storage.rs", sdk!("palyra-plugins-sdk/src/storage.rs")),
+    ("palyra-plugins-sdk/src/tool.rs", sdk!("palyra-plugins-sdk/src/tool.rs")),
+];
+
+/// Every file of a new skill.
+pub(crate) fn files(language: Language, name: &str) -> Vec<(&'static str, String)> {
+    let (own, copies): (&[(&'static str, &str)], &[(&'static str, &str)]) = match language {
+        Language::Rust => (
+            &[
+                ("Cargo.toml", sdk!("templates/rust/Cargo.toml.in")),
+                ("src/lib.rs", sdk!("templates/rust/src/lib.rs.in")),
+                (".gitignore", sdk!("templates/rust/gitignore")),
+            ],
+            &RUST_SDK,
+        ),
+        Language::C => (&[("skill.c", sdk!("templates/c/skill.c"))], &C_SDK),
+        Language::Python => (
+            &[
+                ("app.py", sdk!("templates/python/app.py")),
+                ("requirements.txt", sdk!("templates/python/requirements.txt")),
+                (".gitignore", sdk!("templates/python/gitignore")),
+            ],
+            &[("palyra_skill.py", PYTHON_SDK)],
+        ),
+        Language::JavaScript => (
+            &[
+                ("skill.js", sdk!("templates/js/skill.js")),
+                ("package.json", sdk!("templates/js/package.json")),
+                (".gitignore", sdk!("templates/js/gitignore")),
+            ],
+            &[("palyra-skill.js", JS_SDK)],
+        ),
+        Language::Text => (&[("skill.wat", sdk!("templates/wat/skill.wat"))], &[]),
+    };
+    let own = own.iter().map(|(path, text)| (*path, text.replace("{{name}}", name)));
+    let copies = copies.iter().map(|(path, text)| (*path, (*text).to_owned()));
+    own.chain(copies).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::project::Project;
+
+    #[test]
+    fn every_language_begins_with_something_that_is_found() {
+        let place = tempfile::tempdir().unwrap();
+        for language in Language::ALL {
+            let directory = place.path().join(language.word());
+            Project::create(&directory, "my-skill", language).unwrap();
+            assert_eq!(Project::find(&directory).unwrap().language, language);
+            let text = std::fs::read_to_string(directory.join(language.file())).unwrap();
+            assert!(!text.contains("{{"), "{text}");
+            assert_eq!(Project::create(&directory, "my-skill", language).unwrap_err().code(), "build_exists");
+        }
+        for bad in ["", "Skill", "1st", "a b", "../x", "a_b"] {
+            let refused = Project::create(&place.path().join("new"), bad, Language::C).unwrap_err();
+            assert_eq!(refused.code(), "build_name", "{bad}");
+        }
+        assert_eq!(Project::find(place.path()).unwrap_err().code(), "build_no_skill");
+    }
+
+    /// A new member of the SDK must be part of what a project is given.
+    #[test]
+    fn the_copy_of_the_sdk_is_complete() {
+        let sdk = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../sdk/palyra-plugins-sdk/src");
+        for file in std::fs::read_dir(sdk).unwrap() {
+            let name = format!("palyra-plugins-sdk/src/{}", file.unwrap().file_name().into_string().unwrap());
+            assert!(RUST_SDK.iter().any(|(path, _)| *path == name), "{name}");
+        }
+    }
+}
