@@ -1,0 +1,6 @@
+//! Skills.
+
+pub mod archive;
+pub mod constants;
+pub mod ids;
+mod text;
