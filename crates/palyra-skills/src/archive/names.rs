@@ -21,7 +21,9 @@ pub enum NameFault {
     #[error("it is empty")]
     Empty,
     /// Longer than the limits.
-    #[error("it is longer than {MAX_NAME} characters, has a part longer than {MAX_PART}, or more than {MAX_DEPTH} parts")]
+    #[error(
+        "it is longer than {MAX_NAME} characters, has a part longer than {MAX_PART}, or more than {MAX_DEPTH} parts"
+    )]
     TooLong,
     /// Something else than printable ASCII.
     #[error("names are printable ASCII characters")]

@@ -33,7 +33,7 @@ fn other_readers_see_the_same_entries() {
 
 #[test]
 fn limits_hold_before_anything_is_inflated() {
-    let repetitive: Vec<u8> = (0..300_u32 << 10).map(|n| (n * n / 999) as u8).collect();
+    let repetitive: Vec<u8> = (0..300_u64 << 10).map(|n| (n * n / 999) as u8).collect();
     let bytes = packed(&entries(&[("a", &repetitive), ("b", b"x")]));
     let check = |limits: ArchiveLimits| Archive::read_within(&bytes, &limits).unwrap_err().code();
     let all = ArchiveLimits::default();
