@@ -3,6 +3,7 @@
 pub mod archive;
 pub mod artifact;
 pub mod constants;
+mod files;
 pub mod ids;
 pub mod manifest;
 pub mod provenance;
@@ -10,6 +11,7 @@ mod purl;
 pub mod sbom;
 pub mod signature;
 mod text;
+pub mod trust;
 
 pub use purl::{PackageKey, PackageUrl, PackageUrlError};
 pub use text::Position;

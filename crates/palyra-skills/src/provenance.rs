@@ -280,8 +280,8 @@ mod tests {
         let good = generated();
         let digest = Digest::of(b"b").to_string();
         for (from, to, code) in [
-            (digest.as_str(), &"0".repeat(64), "provenance_subject_missing"),
-            (digest.as_str(), &digest.to_uppercase(), "provenance_subject_missing"),
+            (digest.as_str(), "0".repeat(64).as_str(), "provenance_subject_missing"),
+            (digest.as_str(), digest.to_uppercase().as_str(), "provenance_subject_missing"),
             ("modules/b.wasm", "modules/c.wasm", "provenance_subject_missing"),
             ("Statement/v1", "Statement/v0.1", "provenance_other_kind"),
             ("provenance/v1", "provenance/v0.2", "provenance_other_kind"),
