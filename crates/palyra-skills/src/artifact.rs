@@ -124,6 +124,15 @@ impl Artifact {
         let signature = SignatureDocument::parse(signature)?;
         signature.verify(&content_digest(&entries), archive)?;
         let manifest = Manifest::parse(required(&entries, MANIFEST_ENTRY)?)?;
+        Self::from_verified(manifest, entries, signature)
+    }
+
+    /// Puts an artifact together from a manifest that was read from its entries and a signature that holds for them.
+    pub(crate) fn from_verified(
+        manifest: Manifest,
+        entries: Vec<Entry>,
+        signature: SignatureDocument,
+    ) -> Result<Self, ArtifactError> {
         check_layout(&manifest, &entries)?;
         if signature.publisher != manifest.metadata.publisher {
             let manifest = manifest.metadata.publisher;

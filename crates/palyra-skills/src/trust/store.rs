@@ -13,6 +13,9 @@ use palyra_protocol::{Digest, Timestamp};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+/// How the name of a prepared document ends.
+const PREPARED: &str = ".new";
+
 /// What the ledger keeps of a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TrustRecord {
@@ -134,9 +137,9 @@ impl SkillTrustStore {
         let bytes = match (file, recorded) {
             (None, None) => return Ok(Self { path, document: TrustDocument::empty() }),
             (Some(bytes), Some(recorded)) if found == Some(recorded) => bytes,
-            (_, Some(recorded)) => match read(&beside(&path))?.filter(|bytes| Digest::of(bytes) == recorded) {
+            (_, Some(recorded)) => match read(&beside(&path, &recorded))?.filter(|b| Digest::of(b) == recorded) {
                 Some(bytes) => {
-                    replace(&path)?;
+                    replace(&path, &recorded)?;
                     bytes
                 }
                 None => return Err(StoreError::Tampered { path, found, recorded: Some(recorded) }),
@@ -144,6 +147,7 @@ impl SkillTrustStore {
             (Some(_), None) => return Err(StoreError::Tampered { path, found, recorded: None }),
         };
         let document = TrustDocument::parse(&bytes)?;
+        remove_prepared(&path);
         Ok(Self { path, document })
     }
 
@@ -174,9 +178,10 @@ impl SkillTrustStore {
     pub fn prepare(&self, changes: &[TrustChange], now: Timestamp) -> Result<PreparedTrust, StoreError> {
         let document = self.document.changed(changes, now)?;
         let bytes = document.bytes()?;
-        write_durably(&beside(&self.path), &bytes).map_err(|source| self.unwritable(source))?;
+        let digest = Digest::of(&bytes);
+        write_durably(&beside(&self.path, &digest), &bytes).map_err(|source| self.unwritable(source))?;
         let changes = changes.iter().map(ToString::to_string).collect();
-        let record = TrustRecord { revision: document.revision, digest: Digest::of(&bytes), changes };
+        let record = TrustRecord { revision: document.revision, digest, changes };
         Ok(PreparedTrust { base: self.document.revision, document, record })
     }
 
@@ -190,7 +195,9 @@ impl SkillTrustStore {
         }
         // Memory follows the record, not the rename: the change counts already.
         self.document = prepared.document;
-        replace(&self.path)
+        replace(&self.path, &prepared.record.digest)?;
+        remove_prepared(&self.path);
+        Ok(())
     }
 
     /// Takes step one back, where the change was not recorded.
@@ -198,8 +205,7 @@ impl SkillTrustStore {
     /// # Errors
     /// The disk fails.
     pub fn abandon(&self, prepared: PreparedTrust) -> Result<(), StoreError> {
-        drop(prepared);
-        match std::fs::remove_file(beside(&self.path)) {
+        match std::fs::remove_file(beside(&self.path, &prepared.record.digest)) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(self.unwritable(error)),
             _ => Ok(()),
         }
@@ -230,18 +236,31 @@ impl SkillTrustStore {
     }
 }
 
-/// Where the next document is prepared.
-fn beside(path: &Path) -> PathBuf {
+/// Where a document is prepared: each under a name of its own, so that two that are prepared at once do not meet.
+fn beside(path: &Path, digest: &Digest) -> PathBuf {
     let mut name = path.to_owned().into_os_string();
-    name.push(".new");
+    name.push(format!(".{}{PREPARED}", digest.short()));
     name.into()
 }
 
-fn replace(path: &Path) -> Result<(), StoreError> {
-    let renamed = std::fs::rename(beside(path), path);
+fn replace(path: &Path, digest: &Digest) -> Result<(), StoreError> {
+    let renamed = std::fs::rename(beside(path, digest), path);
     renamed.and_then(|()| path.parent().map_or(Ok(()), sync_directory)).map_err(|source| StoreError::Disk {
         path: path.to_owned(),
         what: "written",
         source,
     })
+}
+
+/// Removes what was prepared and never came to count. It is only untidy, so failing to is no failure.
+fn remove_prepared(path: &Path) {
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else { return };
+    let prefix = format!("{name}.");
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let found = entry.file_name();
+        let ours = found.to_str().and_then(|found| found.strip_prefix(&prefix));
+        if ours.and_then(|rest| rest.strip_suffix(PREPARED)).is_some_and(|short| short.len() == 12) {
+            drop(std::fs::remove_file(entry.path()));
+        }
+    }
 }
