@@ -6,6 +6,8 @@ pub mod audit;
 pub mod constants;
 pub mod diff;
 mod files;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod ids;
 pub mod instructions;
 pub mod manifest;

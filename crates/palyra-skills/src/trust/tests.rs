@@ -131,7 +131,7 @@ fn rotation_needs_both_keys_and_keeps_what_was_admitted() {
         RotationStatement { old_signature: good.new_signature, ..good.clone() },
         RotationStatement { new_signature: good.old_signature, ..good.clone() },
         RotationStatement { new_key: key(4).public(), ..good.clone() },
-        RotationStatement { publisher: "other".parse().unwrap(), ..good.clone() },
+        RotationStatement { publisher: "other".parse().unwrap(), ..good },
     ] {
         let refused = rotated.changed(&[TrustChange::Rotate(forged)], at(NOW)).unwrap_err();
         assert_eq!(refused.code(), "rotation_signature");
