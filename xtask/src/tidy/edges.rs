@@ -18,14 +18,17 @@ struct Door {
     rooms: &'static [&'static str],
 }
 
-const DOORS: [Door; 11] = [
+const DOORS: [Door; 13] = [
     Door { dependency: "cedar-policy", rooms: &["policy"] },
     Door { dependency: "rusqlite", rooms: &["journal"] },
     Door { dependency: "wasmtime", rooms: &["plugins"] },
     Door { dependency: "landlock", rooms: &["sandbox"] },
     Door { dependency: "seccompiler", rooms: &["sandbox"] },
     Door { dependency: "ureq", rooms: &["sandbox"] },
-    Door { dependency: "jsonschema", rooms: &["engine"] },
+    Door { dependency: "jsonschema", rooms: &["engine", "skills"] },
+    Door { dependency: "zip", rooms: &["skills"] },
+    // Components are looked at before they are installed, and by the host that runs them.
+    Door { dependency: "wasmparser", rooms: &["skills", "plugins"] },
     Door { dependency: "tonic", rooms: &["api", "daemon", "cli"] },
     Door { dependency: "axum", rooms: &["daemon"] },
     Door { dependency: "rmcp", rooms: &["daemon"] },
@@ -127,6 +130,8 @@ mod tests {
         check_one("palyra-engine", "palyra-journal", Value::Null, "");
         check_one("palyra-cli", "palyra-api", Value::Null, "");
         check_one("palyra-policy", "cedar-policy", Value::Null, "");
+        check_one("palyra-skills", "palyra-protocol", Value::Null, "");
+        check_one("palyra-skills", "zip", Value::Null, "");
         check_one("palyra-cli", "palyra-daemon", json!("dev"), "");
         check_at("benches", "palyra-bench", "rusqlite", Value::Null, "");
         check_at("xtask", "xtask", "serde_json", Value::Null, "");
@@ -159,6 +164,13 @@ mod tests {
             "must not depend on `palyra-protocol`; it may use no crate of ours",
         );
         check_one("palyra-engine", "rusqlite", Value::Null, "`rusqlite` belongs behind journal");
+        check_one("palyra-engine", "zip", Value::Null, "`zip` belongs behind skills");
+        check_one(
+            "palyra-skills",
+            "tokio",
+            Value::Null,
+            "`tokio` belongs behind journal, plugins, vault, identity, engine, api, daemon, cli",
+        );
         check_one(
             "palyra-protocol",
             "tokio",

@@ -99,7 +99,7 @@ pub(super) fn wildcards(manifest: &Manifest, context: &AuditContext<'_>) -> Find
 pub(super) fn forbidden(manifest: &Manifest, context: &AuditContext<'_>) -> Finding {
     let mut finding = Finding::new(CheckId::CapabilitiesForbidden);
     for host in &manifest.capabilities.egress {
-        let clash = context.policy.forbidden_hosts.iter().find(|bad| bad.covers(host) || host.covers(bad));
+        let clash = context.policy.forbidden_hosts.iter().find(|bad| bad.forbids(host));
         if let Some(bad) = clash {
             finding.fail(format!("`http.egress` asks for `{host}`; `{bad}` is forbidden"));
         }
@@ -178,10 +178,11 @@ pub(super) fn compat(manifest: &Manifest, context: &AuditContext<'_>) -> [Findin
 /// Looks through every text that a model or a person is shown.
 pub(super) fn texts(manifest: &Manifest, subject: &Subject, context: &AuditContext<'_>) -> [Finding; 2] {
     let mut found = [Finding::new(CheckId::TextHidden), Finding::new(CheckId::TextInstructions)];
-    let mut look = |place: &str, text: &str| {
+    let mut look = |place: &str, text: &str, is_document: bool| {
         let [concealed, orders] = &mut found;
         for hidden in hidden(text) {
-            let status = if hidden.may_be_innocent() { CheckStatus::Warn } else { CheckStatus::Fail };
+            let innocent = hidden.may_be_innocent() || is_document && hidden.may_be_markup();
+            let status = if innocent { CheckStatus::Warn } else { CheckStatus::Fail };
             concealed.add(status, format!("{place} {hidden}"));
         }
         if let Some(order) = order(text) {
@@ -189,21 +190,22 @@ pub(super) fn texts(manifest: &Manifest, subject: &Subject, context: &AuditConte
         }
     };
     if let Some(description) = &manifest.metadata.description {
-        look("the skill's description", description);
+        look("the skill's description", description, false);
     }
-    look("the skill's name", &manifest.metadata.name);
+    look("the skill's name", &manifest.metadata.name, false);
     for wildcard in &manifest.capabilities.wildcards {
-        look("the reason for a wildcard", &wildcard.reason);
+        look("the reason for a wildcard", &wildcard.reason, false);
     }
     for tool in &manifest.tools {
-        look(&format!("the description of `{}`", tool.id), &tool.description);
+        look(&format!("the description of `{}`", tool.id), &tool.description, false);
         for (which, schema) in [("input", &tool.input_schema), ("output", &tool.output_schema)] {
             let place = format!("the {which} schema of `{}`", tool.id);
-            strings(schema, &mut |text| look(&place, text));
+            strings(schema, &mut |text| look(&place, text, false));
         }
     }
     if let Some(instructions) = crate::artifact::find(&subject.entries, INSTRUCTIONS_ENTRY) {
-        look(&format!("`{INSTRUCTIONS_ENTRY}`"), &String::from_utf8_lossy(&instructions.content));
+        // A document may speak of markup, and of pages that hold comments.
+        look(&format!("`{INSTRUCTIONS_ENTRY}`"), &String::from_utf8_lossy(&instructions.content), true);
     }
     found
 }

@@ -40,6 +40,11 @@ impl Hidden {
     pub(super) fn may_be_innocent(&self) -> bool {
         matches!(self, Self::MixedScript(_))
     }
+
+    /// Whether it is something that a document about markup has too.
+    pub(super) fn may_be_markup(&self) -> bool {
+        matches!(self, Self::Comment | Self::Markup(_) | Self::PushedAway)
+    }
 }
 
 /// So many blanks in a row, or so many empty lines, push what follows out of sight.

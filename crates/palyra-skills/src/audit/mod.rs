@@ -251,6 +251,10 @@ fn materials(
     let provenance = provenance.map_err(|evidence| built.fail(evidence)).ok();
     if let Some(sbom) = &sbom {
         valid.note(format!("{} components", sbom.components().len()));
+        for component in sbom.components().iter().filter(|component| component.has_odd_purl) {
+            let name = crate::text::excerpt(&component.name);
+            valid.fail(format!("`{name}` has a package URL that cannot be read, so no advisory would be found"));
+        }
         for component in sbom.components().iter().filter(|component| !component.has_hash) {
             let name = crate::text::excerpt(&component.name);
             hashes.add(context.policy.missing_hashes.into(), format!("`{name}` has no hash"));

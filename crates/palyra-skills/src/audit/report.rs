@@ -97,7 +97,7 @@ checks! {
     /// What is asked for is also used.
     CapabilitiesUnused = "capabilities.unused", "take out of the manifest what the component does not import";
     /// What is imported is also asked for.
-    CapabilitiesUndeclared = "capabilities.undeclared", "declare the capability in the manifest, or build without the import";
+    CapabilitiesUndeclared = "capabilities.undeclared", "declare the capability in the manifest, or build for a world that imports only what the skill uses";
     /// The tools' risk fits their capabilities.
     ToolsRisk = "tools.risk", "raise the `risk` of the tools; policy sees the higher one in any case";
     /// The world's major version is the host's.

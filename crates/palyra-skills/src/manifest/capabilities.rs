@@ -53,6 +53,12 @@ impl RootPath {
         self.0 == "*"
     }
 
+    /// The path as tools write it: `.` is the whole workspace.
+    #[must_use]
+    pub fn workspace_path(&self) -> &str {
+        if self.is_wildcard() { "." } else { &self.0 }
+    }
+
     /// Whether everything below `other` is below this path too.
     #[must_use]
     pub fn covers(&self, other: &Self) -> bool {

@@ -52,6 +52,20 @@ impl EgressHost {
         name && port
     }
 
+    /// Whether a skill that asks for `asked` could reach something that this entry stands for. Without a port, this entry stands for
+    /// every port: whoever forbids a host means the host.
+    #[must_use]
+    pub fn forbids(&self, asked: &Self) -> bool {
+        let any_port = |host: &Self| Self { port: Port::Any, ..host.clone() };
+        let names = any_port(self).covers(&any_port(asked)) || any_port(asked).covers(&any_port(self));
+        let ports = match (self.port, asked.port) {
+            (Port::One(mine), Port::One(theirs)) => mine == theirs,
+            (Port::One(mine), Port::Web) => matches!(mine, 443 | 80),
+            _ => true,
+        };
+        names && ports
+    }
+
     /// Reads an entry.
     ///
     /// # Errors
@@ -190,6 +204,23 @@ mod tests {
             "a.org.",
         ] {
             assert!(EgressHost::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_forbidden_host_is_forbidden_on_every_port() {
+        let host = |text: &str| EgressHost::parse(text).unwrap();
+        for (forbidden, asked, clash) in [
+            ("x.a.org", "x.a.org:8443", true),
+            ("x.a.org", "*.a.org", true),
+            ("*.a.org", "x.a.org:1", true),
+            ("*.a.org", "a.org", false),
+            ("x.a.org:443", "x.a.org", true),
+            ("x.a.org:8443", "x.a.org", false),
+            ("x.a.org:8443", "x.a.org:*", true),
+            ("x.a.org", "y.a.org", false),
+        ] {
+            assert_eq!(host(forbidden).forbids(&host(asked)), clash, "{forbidden} {asked}");
         }
     }
 

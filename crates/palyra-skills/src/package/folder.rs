@@ -6,8 +6,11 @@
 use super::PackageSource;
 use crate::archive::names::{NameFault, check_name};
 use crate::archive::{ArchiveLimits, Entry};
-use crate::constants::{ASSETS_FOLDER, MANIFEST_ENTRY, MAX_MANIFEST_BYTES, MODULES_FOLDER, SBOM_ENTRY};
+use crate::constants::{
+    ASSETS_FOLDER, MANIFEST_ENTRY, MAX_MANIFEST_BYTES, MODULES_FOLDER, PROVENANCE_ENTRY, SBOM_ENTRY, SIGNATURE_ENTRY,
+};
 use crate::files::read_regular;
+use crate::manifest::{Manifest, SkillKind};
 use crate::sbom::{LockFile, LockKind};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -71,8 +74,8 @@ impl SourceError {
 }
 
 impl PackageSource {
-    /// Reads the sources of a package of components: `skill.toml`, `modules/`, `assets/`, lock files, and a bill of materials if there is
-    /// one. Everything else in the folder is left alone.
+    /// Reads the sources of a package: `skill.toml`, `modules/`, `assets/`, lock files, and a bill of materials if there is one.
+    /// Everything else in the folder is left alone, unless the manifest is of kind `instructions`: then every file belongs to it.
     ///
     /// # Errors
     /// Something cannot be read or cannot be packed.
@@ -80,13 +83,13 @@ impl PackageSource {
         let manifest = side_file(folder, MANIFEST_ENTRY, MAX_MANIFEST_BYTES as u64)?
             .ok_or_else(|| SourceError::Missing { path: folder.join(MANIFEST_ENTRY) })?;
         let mut reader = FolderReader::new(folder);
-        for part in [MODULES_FOLDER, ASSETS_FOLDER] {
-            let part = part.trim_end_matches('/');
-            match folder.join(part).symlink_metadata() {
-                Ok(_) => reader.add(part)?,
-                Err(error) if error.kind() == ErrorKind::NotFound => {}
-                Err(source) => return Err(SourceError::Disk { path: folder.join(part), source }.into()),
-            }
+        if Manifest::parse(&manifest)?.kind == SkillKind::Instructions {
+            reader.add("")?;
+            let own = [MANIFEST_ENTRY, SBOM_ENTRY, PROVENANCE_ENTRY, SIGNATURE_ENTRY];
+            reader.entries.retain(|entry| !own.contains(&entry.name.as_str()));
+        } else {
+            reader.add_if_there(MODULES_FOLDER.trim_end_matches('/'))?;
+            reader.add_if_there(ASSETS_FOLDER.trim_end_matches('/'))?;
         }
         let mut locks = Vec::new();
         for kind in LockKind::ALL {
@@ -144,6 +147,15 @@ impl<'a> FolderReader<'a> {
         Ok(())
     }
 
+    fn add_if_there(&mut self, start: &str) -> Result<(), SourceError> {
+        let path = self.folder.join(start);
+        match path.symlink_metadata() {
+            Ok(_) => self.add(start),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            Err(source) => Err(SourceError::Disk { path, source }),
+        }
+    }
+
     fn file(&mut self, name: String, path: &Path) -> Result<(), SourceError> {
         check_name(name.as_bytes()).map_err(|fault| SourceError::Name { path: path.to_owned(), fault })?;
         let read = read_regular(path, self.bytes_left).map_err(|source| match source.kind() {
@@ -154,5 +166,81 @@ impl<'a> FolderReader<'a> {
         self.bytes_left = self.bytes_left.saturating_sub(content.len() as u64);
         self.entries.push(Entry::new(name, content));
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::package::{PackageSource, build};
+    use crate::testing::{component, key, manifest};
+    use std::fs;
+    use std::path::Path;
+
+    fn folder(files: &[(&str, &[u8])]) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, content) in files {
+            let path = dir.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, content).unwrap();
+        }
+        dir
+    }
+
+    fn built(dir: &Path) -> Result<Vec<u8>, &'static str> {
+        let source = PackageSource::read_folder(dir).map_err(|e| e.code())?;
+        build(&source, &key(1)).map(|built| built.bytes).map_err(|e| e.code())
+    }
+
+    #[test]
+    fn a_folder_becomes_an_artifact_and_the_same_one_again() {
+        let text = manifest("1.0.0");
+        let dir = folder(&[
+            ("skill.toml", text.as_bytes()),
+            ("modules/echo.wasm", &component(&[])),
+            ("assets/a/b.txt", b"b"),
+            ("src/main.rs", b"not packed"),
+            ("requirements.txt", b"attrs==25.1.0"),
+        ]);
+        let bytes = built(dir.path()).unwrap();
+        assert_eq!(built(dir.path()).unwrap(), bytes);
+        let artifact = crate::Artifact::open(&bytes).unwrap();
+        assert!(artifact.entry("assets/a/b.txt").is_some() && artifact.entry("src/main.rs").is_none());
+        let sbom = crate::sbom::Sbom::parse(&artifact.entry("sbom.cdx.json").unwrap().content).unwrap();
+        assert_eq!(sbom.components().len(), 2);
+        // A bill of materials by another tool is taken, if it is about this artifact.
+        fs::write(dir.path().join("sbom.cdx.json"), b"{}").unwrap();
+        assert_eq!(built(dir.path()), Err("sbom_schema"));
+    }
+
+    #[test]
+    fn folders_that_cannot_be_packed_are_refused() {
+        let text = manifest("1.0.0");
+        assert_eq!(built(folder(&[]).path()), Err("source_missing"));
+        let bare = folder(&[("skill.toml", text.as_bytes())]);
+        assert_eq!(built(bare.path()), Err("artifact_code_missing"));
+        let odd = folder(&[("skill.toml", text.as_bytes()), ("assets/a:b", b"")]);
+        assert_eq!(built(odd.path()), Err("source_name"));
+        let linked = folder(&[("skill.toml", text.as_bytes()), ("assets/a", b"")]);
+        std::os::unix::fs::symlink("/etc/hostname", linked.path().join("assets/link")).unwrap();
+        assert_eq!(built(linked.path()), Err("source_special_file"));
+        let unpinned = folder(&[("skill.toml", text.as_bytes()), ("requirements.txt", b"attrs")]);
+        assert_eq!(built(unpinned.path()), Err("lock_not_pinned"));
+    }
+
+    #[test]
+    fn an_imported_folder_can_be_edited_and_built_again() {
+        let dir = folder(&[("SKILL.md", b"---\nname: x\ndescription: y\n---\n"), ("scripts/a.sh", b"echo a")]);
+        let request = crate::instructions::ImportRequest {
+            publisher: "acme".parse().unwrap(),
+            version: "1.0.0".parse().unwrap(),
+            read_roots: vec![],
+            write_roots: vec![],
+            egress: vec![],
+            min_palyra_version: semver::Version::new(0, 1, 0),
+        };
+        let source = crate::instructions::import_folder(dir.path(), &request).unwrap();
+        let imported = build(&source, &key(1)).unwrap().bytes;
+        fs::write(dir.path().join("skill.toml"), &source.manifest).unwrap();
+        assert_eq!(built(dir.path()).unwrap(), imported);
     }
 }

@@ -112,6 +112,8 @@ pub struct SbomComponent {
     pub is_excluded: bool,
     /// Its package URL, where it has one that can be read.
     pub purl: Option<PackageUrl>,
+    /// Whether it has a package URL that cannot be read, so that no advisory can be found by it.
+    pub has_odd_purl: bool,
     /// Its SHA-256 digests.
     pub sha256: Vec<Digest>,
     /// Whether it has a hash of any kind.
@@ -239,12 +241,14 @@ fn flatten(raw: Vec<RawComponent>, into: &mut Vec<SbomComponent>) -> Result<(), 
 
 fn component(raw: RawComponent) -> SbomComponent {
     let sha256 = raw.hashes.iter().filter(|hash| hash.alg == "SHA-256");
+    let purl = raw.purl.as_deref().map(str::parse::<PackageUrl>);
     SbomComponent {
         sha256: sha256.filter_map(|hash| hash.content.to_ascii_lowercase().parse().ok()).collect(),
         has_hash: !raw.hashes.is_empty(),
         is_file: raw.kind == "file",
         is_excluded: raw.scope.as_deref() == Some("excluded"),
-        purl: raw.purl.and_then(|purl| purl.parse().ok()),
+        has_odd_purl: matches!(purl, Some(Err(_))),
+        purl: purl.and_then(Result::ok),
         name: raw.name,
         version: raw.version,
     }
