@@ -18,6 +18,7 @@ mod replay;
 mod report;
 mod rivals;
 mod sandbox;
+mod skills;
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -25,7 +26,7 @@ use std::process::ExitCode;
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 type Benchmark = (&'static str, &'static str, fn(&mut report::Report) -> Result);
 
-const ALL: [Benchmark; 10] = [
+const ALL: [Benchmark; 12] = [
     ("policy", "deciding, against Cedar alone", policy::run),
     ("access", "checking a token, against hashing it", access::run),
     ("identity", "handshakes, pairings and checks of devices", identity::run),
@@ -36,6 +37,7 @@ const ALL: [Benchmark; 10] = [
     ("egress", "the proxy, against a direct connection", egress::run),
     ("sandbox", "a sandboxed process, against one without us", sandbox::run),
     ("plugins", "a guest's call, against wasmtime alone", plugins::run),
+    ("skills", "verifying and auditing, against the bytes alone", skills::run),
     ("process", "daemon start, memory, command line start", process::run),
 ];
 

@@ -21,7 +21,7 @@ struct Door {
     rooms: &'static [&'static str],
 }
 
-const DOORS: [Door; 18] = [
+const DOORS: [Door; 20] = [
     Door { dependency: "cedar-policy", rooms: &["policy"] },
     Door { dependency: "rusqlite", rooms: &["journal"] },
     Door { dependency: "wasmtime", rooms: &["plugins"] },
@@ -29,7 +29,10 @@ const DOORS: [Door; 18] = [
     Door { dependency: "landlock", rooms: &["sandbox"] },
     Door { dependency: "seccompiler", rooms: &["sandbox"] },
     Door { dependency: "ureq", rooms: &["egress"] },
-    Door { dependency: "jsonschema", rooms: &["engine"] },
+    Door { dependency: "jsonschema", rooms: &["engine", "skills"] },
+    Door { dependency: "zip", rooms: &["skills"] },
+    // Components are looked at before they are installed, and by the host that runs them.
+    Door { dependency: "wasmparser", rooms: &["skills", "plugins"] },
     Door { dependency: "tonic", rooms: &["api", "daemon", "cli"] },
     Door { dependency: "axum", rooms: &["daemon"] },
     Door { dependency: "rmcp", rooms: &["daemon"] },
@@ -145,6 +148,8 @@ mod tests {
         check_one("palyra-engine", "palyra-journal", Value::Null, "");
         check_one("palyra-cli", "palyra-api", Value::Null, "");
         check_one("palyra-policy", "cedar-policy", Value::Null, "");
+        check_one("palyra-skills", "palyra-protocol", Value::Null, "");
+        check_one("palyra-skills", "zip", Value::Null, "");
         check_one("palyra-cli", "palyra-daemon", json!("dev"), "");
         check_at("benches", "palyra-bench", "rusqlite", Value::Null, "");
         check_at("xtask", "xtask", "serde_json", Value::Null, "");
@@ -178,6 +183,13 @@ mod tests {
         );
         check_one("palyra-engine", "rusqlite", Value::Null, "`rusqlite` belongs behind journal");
         check_one("palyra-daemon", "rustls", Value::Null, "`rustls` belongs behind identity, sandbox");
+        check_one("palyra-engine", "zip", Value::Null, "`zip` belongs behind skills");
+        check_one(
+            "palyra-skills",
+            "tokio",
+            Value::Null,
+            "`tokio` belongs behind journal, plugins, vault, identity, engine, api, daemon, cli",
+        );
         check_one(
             "palyra-protocol",
             "tokio",

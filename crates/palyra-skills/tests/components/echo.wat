@@ -1,0 +1,61 @@
+;; A skill's component: it exports `palyra:skill/tools`. `;; IMPORTS` is where tests put imports.
+(component
+  ;; IMPORTS
+  (core module $code
+    (memory (export "memory") 1)
+    (func (export "realloc") (param i32 i32 i32 i32) (result i32) i32.const 1024)
+    ;; No tools: a list of length nought.
+    (func (export "describe") (result i32) i32.const 16)
+    ;; The input comes back as the output.
+    (func (export "invoke") (param i32 i32 i32 i32) (result i32)
+      (i32.store8 (i32.const 32) (i32.const 0))
+      (i32.store (i32.const 36) (local.get 2))
+      (i32.store (i32.const 40) (local.get 3))
+      i32.const 32)
+  )
+  (core instance $code (instantiate $code))
+  (alias core export $code "memory" (core memory $memory))
+  (alias core export $code "realloc" (core func $realloc))
+  (alias core export $code "describe" (core func $core-describe))
+  (alias core export $code "invoke" (core func $core-invoke))
+  (type $tool (record
+    (field "name" string)
+    (field "description" string)
+    (field "input-schema" string)
+    (field "output-schema" (option string))))
+  (type $tool-error (record (field "code" string) (field "message" string)))
+  (type $tool-list (list $tool))
+  (type $outcome (result string (error $tool-error)))
+  (func $describe (result $tool-list)
+    (canon lift (core func $core-describe) (memory $memory)))
+  (func $invoke (param "tool" string) (param "input-json" string) (result $outcome)
+    (canon lift (core func $core-invoke) (memory $memory) (realloc $realloc)))
+  (component $shim
+    (type $tool (record
+      (field "name" string)
+      (field "description" string)
+      (field "input-schema" string)
+      (field "output-schema" (option string))))
+    (import "import-type-tool" (type $imported-tool (eq $tool)))
+    (type $tool-error (record (field "code" string) (field "message" string)))
+    (import "import-type-tool-error" (type $imported-tool-error (eq $tool-error)))
+    (type $imported-list (list $imported-tool))
+    (type $imported-outcome (result string (error $imported-tool-error)))
+    (import "import-func-describe" (func $describe (result $imported-list)))
+    (import "import-func-invoke"
+      (func $invoke (param "tool" string) (param "input-json" string) (result $imported-outcome)))
+    (export $exported-tool "tool" (type $tool))
+    (export $exported-tool-error "tool-error" (type $tool-error))
+    (type $exported-list (list $exported-tool))
+    (type $exported-outcome (result string (error $exported-tool-error)))
+    (export "describe" (func $describe) (func (result $exported-list)))
+    (export "invoke" (func $invoke)
+      (func (param "tool" string) (param "input-json" string) (result $exported-outcome)))
+  )
+  (instance $tools (instantiate $shim
+    (with "import-type-tool" (type $tool))
+    (with "import-type-tool-error" (type $tool-error))
+    (with "import-func-describe" (func $describe))
+    (with "import-func-invoke" (func $invoke))))
+  (export "palyra:skill/tools@1.0.0" (instance $tools))
+)
