@@ -14,15 +14,20 @@ macro_rules! targets {
     };
 }
 
-const TARGETS: [Target; 9] = targets! {
+const TARGETS: [Target; 14] = targets! {
     "egress_request" => palyra_egress::fuzzing::request,
     "egress_rule" => palyra_egress::fuzzing::rule,
     "http_head" => palyra_egress::fuzzing::http_head,
     "ignore_file" => palyra_workspace::fuzzing::ignore_file,
     "journal_export" => palyra_protocol::fuzzing::journal_export,
     "json" => palyra_protocol::fuzzing::json,
+    "pairing_message" => palyra_identity::fuzzing::pairing_message,
     "patch" => palyra_workspace::fuzzing::patch,
     "policy_directory" => palyra_policy::fuzzing::policy_directory,
+    "signing_request" => palyra_identity::fuzzing::signing_request,
+    "skill_archive" => palyra_skills::fuzzing::fuzz_archive,
+    "skill_manifest" => palyra_skills::fuzzing::fuzz_manifest,
+    "skill_signature" => palyra_skills::fuzzing::fuzz_signature,
     "tls_greeting" => palyra_egress::fuzzing::greeting,
 };
 
