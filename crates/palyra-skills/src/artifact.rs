@@ -1,7 +1,7 @@
 //! An artifact: a whole skill whose signature holds.
 //!
-//! [`Artifact`] has one meaning: the entries are those that the named key signed, the manifest can be read, and every part
-//! that must be there is there. Whether that key may be trusted is another question, which
+//! [`Artifact`] has one meaning: the entries are those that the named key signed, the manifest can be read, and every
+//! part that must be there is there. Whether that key may be trusted is another question, which
 //! [`verify_skill_artifact`](crate::trust::verify_skill_artifact) answers.
 
 use crate::archive::{Archive, ArchiveError, Entry};
@@ -116,7 +116,8 @@ impl Artifact {
         Self::assemble(archive.entries, &archive.signature, Some(&archive.digest))
     }
 
-    /// Puts an artifact together from entries, sorted by name, and its signature. An unpacked artifact has no archive digest.
+    /// Puts an artifact together from entries, sorted by name, and its signature. An unpacked artifact has no archive
+    /// digest.
     ///
     /// # Errors
     /// The first check that fails, by name.

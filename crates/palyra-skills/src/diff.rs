@@ -1,7 +1,8 @@
 //! What an update changes, and whether it may do more than before.
 //!
-//! A person who approved one version has not approved the next. [`SkillDiff`] names every difference in what a skill asks for and in what a
-//! model is told, and says of each whether it widens: an update that widens nothing needs no new consent.
+//! A person who approved one version has not approved the next. [`SkillDiff`] names every difference in what a skill
+//! asks for and in what a model is told, and says of each whether it widens: an update that widens nothing needs no new
+//! consent.
 
 use crate::audit::{ImportClass, classify};
 use crate::ids::SkillVersion;
@@ -264,8 +265,8 @@ fn text(schema: &Value) -> String {
     canonical_value(schema).unwrap_or_default()
 }
 
-/// Files that differ. A component can only use what it is granted, so new code of it widens nothing; the scripts and instructions of a
-/// folder are what a person approved, so they do.
+/// Files that differ. A component can only use what it is granted, so new code of it widens nothing; the scripts and
+/// instructions of a folder are what a person approved, so they do.
 fn content(changes: &mut Changes, old: &Inspection, new: &Inspection) {
     let widens = old.manifest.kind != new.manifest.kind || new.manifest.kind == SkillKind::Instructions;
     let metadata = ["skill.toml", "sbom.cdx.json", "provenance.json"];

@@ -1,6 +1,7 @@
 //! The entries of the fuzz targets: hostile bytes in, a broken promise is a panic.
 //!
-//! The same functions are called by tests, on the seeds and on damaged copies of them, so that they are exercised wherever the tests run.
+//! The same functions are called by tests, on the seeds and on damaged copies of them, so that they are exercised
+//! wherever the tests run.
 
 use crate::archive::names::check_name;
 use crate::archive::{Archive, ArchiveLimits};

@@ -8,11 +8,12 @@
 //!       ──unpack──▶ Installed      a directory that appears whole or not at all
 //! ```
 //!
-//! [`package`] builds artifacts and offers the same steps to a command line without a daemon; [`diff`] says what an update changes;
-//! [`registry`] finds artifacts; [`instructions`] imports Agent Skills folders. `docs/formats/skill.md` is the written format.
+//! [`package`] builds artifacts and offers the same steps to a command line without a daemon; [`diff`] says what an
+//! update changes; [`registry`] finds artifacts; [`instructions`] imports Agent Skills folders. `docs/formats/skill.md`
+//! is the written format.
 //!
-//! The crate looks at code and never executes any. It keeps no state of its own: the trust store's digest is recorded by a
-//! [`TrustLedger`](trust::TrustLedger), which is the journal, and time and versions are handed in.
+//! The crate looks at code and never executes any. It keeps no state of its own: the trust store's digest is recorded
+//! by a [`TrustLedger`](trust::TrustLedger), which is the journal, and time and versions are handed in.
 
 pub mod archive;
 pub mod artifact;

@@ -1,7 +1,8 @@
 //! `provenance.json`: how an artifact was built, as an in-toto statement with SLSA provenance v1.
 //!
-//! The statement's subjects must be exactly the code of the artifact, digest by digest. It is covered by the publisher's signature
-//! like every entry, so it says what the publisher says about the build, and no more: provenance is evidence, not a verdict.
+//! The statement's subjects must be exactly the code of the artifact, digest by digest. It is covered by the
+//! publisher's signature like every entry, so it says what the publisher says about the build, and no more: provenance
+//! is evidence, not a verdict.
 
 use crate::archive::Entry;
 use crate::constants::MAX_PROVENANCE_BYTES;
@@ -72,8 +73,8 @@ impl ProvenanceError {
     }
 }
 
-/// What a publisher says about a build, besides what is in the artifact. Everything here is optional, and nothing is guessed:
-/// the same input gives the same artifact.
+/// What a publisher says about a build, besides what is in the artifact. Everything here is optional, and nothing is
+/// guessed: the same input gives the same artifact.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BuildFacts {
     /// Who built: a URI.

@@ -1,6 +1,7 @@
 //! Package URLs: the names by which bills of materials and advisories know a package.
 //!
-//! Only what identifies a package is kept: type, namespace, name, version. Qualifiers and sub-paths are read and dropped.
+//! Only what identifies a package is kept: type, namespace, name, version. Qualifiers and sub-paths are read and
+//! dropped.
 
 use serde::{Serialize, Serializer};
 use std::fmt;

@@ -1,9 +1,9 @@
 //! `signature.json`: who vouches for an artifact.
 //!
 //! The signature covers two digests. `content_sha256` is over every entry but the signature itself, name by name and
-//! content by content, each with its length; it can be recomputed from an unpacked artifact. `archive_sha256` is over the bytes
-//! of the archive before the signature, so that an artifact that was packed again is another artifact. Publisher and key are
-//! signed too: nobody can put another name under a signature.
+//! content by content, each with its length; it can be recomputed from an unpacked artifact. `archive_sha256` is over
+//! the bytes of the archive before the signature, so that an artifact that was packed again is another artifact.
+//! Publisher and key are signed too: nobody can put another name under a signature.
 
 use crate::archive::Entry;
 use crate::constants::{FORMAT, MAX_SIGNATURE_BYTES};
@@ -180,7 +180,8 @@ impl SignatureDocument {
 
     /// Checks that the signature holds for these entries, under the key that it names.
     ///
-    /// An unpacked artifact has no archive any more; then `archive` is nothing, and what was signed about it is taken as it is.
+    /// An unpacked artifact has no archive any more; then `archive` is nothing, and what was signed about it is taken
+    /// as it is.
     ///
     /// # Errors
     /// What does not fit.

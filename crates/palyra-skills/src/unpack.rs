@@ -1,9 +1,9 @@
 //! The `skills-managed` directory: artifacts unpacked, each version in a directory of its own.
 //!
-//! An installation appears whole or not at all. Files are written into a staging directory and made durable; then the directory is
-//! renamed into its place, which is one step for everybody who looks. What a crash leaves behind is a staging directory, which
-//! nobody reads and [`ManagedDirectory::clean`] removes. Nothing here trusts what it finds: an unpacked skill is read like a
-//! stranger's artifact, and its content digest is computed anew.
+//! An installation appears whole or not at all. Files are written into a staging directory and made durable; then the
+//! directory is renamed into its place, which is one step for everybody who looks. What a crash leaves behind is a
+//! staging directory, which nobody reads and [`ManagedDirectory::clean`] removes. Nothing here trusts what it finds: an
+//! unpacked skill is read like a stranger's artifact, and its content digest is computed anew.
 
 use crate::archive::Entry;
 use crate::artifact::{Artifact, ArtifactError};
@@ -226,8 +226,8 @@ impl ManagedDirectory {
         Err(UnpackError::Drift { skill: shown(skill_id, version), found, expected: *expected })
     }
 
-    /// Reads one file of an installation and compares it with the digest that was admitted: what is returned is what was admitted,
-    /// whatever happens to the file afterwards.
+    /// Reads one file of an installation and compares it with the digest that was admitted: what is returned is what
+    /// was admitted, whatever happens to the file afterwards.
     ///
     /// # Errors
     /// It differs, is gone, or cannot be read.

@@ -1,5 +1,7 @@
-//! The whole story with the public interface alone, in the order in which a daemon goes through it: build, refuse a stranger, trust on first use,
-//! install, audit again, notice what changed.
+//! The whole story with the public interface alone, in the order in which a daemon goes through it: build, refuse a
+//! stranger, trust on first use, install, audit again, notice what changed.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use palyra_protocol::{Digest, Timestamp};
 use palyra_skills::archive::Entry;
@@ -85,7 +87,8 @@ fn a_skill_earns_trust_and_loses_it() {
     let mut store = SkillTrustStore::open_with(dir.path().join("skill_trust.json"), &journal).unwrap();
     let managed = ManagedDirectory::open(dir.path().join("skills-managed")).unwrap();
 
-    // A stranger is refused; with trust on first use it is pinned, and the pin is on record before anything is unpacked.
+    // A stranger is refused; with trust on first use it is pinned, and the pin is on record before anything is
+    // unpacked.
     let install = |allow_tofu| request(VerifyPurpose::Install, allow_tofu);
     let refused = package::verify(&first.bytes, store.document(), &install(false)).unwrap_err();
     assert_eq!(refused.code(), "trust_publisher_unknown");

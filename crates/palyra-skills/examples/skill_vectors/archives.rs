@@ -68,7 +68,7 @@ const CHANGES: [(&str, &str, &str, Change); 33] = [
     ("strongly-encrypted", "an entry with strong encryption", "archive_encrypted", |p| p.both(|h| h.flags = 0x41)),
     ("aes", "an entry with the AES method", "archive_encrypted", |p| p.both(|h| h.method = 99)),
     ("stored", "content that is stored", "archive_method", |p| {
-        *p = Piece::new("modules/echo.wasm", &crate::component(), true)
+        *p = Piece::new("modules/echo.wasm", &crate::component(), true);
     }),
     ("bzip2", "another compression", "archive_method", |p| p.both(|h| h.method = 12)),
     ("data-descriptor", "sizes behind the content", "archive_data_descriptor", |p| p.both(|h| h.flags = 8)),
@@ -90,10 +90,10 @@ const CHANGES: [(&str, &str, &str, Change); 33] = [
     }),
     ("other-size", "header and directory disagree about the size", "archive_header_mismatch", |p| p.local.size += 1),
     ("other-checksum", "header and directory disagree about the checksum", "archive_header_mismatch", |p| {
-        p.local.checksum ^= 1
+        p.local.checksum ^= 1;
     }),
     ("other-method", "header and directory disagree about the method", "archive_header_mismatch", |p| {
-        p.local.method = 0
+        p.local.method = 0;
     }),
     ("other-time", "an entry with a time", "archive_not_canonical", |p| p.both(|h| h.time = 77)),
     ("made-by-dos", "an archive made elsewhere", "archive_not_canonical", |p| p.made_by = 20),

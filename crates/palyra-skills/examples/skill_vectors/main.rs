@@ -1,8 +1,8 @@
 //! Writes the test vectors of the artifact format and the seeds of the fuzz targets, from the repository's root:
 //! `cargo run -p palyra-skills --example skill_vectors`.
 //!
-//! The vectors are data that other implementations can use; `tests/vectors.rs` holds this one to them. Each has the code with which it must be
-//! refused, or `ok`.
+//! The vectors are data that other implementations can use; `tests/vectors.rs` holds this one to them. Each has the
+//! code with which it must be refused, or `ok`.
 
 #![expect(
     clippy::print_stdout,

@@ -24,7 +24,8 @@ pub(crate) fn vectors() -> Vec<Vector> {
     let public = document.public_key.to_string();
     let signature = document.signature.to_string();
     let zero = "0".repeat(64);
-    // The identity, a point of order eight, the same with its sign bit, and y = p + 1, which is the identity in a second spelling.
+    // The identity, a point of order eight, the same with its sign bit, and y = p + 1, which is the identity in a
+    // second spelling.
     let identity = format!("01{}", "0".repeat(62));
     let order_eight = "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a";
     let order_eight_signed = "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac03fa";

@@ -1,9 +1,9 @@
 //! The structure of an archive: the end record, the directory, and every entry's own header.
 //!
-//! Readers of ZIP files disagree: some trust the directory, some the headers, some search for the end record from behind
-//! and some from the front. A file that reads differently in two programs is a hole, so this reader accepts one
-//! layout only, the one that our writer makes: entries sorted by name and back to back from the first byte, then the directory,
-//! then the end record, then nothing. Every field has one permitted value or is compared with its twin.
+//! Readers of ZIP files disagree: some trust the directory, some the headers, some search for the end record from
+//! behind and some from the front. A file that reads differently in two programs is a hole, so this reader accepts one
+//! layout only, the one that our writer makes: entries sorted by name and back to back from the first byte, then the
+//! directory, then the end record, then nothing. Every field has one permitted value or is compared with its twin.
 
 use super::error::ArchiveError;
 use super::limits::ArchiveLimits;

@@ -1,6 +1,7 @@
 //! How large an archive may be, before a byte of it is inflated.
 
-/// Limits on an archive. The defaults are wide enough for components of Python and JavaScript, which weigh 12 to 20 MiB.
+/// Limits on an archive. The defaults are wide enough for components of Python and JavaScript, which weigh 12 to 20
+/// MiB.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ArchiveLimits {
     /// The largest file.

@@ -1,7 +1,7 @@
 //! The archive of an artifact: a ZIP file in one canonical form.
 //!
-//! [`Archive::read`] accepts only what [`write()`] makes: the same entries always give the same bytes, and an archive that was
-//! packed again by another program is refused. Nothing is written to a disk here.
+//! [`Archive::read`] accepts only what [`write()`] makes: the same entries always give the same bytes, and an archive
+//! that was packed again by another program is refused. Nothing is written to a disk here.
 
 mod directory;
 mod error;

@@ -1,7 +1,7 @@
 //! Which names an entry may have: relative paths that every file system reads alike.
 //!
-//! Names are ASCII. A name in another script has several spellings that look alike and that file systems fold together in
-//! different ways; refusing them all is simpler than knowing every way.
+//! Names are ASCII. A name in another script has several spellings that look alike and that file systems fold together
+//! in different ways; refusing them all is simpler than knowing every way.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,7 +1,7 @@
 //! Advisories about packages, in the OSV format: a local file or directory that an operator keeps.
 //!
-//! A package is affected if an advisory lists its version or has it in a range. Where versions cannot be compared the answer is yes:
-//! an advisory that names the package deserves a look.
+//! A package is affected if an advisory lists its version or has it in a range. Where versions cannot be compared the
+//! answer is yes: an advisory that names the package deserves a look.
 
 use super::versions::{Scheme, compare};
 use crate::files::read_regular;
@@ -283,7 +283,8 @@ fn events(raw: Vec<RawEvent>) -> Option<Vec<Event>> {
 }
 
 impl Affected {
-    /// Whether a version is affected: `Some(true)` for certain, `Some(false)` where versions cannot be compared, nothing if not.
+    /// Whether a version is affected: `Some(true)` for certain, `Some(false)` where versions cannot be compared,
+    /// nothing if not.
     fn covers(&self, version: &str, scheme: Scheme) -> Option<bool> {
         if self
             .versions

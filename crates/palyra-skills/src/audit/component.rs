@@ -49,8 +49,8 @@ impl ComponentFault {
     }
 }
 
-/// The proposals that a component may use: what the host's line of wasmtime supports, without threads. A guest with threads could
-/// outlive its deadline.
+/// The proposals that a component may use: what the host's line of wasmtime supports, without threads. A guest with
+/// threads could outlive its deadline.
 #[must_use]
 pub fn features() -> WasmFeatures {
     WasmFeatures::default().difference(WasmFeatures::THREADS)

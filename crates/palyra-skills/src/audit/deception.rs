@@ -1,8 +1,8 @@
 //! Texts that a model reads, and what they may hide from the person who approves them.
 //!
-//! A person sees a description on a screen; a model sees every character of it. Whatever the two see differently is an attack or a
-//! mistake: invisible and reordering characters, comments and hidden markup, text that is pushed out of sight. Orders to the
-//! model do not belong into a description either: "do not tell the user" has no honest use there.
+//! A person sees a description on a screen; a model sees every character of it. Whatever the two see differently is an
+//! attack or a mistake: invisible and reordering characters, comments and hidden markup, text that is pushed out of
+//! sight. Orders to the model do not belong into a description either: "do not tell the user" has no honest use there.
 
 use palyra_protocol::display;
 
@@ -129,8 +129,8 @@ pub(super) fn order(text: &str) -> Option<&'static str> {
     ORDERS.into_iter().find(|order| plain.contains(order))
 }
 
-/// The first character that a person does not see as a model does. Line ends and tabs are fine, and so are the marks that some
-/// scripts and emoji cannot be written without, where they can have that use.
+/// The first character that a person does not see as a model does. Line ends and tabs are fine, and so are the marks
+/// that some scripts and emoji cannot be written without, where they can have that use.
 fn deceiving_character(text: &str) -> Option<char> {
     let mut before = None;
     let mut rest = text.chars().peekable();

@@ -1,8 +1,9 @@
 //! Every import of a component, classified by its interface: harmless, bearing a capability, or forbidden.
 //!
-//! The host answers the WASI interfaces that toolchains import by themselves: without a grant they show an empty world. So an
-//! undeclared WASI import is worth a warning and no more; Python and JavaScript always have many. Our own interfaces are linked only
-//! where a grant names them, so a component that imports one without declaring it could never run.
+//! The host answers the WASI interfaces that toolchains import by themselves: without a grant they show an empty world.
+//! So an undeclared WASI import is worth a warning and no more; Python and JavaScript always have many. Our own
+//! interfaces are linked only where a grant names them, so a component that imports one without declaring it could
+//! never run.
 
 use super::world::{interface, version};
 use crate::constants::{PROTOCOL_MAJOR, WORLD_PACKAGE};

@@ -1,8 +1,8 @@
 //! The audit: static analysis of an artifact against an operator's policy.
 //!
-//! [`audit_skill_artifact_security`] looks at bytes and answers with one line for each check; it never stops at the first fault, it
-//! never executes anything, and the same input gives the same answer. A check that cannot be made because another failed is absent from the
-//! report, and the verdict is then a failure.
+//! [`audit_skill_artifact_security`] looks at bytes and answers with one line for each check; it never stops at the
+//! first fault, it never executes anything, and the same input gives the same answer. A check that cannot be made
+//! because another failed is absent from the report, and the verdict is then a failure.
 
 mod advisories;
 mod checks;
@@ -67,13 +67,14 @@ pub struct AuditContext<'a> {
     pub advisories: &'a Advisories,
     /// What runs skills here.
     pub host: HostVersion,
-    /// Whom to trust. Without a trust store the audit says so in a warning: it is then a publisher's audit of its own work.
+    /// Whom to trust. Without a trust store the audit says so in a warning: it is then a publisher's audit of its own
+    /// work.
     pub trust: Option<TrustQuestion<'a>>,
 }
 
 impl AuditContext<'_> {
-    /// Changes whenever the audit of this skill could come to another answer although the artifact is the same. A scheduler that
-    /// keeps it beside the last report audits again only what may have changed.
+    /// Changes whenever the audit of this skill could come to another answer although the artifact is the same. A
+    /// scheduler that keeps it beside the last report audits again only what may have changed.
     #[must_use]
     pub fn fingerprint(&self, publisher: &PublisherId, skill_id: &SkillId) -> Digest {
         let digest = DigestBuilder::new("palyra.skill.audit.v1")

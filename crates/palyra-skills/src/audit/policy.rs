@@ -1,6 +1,7 @@
 //! The audit policy: what an operator lets a skill be. A file, read and checked as a whole.
 //!
-//! No key turns a check off. An operator can tighten limits, forbid more, and choose for a few checks whether they warn or fail.
+//! No key turns a check off. An operator can tighten limits, forbid more, and choose for a few checks whether they warn
+//! or fail.
 
 use super::report::CheckStatus;
 use super::world::interface;

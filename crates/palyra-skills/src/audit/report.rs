@@ -83,7 +83,8 @@ checks! {
     /// Every module is a valid component.
     WasmValid = "wasm.valid", "build the module as a component for the world `palyra:skill`";
     /// No import is forbidden.
-    WasmImports = "wasm.imports", "build without that import; the host does not provide it or the audit policy forbids it";
+    WasmImports = "wasm.imports",
+        "build without that import; the host does not provide it or the audit policy forbids it";
     /// The exports are those of the world of skills.
     WasmExports = "wasm.exports", "export `palyra:skill/tools` with `describe` and `invoke`";
     /// The memory that it wants at the start is within its quota.
@@ -97,7 +98,8 @@ checks! {
     /// What is asked for is also used.
     CapabilitiesUnused = "capabilities.unused", "take out of the manifest what the component does not import";
     /// What is imported is also asked for.
-    CapabilitiesUndeclared = "capabilities.undeclared", "declare the capability in the manifest, or build for a world that imports only what the skill uses";
+    CapabilitiesUndeclared = "capabilities.undeclared",
+        "declare the capability in the manifest, or build for a world that imports only what the skill uses";
     /// The tools' risk fits their capabilities.
     ToolsRisk = "tools.risk", "raise the `risk` of the tools; policy sees the higher one in any case";
     /// The world's major version is the host's.
@@ -115,9 +117,11 @@ checks! {
     /// Nothing of it is known to be bad, by package and version.
     KnownBadPackage = "known_bad.package", "update the package that the advisory names, and build again";
     /// No text that a model reads hides anything.
-    TextHidden = "text.hidden", "write plain text: no invisible or reordering characters, no comments, no hidden markup";
+    TextHidden = "text.hidden",
+        "write plain text: no invisible or reordering characters, no comments, no hidden markup";
     /// No text gives orders to a model.
-    TextInstructions = "text.instructions", "describe what the tool does; give the model no orders and nothing to conceal";
+    TextInstructions = "text.instructions",
+        "describe what the tool does; give the model no orders and nothing to conceal";
 }
 
 impl fmt::Display for CheckId {

@@ -1,8 +1,8 @@
 //! Agent Skills folders (`SKILL.md` and scripts), imported as artifacts.
 //!
-//! Such a folder has neither a signature nor a word about what it needs. Importing it pins every file of it: the result is an
-//! artifact of kind `instructions`, signed by whoever imports it, whose scripts are tools with the same rules as any other. Its
-//! manifest asks for nothing but what the importer says.
+//! Such a folder has neither a signature nor a word about what it needs. Importing it pins every file of it: the result
+//! is an artifact of kind `instructions`, signed by whoever imports it, whose scripts are tools with the same rules as
+//! any other. Its manifest asks for nothing but what the importer says.
 
 mod front_matter;
 

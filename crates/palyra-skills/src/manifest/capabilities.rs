@@ -300,7 +300,8 @@ fn wildcards(raw: &[RawWildcard], used: &Used) -> Result<Vec<WildcardOptIn>, Pla
         }
         read.push(opt_in);
     }
-    // INVARIANT (every_wildcard_is_opted_in): a manifest with a wildcard that gives no reason does not exist as a value.
+    // INVARIANT (every_wildcard_is_opted_in): a manifest with a wildcard that gives no reason does not exist as a
+    // value.
     let missing = used.iter().find(|(c, p, _)| !read.iter().any(|r| r.capability == *c && r.pattern == *p));
     match missing {
         Some((capability, pattern, place)) => {

@@ -52,8 +52,8 @@ impl EgressHost {
         name && port
     }
 
-    /// Whether a skill that asks for `asked` could reach something that this entry stands for. Without a port, this entry stands for
-    /// every port: whoever forbids a host means the host.
+    /// Whether a skill that asks for `asked` could reach something that this entry stands for. Without a port, this
+    /// entry stands for every port: whoever forbids a host means the host.
     #[must_use]
     pub fn forbids(&self, asked: &Self) -> bool {
         let any_port = |host: &Self| Self { port: Port::Any, ..host.clone() };

@@ -1,7 +1,7 @@
 //! Reading a folder: the sources of a package, or an unpacked artifact.
 //!
-//! A folder is read once, through no link and within limits. What is neither a directory nor a regular file is refused, because nobody
-//! can say what somebody else will find there.
+//! A folder is read once, through no link and within limits. What is neither a directory nor a regular file is refused,
+//! because nobody can say what somebody else will find there.
 
 use super::PackageSource;
 use crate::archive::names::{NameFault, check_name};
@@ -74,8 +74,9 @@ impl SourceError {
 }
 
 impl PackageSource {
-    /// Reads the sources of a package: `skill.toml`, `modules/`, `assets/`, lock files, and a bill of materials if there is one.
-    /// Everything else in the folder is left alone, unless the manifest is of kind `instructions`: then every file belongs to it.
+    /// Reads the sources of a package: `skill.toml`, `modules/`, `assets/`, lock files, and a bill of materials if
+    /// there is one. Everything else in the folder is left alone, unless the manifest is of kind `instructions`: then
+    /// every file belongs to it.
     ///
     /// # Errors
     /// Something cannot be read or cannot be packed.

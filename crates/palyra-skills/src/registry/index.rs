@@ -1,7 +1,8 @@
 //! `index.json` of a signed registry, and the signature beside it.
 //!
-//! A registry's key vouches for the list: which artifacts there are, which is the newest, which were withdrawn. It does not vouch
-//! for the artifacts; their publishers do that. Whoever holds a registry's key can hide a version, but never forge one.
+//! A registry's key vouches for the list: which artifacts there are, which is the newest, which were withdrawn. It does
+//! not vouch for the artifacts; their publishers do that. Whoever holds a registry's key can hide a version, but never
+//! forge one.
 
 use super::RegistryError;
 use crate::constants::FORMAT;

@@ -1,7 +1,7 @@
 //! Where artifacts come from: a file, a directory of files, or a registry directory with a signed list.
 //!
-//! A source finds and hands over bytes, nothing more. Whether they may be installed is decided by verification and audit, which treat every
-//! source alike.
+//! A source finds and hands over bytes, nothing more. Whether they may be installed is decided by verification and
+//! audit, which treat every source alike.
 
 mod index;
 #[cfg(test)]
@@ -143,7 +143,8 @@ pub struct DirectoryListing {
     pub refused: Vec<(String, String)>,
 }
 
-/// Looks through a directory and reads every artifact in it. Of two files with the same skill and version the first by name counts.
+/// Looks through a directory and reads every artifact in it. Of two files with the same skill and version the first by
+/// name counts.
 ///
 /// # Errors
 /// The directory cannot be read.
@@ -194,7 +195,8 @@ fn entry_of(name: &str, bytes: &[u8], artifact: &Artifact) -> IndexEntry {
     }
 }
 
-/// Signs a list of the artifacts in a directory and writes it there. Versions that the list before withdrew stay withdrawn.
+/// Signs a list of the artifacts in a directory and writes it there. Versions that the list before withdrew stay
+/// withdrawn.
 ///
 /// # Errors
 /// The directory cannot be read or written, or holds a file that is no artifact.
@@ -291,7 +293,8 @@ pub fn fetch(folder: &Path, entry: &IndexEntry) -> Result<Vec<u8>, RegistryError
     Ok(bytes)
 }
 
-/// The newest version of a skill that fits, withdrawn ones left out. A pre-release counts only where the requirement names one.
+/// The newest version of a skill that fits, withdrawn ones left out. A pre-release counts only where the requirement
+/// names one.
 ///
 /// # Errors
 /// There is none.

@@ -1,8 +1,8 @@
 //! `sbom.cdx.json`: what a skill is made of, as a CycloneDX document.
 //!
-//! [`generate`] writes one from the artifact's code and from lock files; the same input gives the same bytes. [`Sbom::parse`] reads
-//! one that any tool may have written, holds it to the CycloneDX schema, and [`Sbom::check`] holds it to the artifact: a bill of
-//! materials for something else is none.
+//! [`generate`] writes one from the artifact's code and from lock files; the same input gives the same bytes.
+//! [`Sbom::parse`] reads one that any tool may have written, holds it to the CycloneDX schema, and [`Sbom::check`]
+//! holds it to the artifact: a bill of materials for something else is none.
 
 mod cargo_lock;
 mod generate;
@@ -191,7 +191,8 @@ impl Sbom {
         &self.components
     }
 
-    /// Holds the bill of materials to an artifact: same skill and version, all code listed with its digest, no other files.
+    /// Holds the bill of materials to an artifact: same skill and version, all code listed with its digest, no other
+    /// files.
     ///
     /// # Errors
     /// What does not fit.

@@ -57,8 +57,8 @@ fn package(name: &str, version: &str, hashes: Vec<PackageHash>) -> Package {
     }
 }
 
-/// The packages of a `requirements.txt`: `NAME==VERSION`, with extras, markers and hashes. What is not pinned is refused,
-/// since nobody can say what it stands for, and so is what leads to other files.
+/// The packages of a `requirements.txt`: `NAME==VERSION`, with extras, markers and hashes. What is not pinned is
+/// refused, since nobody can say what it stands for, and so is what leads to other files.
 pub(super) fn requirements(text: &str) -> Result<Vec<Package>, LockError> {
     let mut packages = Vec::new();
     for (line, logical) in logical_lines(text) {

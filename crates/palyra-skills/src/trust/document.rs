@@ -1,7 +1,7 @@
 //! The trust store's document: which keys speak for which publisher, and which versions were admitted.
 //!
-//! A document is accepted whole or not at all. Nothing is repaired or defaulted: guessing what an odd entry meant could only make
-//! somebody more trusted than an administrator wanted.
+//! A document is accepted whole or not at all. Nothing is repaired or defaulted: guessing what an odd entry meant could
+//! only make somebody more trusted than an administrator wanted.
 
 use crate::constants::FORMAT;
 use crate::ids::{KeyId, PublisherId, SkillId, SkillVersion};

@@ -1,4 +1,5 @@
-//! Whom a daemon trusts to sign skills: keys by publisher, trust on first use, rotation, revocation, versions that only grow.
+//! Whom a daemon trusts to sign skills: keys by publisher, trust on first use, rotation, revocation, versions that only
+//! grow.
 
 mod change;
 mod document;

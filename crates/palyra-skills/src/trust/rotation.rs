@@ -1,7 +1,8 @@
 //! A publisher's new key, vouched for by its old one.
 //!
-//! Both keys sign the same statement: the old one endorses the new one, and the new one shows that its owner wants to be this
-//! publisher. With one signature alone, a stolen old key could name somebody else's key, or anybody could claim a successor.
+//! Both keys sign the same statement: the old one endorses the new one, and the new one shows that its owner wants to
+//! be this publisher. With one signature alone, a stolen old key could name somebody else's key, or anybody could claim
+//! a successor.
 
 use crate::constants::FORMAT;
 use crate::ids::{KeyId, PublisherId};

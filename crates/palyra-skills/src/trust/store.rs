@@ -1,10 +1,11 @@
 //! The trust store's file, replaced so that a crash at any instant leaves one that is whole.
 //!
-//! A change takes four steps: the new document is written beside the file and made durable; a ledger, which is the journal, records
-//! its digest, which is the moment the change counts; the file is replaced; the directory is made durable. Opening compares with the
-//! digest that was recorded last. The file fits: all is well. The copy beside it fits: a crash came after the record, and the
-//! replacement is finished. Neither fits: somebody else wrote the file, or put an old one back, and the store is refused. An older
-//! store is as bad as a forged one: it may trust a key that was revoked.
+//! A change takes four steps: the new document is written beside the file and made durable; a ledger, which is the
+//! journal, records its digest, which is the moment the change counts; the file is replaced; the directory is made
+//! durable. Opening compares with the digest that was recorded last. The file fits: all is well. The copy beside it
+//! fits: a crash came after the record, and the replacement is finished. Neither fits: somebody else wrote the file, or
+//! put an old one back, and the store is refused. An older store is as bad as a forged one: it may trust a key that was
+//! revoked.
 
 use super::change::{ChangeError, TrustChange};
 use super::document::{DocumentFlaw, MAX_TRUST_BYTES, TrustDocument};
@@ -122,7 +123,8 @@ pub struct SkillTrustStore {
 }
 
 impl SkillTrustStore {
-    /// Opens the store, holding the file to the digest that was recorded last, and finishes a change that a crash has cut off.
+    /// Opens the store, holding the file to the digest that was recorded last, and finishes a change that a crash has
+    /// cut off.
     ///
     /// # Errors
     /// The file is not the one that was recorded, or cannot be read.

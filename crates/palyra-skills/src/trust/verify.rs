@@ -1,8 +1,8 @@
 //! Whether an artifact's key may be trusted, and why.
 //!
-//! [`verify_skill_artifact`] looks and changes nothing. What has to become durable for its answer to count, a new pin or the
-//! admitted version, comes back as changes, which the caller applies to the [`SkillTrustStore`](super::SkillTrustStore) before it
-//! acts on the answer.
+//! [`verify_skill_artifact`] looks and changes nothing. What has to become durable for its answer to count, a new pin
+//! or the admitted version, comes back as changes, which the caller applies to the
+//! [`SkillTrustStore`](super::SkillTrustStore) before it acts on the answer.
 
 use super::change::TrustChange;
 use super::document::{KeyOrigin, KeyRecord, KeyState, TrustDocument};
@@ -40,7 +40,8 @@ impl TrustDecision {
 pub enum VerifyPurpose {
     /// It is to be installed: a version may not go back, and only active keys count.
     Install,
-    /// It is installed already: exactly this content must have been admitted, and a key that was rotated since still counts.
+    /// It is installed already: exactly this content must have been admitted, and a key that was rotated since still
+    /// counts.
     Recheck,
 }
 
