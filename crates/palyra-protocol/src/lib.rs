@@ -25,6 +25,7 @@ pub mod principal;
 pub mod secret;
 pub mod signing;
 pub mod tool;
+pub mod vault;
 
 pub use access::{ApiTokenRecord, WorkspaceRole};
 pub use alias::ToolAlias;
@@ -47,11 +48,12 @@ pub use egress::{EgressEnd, EgressProtocol, EgressRecord, EgressVerdict, TlsName
 pub use event::{ChainedEvent, JournalEvent};
 pub use facets::{Environment, Facets};
 pub use id::{
-    ApprovalId, AttestationId, CallId, ChannelId, DecisionId, DeviceId, GrantId, IdempotencyKey, JournalId, RequestId,
-    RunId, SessionId, TokenId, WorkspaceId,
+    ApprovalId, AttestationId, BindingId, CallId, ChannelId, DecisionId, DeviceId, GrantId, IdempotencyKey, JournalId,
+    RequestId, RunId, SessionId, TokenId, VaultId, WorkspaceId,
 };
 pub use json::CanonicalJson;
 pub use principal::{Principal, PrincipalKind};
 pub use secret::Secret;
 pub use signing::{DaemonKey, PublicKey, Signature};
 pub use tool::{ExecutorKind, FacetRule, ToolDefinition, ToolMetadata, ToolName};
+pub use vault::{ScopeName, SecretCaller, SecretName, SecretRef, SecretRefError, VaultScope};
