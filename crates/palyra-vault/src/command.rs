@@ -7,6 +7,8 @@
 
 use crate::aead::Key;
 use crate::error::VaultError;
+use crate::redaction::{Mask, RedactionStream, Redactor, StreamEnd};
+use crate::value::SecretValue;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use palyra_protocol::VaultId;
@@ -16,6 +18,7 @@ use std::fmt;
 use std::io::{Read, Write as _};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use zeroize::Zeroizing;
@@ -129,10 +132,10 @@ impl KeyCommand {
 
     /// Lets the command protect a key; what comes back finds it again.
     pub(crate) fn wrap(&self, vault: &VaultId, slot: u32, key: &Key) -> Result<Vec<u8>, VaultError> {
-        let key = Zeroizing::new(BASE64.encode(key.expose()));
+        let text = Zeroizing::new(BASE64.encode(key.expose()));
         let request =
-            Request { palyra_vault: 1, operation: "wrap", vault: vault.as_str(), slot, key: Some(&key), handle: None };
-        let answer = self.run(&request, Some(&key))?;
+            Request { palyra_vault: 1, operation: "wrap", vault: vault.as_str(), slot, key: Some(&text), handle: None };
+        let answer = self.run(&request, Some(key))?;
         let answer: WrapAnswer<'_> = self.parse(&answer, "wrap answers {\"handle\": BASE64}")?;
         let handle = BASE64.decode(answer.handle).map_err(|_| self.fault(CommandFault::Answer("no Base64")))?;
         if (1..=MAX_HANDLE).contains(&handle.len()) {
@@ -169,7 +172,7 @@ impl KeyCommand {
         VaultError::Command { program: self.program.display().to_string(), fault }
     }
 
-    fn run(&self, request: &Request<'_>, key: Option<&str>) -> Result<Zeroizing<Vec<u8>>, VaultError> {
+    fn run(&self, request: &Request<'_>, key: Option<&Key>) -> Result<Zeroizing<Vec<u8>>, VaultError> {
         if !self.program.is_absolute() {
             return Err(self.fault(CommandFault::Relative));
         }
@@ -210,7 +213,7 @@ impl KeyCommand {
 /// What a command wrote.
 struct Output {
     answer: Zeroizing<Vec<u8>>,
-    error: Zeroizing<Vec<u8>>,
+    error: Reading,
 }
 
 /// Hands over the input and reads to the end of both outputs, within the time.
@@ -237,7 +240,7 @@ fn converse(child: &mut Child, input: Zeroizing<Vec<u8>>, timeout: Duration) -> 
     if answer.more {
         return Err(CommandFault::TooMuch);
     }
-    Ok(Output { answer: answer.bytes, error: error.bytes })
+    Ok(Output { answer: answer.bytes, error })
 }
 
 struct Reading {
@@ -300,11 +303,23 @@ fn end(child: &mut Child, output: &Result<Output, CommandFault>) -> std::io::Res
     child.wait()
 }
 
-/// The beginning of what a command said of its failure, without the key that it was given.
-fn shown(error: &[u8], key: Option<&str>) -> String {
-    let text = String::from_utf8_lossy(error);
-    let text = key.map_or_else(|| text.clone().into_owned(), |key| text.replace(key, "[redacted]"));
-    safe(text.trim())
+/// The beginning of what a command said of its failure, without the key that it was given. Nothing, if that cannot be made sure.
+fn shown(error: &Reading, key: Option<&Key>) -> String {
+    let text = match key {
+        None => Some(error.bytes.to_vec()),
+        Some(key) => without(error, key),
+    };
+    safe(String::from_utf8_lossy(&text.unwrap_or_default()).trim())
+}
+
+fn without(error: &Reading, key: &Key) -> Option<Vec<u8>> {
+    let mut builder = Redactor::builder();
+    builder.add(&"vault://global/slot".parse().ok()?, &SecretValue::new(key.expose().to_vec()).ok()?);
+    let mut stream = RedactionStream::new(Arc::new(builder.build().ok()?), Mask::Marker);
+    let mut text = Vec::new();
+    stream.push(&error.bytes, &mut text);
+    stream.finish(if error.more { StreamEnd::Cut } else { StreamEnd::Whole }, &mut text);
+    Some(text)
 }
 
 impl fmt::Display for KeyCommand {

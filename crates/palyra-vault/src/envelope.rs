@@ -366,6 +366,15 @@ pub(crate) fn write(
     Ok(blob)
 }
 
+/// A parsed head as it would be written: its bytes up to the bodies.
+pub(crate) fn rewritten(head: &Head) -> Vec<u8> {
+    let parts: Vec<Part<'_>> =
+        head.versions.iter().map(|version| Part { version: version.clone(), body: (&[]).into() }).collect();
+    let header = write_header(&head.reference, &parts).unwrap_or_default();
+    let length = (header.len() as u32).to_be_bytes();
+    [&MAGIC[..], &head.kek.0, &length, &header, &head.seal_nonce, &head.seal_tag].concat()
+}
+
 fn write_header(reference: &SecretRef, parts: &[Part<'_>]) -> Result<Vec<u8>, VaultError> {
     let mut header = Vec::new();
     for text in [reference.scope().to_string().as_str(), reference.name().as_str()] {

@@ -206,3 +206,86 @@ fn search_for(service: &str) -> HashMap<&str, &str> {
     let key = if cfg!(windows) { "pattern" } else { "service" };
     HashMap::from([(key, service)])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use keyring_core::mock;
+    use std::sync::atomic::AtomicUsize;
+
+    fn code<T>(result: Result<T, VaultError>) -> &'static str {
+        result.err().map_or("ok", |error| error.code())
+    }
+
+    fn memory() -> Arc<CredentialStore> {
+        mock::Store::new().unwrap()
+    }
+
+    #[test]
+    fn items_are_kept_by_service_and_name() {
+        let store = memory();
+        let keyring = Keyring::over(Box::new(move || Ok(Arc::clone(&store))), KEYRING_TIMEOUT).unwrap();
+        assert!(keyring.read("s", "a").unwrap().is_none());
+        keyring.write("s", "a", b"\xff\0").unwrap();
+        keyring.write("other", "b", b"x").unwrap();
+        assert_eq!(keyring.read("s", "a").unwrap().unwrap().as_slice(), b"\xff\0");
+        assert_eq!(keyring.list("s").unwrap(), ["a"]);
+        assert!(keyring.remove("s", "a").unwrap());
+        assert!(!keyring.remove("s", "a").unwrap());
+    }
+
+    /// A keyring that waits for its owner does not hold anybody up, and what was given up is not done later.
+    #[test]
+    fn a_keyring_that_does_not_answer_is_given_up() {
+        let store = memory();
+        let (answer, waiting) = mpsc::channel::<()>();
+        let inner = Arc::clone(&store);
+        let waiting = std::sync::Mutex::new(waiting);
+        let connect = move || {
+            let _dropped = waiting.lock().unwrap().recv();
+            Ok(Arc::clone(&inner))
+        };
+        let keyring = Keyring::over(Box::new(connect), Duration::from_millis(50)).unwrap();
+        assert_eq!(code(keyring.write("s", "first", b"x")), "keyring_timeout");
+        assert_eq!(code(keyring.write("s", "second", b"x")), "keyring_timeout");
+        assert_eq!(code(keyring.read("s", "first")), "keyring_timeout");
+        drop(answer);
+        let names = loop {
+            match keyring.list("s") {
+                Ok(names) => break names,
+                Err(error) => assert_eq!(error.code(), "keyring_timeout"),
+            }
+        };
+        assert!(!names.contains(&"second".to_owned()), "{names:?}");
+    }
+
+    #[test]
+    fn a_broken_connection_is_made_anew_once() {
+        let connections = Arc::new(AtomicUsize::new(0));
+        let (count, store) = (Arc::clone(&connections), memory());
+        let inner = Arc::clone(&store);
+        let connect = move || {
+            count.fetch_add(1, Ordering::SeqCst);
+            Ok(Arc::clone(&inner))
+        };
+        let keyring = Keyring::over(Box::new(connect), KEYRING_TIMEOUT).unwrap();
+        keyring.write("s", "a", b"x").unwrap();
+        let entry = store.build("s", "a", None).unwrap();
+        let fail = |error| entry.as_any().downcast_ref::<mock::Cred>().unwrap().set_error(error);
+        fail(KeyringError::PlatformFailure("the connection is gone".into()));
+        assert_eq!(keyring.read("s", "a").unwrap().unwrap().as_slice(), b"x");
+        assert_eq!(connections.load(Ordering::SeqCst), 2);
+        fail(KeyringError::NoStorageAccess("locked".into()));
+        assert_eq!(code(keyring.read("s", "a")), "keyring_locked");
+        assert_eq!(connections.load(Ordering::SeqCst), 2);
+    }
+
+    #[test]
+    fn a_keyring_that_is_not_there_says_so() {
+        let connect = || Err(KeyringError::PlatformFailure("no \u{1b}[2J bus".into()));
+        let keyring = Keyring::over(Box::new(connect), KEYRING_TIMEOUT).unwrap();
+        let error = keyring.read("s", "a").unwrap_err();
+        assert_eq!(error.code(), "keyring_unavailable");
+        assert!(error.to_string().contains("no \\u{1b}[2J bus"), "{error}");
+    }
+}

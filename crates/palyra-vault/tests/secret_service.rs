@@ -4,6 +4,8 @@
 //! `gnome-keyring`; without them the tests fail.
 
 #![cfg(target_os = "linux")]
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+#![expect(clippy::print_stdout, reason = "the part inside the session says that it got to its end")]
 
 use palyra_protocol::{SecretRef, SystemClock};
 use palyra_vault::{

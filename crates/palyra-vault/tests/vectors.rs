@@ -1,6 +1,7 @@
 //! Whole vaults and exports that another implementation made, by the written format (`docs/formats/vault.md`).
 
 #![cfg(unix)]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use palyra_protocol::SecretRef;
 use palyra_vault::{ImportConflict, KeySources, NewSlot, SecretValue, Surroundings, Vault, VaultError};
@@ -48,6 +49,11 @@ fn vectors<T: DeserializeOwned>(name: &str) -> T {
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
+/// In memory where the system has a place for that: many vaults are made here.
+fn place() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
 fn value(text: &str) -> SecretValue {
     SecretValue::new(text.as_bytes().to_vec()).unwrap()
 }
@@ -66,7 +72,7 @@ fn counted(refused: impl Iterator<Item = bool>) {
 fn vaults_of_another_implementation_open_or_are_refused() {
     let vectors: Vaults = vectors("vaults.json");
     for case in &vectors.cases {
-        let place = tempfile::tempdir().unwrap();
+        let place = place();
         let (directory, key_file) = (place.path().join("vault"), place.path().join("key"));
         std::fs::create_dir(&directory).unwrap();
         std::fs::write(directory.join("vault.json"), &case.header).unwrap();
@@ -101,7 +107,7 @@ fn vaults_of_another_implementation_open_or_are_refused() {
 fn exports_of_another_implementation_are_imported_or_refused() {
     let vectors: Exports = vectors("exports.json");
     for case in &vectors.cases {
-        let place = tempfile::tempdir().unwrap();
+        let place = place();
         let slot = ("key file".to_owned(), NewSlot::KeyFile(place.path().join("key")));
         let directory = place.path().join("vault");
         let vault = Vault::create(&directory, Default::default(), vec![slot], Surroundings::default()).unwrap();

@@ -259,7 +259,7 @@ fn what_was_acknowledged_survives_a_kill_at_any_moment() {
 /// Holds the vault until its input ends.
 fn hold(fixture: &Fixture) {
     let vault = fixture.open();
-    eprintln!("held");
+    writeln!(std::io::stderr(), "held").unwrap();
     drop(std::io::stdin().lines().next());
     drop(vault);
 }

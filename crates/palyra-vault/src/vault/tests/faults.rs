@@ -219,15 +219,13 @@ fn no_file_holds_a_value() {
     builder.add(&secret("a"), &value("find-me-if-you-can"));
     let redactor = builder.build().unwrap();
     let mut looked_at = 0;
-    let mut directories = vec![fixture.root.clone()];
-    while let Some(directory) = directories.pop() {
-        for entry in fs::read_dir(directory).unwrap().map(Result::unwrap) {
-            if entry.file_type().unwrap().is_dir() {
-                directories.push(entry.path());
-            } else {
-                looked_at += 1;
-                assert!(redactor.contained(&fs::read(entry.path()).unwrap()).is_empty());
-            }
+    let mut paths = vec![fixture.path(), fixture.key_file()];
+    while let Some(path) = paths.pop() {
+        if path.is_dir() {
+            paths.extend(fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
+        } else {
+            looked_at += 1;
+            assert!(redactor.contained(&fs::read(path).unwrap()).is_empty());
         }
     }
     assert!(looked_at >= 3);

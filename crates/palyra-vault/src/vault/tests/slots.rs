@@ -131,7 +131,9 @@ fn a_command_that_misbehaves_is_an_error_in_time() {
     for (script, expect) in [
         ("exit 3", "failed (exit status: 3)"),
         ("echo 'no access' >&2; exit 1", "failed (exit status: 1): no access"),
-        ("cat >&2; exit 1", "\"key\":\"[redacted]\""),
+        ("cat >&2; exit 1", "\"key\":\"[redacted]"),
+        // Cut off in the middle of the key.
+        ("request=$(cat); printf '%0280d%s' 0 \"$request\" >&2; exit 1", "\"key\":\"[redacted]"),
         ("echo nonsense", "answered what is not in the protocol"),
         ("echo '{\"handle\":\"!\"}'", "no Base64"),
         ("echo '{\"handle\":\"\"}'", "1 to 16384 bytes"),
