@@ -16,6 +16,7 @@ mod replay;
 mod report;
 mod rivals;
 mod sandbox;
+mod vault;
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -23,7 +24,7 @@ use std::process::ExitCode;
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 type Benchmark = (&'static str, &'static str, fn(&mut report::Report) -> Result);
 
-const ALL: [Benchmark; 9] = [
+const ALL: [Benchmark; 10] = [
     ("policy", "deciding, against Cedar alone", policy::run),
     ("access", "checking a token, against hashing it", access::run),
     ("path", "a whole call, against two durable commits", path::run),
@@ -32,6 +33,7 @@ const ALL: [Benchmark; 9] = [
     ("journal", "appending and verifying as history grows", journal::run),
     ("egress", "the proxy, against a direct connection", egress::run),
     ("sandbox", "a sandboxed process, against one without us", sandbox::run),
+    ("vault", "get, put, list and redaction, against the raw work", vault::run),
     ("process", "daemon start, memory, command line start", process::run),
 ];
 

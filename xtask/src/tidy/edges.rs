@@ -21,7 +21,7 @@ struct Door {
     rooms: &'static [&'static str],
 }
 
-const DOORS: [Door; 11] = [
+const DOORS: [Door; 17] = [
     Door { dependency: "cedar-policy", rooms: &["policy"] },
     Door { dependency: "rusqlite", rooms: &["journal"] },
     Door { dependency: "wasmtime", rooms: &["plugins"] },
@@ -32,6 +32,12 @@ const DOORS: [Door; 11] = [
     Door { dependency: "tonic", rooms: &["api", "daemon", "cli"] },
     Door { dependency: "axum", rooms: &["daemon"] },
     Door { dependency: "rmcp", rooms: &["daemon"] },
+    Door { dependency: "keyring-core", rooms: &["vault"] },
+    Door { dependency: "zbus-secret-service-keyring-store", rooms: &["vault"] },
+    Door { dependency: "apple-native-keyring-store", rooms: &["vault"] },
+    Door { dependency: "windows-native-keyring-store", rooms: &["vault"] },
+    Door { dependency: "chacha20poly1305", rooms: &["vault"] },
+    Door { dependency: "argon2", rooms: &["vault"] },
     // The vocabulary, the decision and the sandbox are not asynchronous.
     Door {
         dependency: "tokio",
@@ -167,6 +173,8 @@ mod tests {
             "must not depend on `palyra-protocol`; it may use no crate of ours",
         );
         check_one("palyra-engine", "rusqlite", Value::Null, "`rusqlite` belongs behind journal");
+        check_one("palyra-vault", "keyring-core", Value::Null, "");
+        check_one("palyra-engine", "keyring-core", Value::Null, "`keyring-core` belongs behind vault");
         check_one(
             "palyra-protocol",
             "tokio",

@@ -78,6 +78,12 @@ impl BlobBackend for FileBackend {
 
     fn write_all(&self, blobs: &[(BlobId, Vec<u8>)]) -> Result<(), VaultError> {
         let mut prepared = Vec::with_capacity(blobs.len());
+        if let [(id, bytes)] = blobs {
+            return self.write(*id, bytes);
+        }
+        if blobs.is_empty() {
+            return Ok(());
+        }
         for (id, bytes) in blobs {
             prepared.push((self.path(*id), durable::prepare(&self.temporary, bytes, SYNC)?));
         }
@@ -87,6 +93,9 @@ impl BlobBackend for FileBackend {
         for (path, prepared) in prepared {
             prepared.put_in_place(&path)?;
             directories.extend(path.parent().map(Path::to_owned));
+        }
+        if cfg!(target_os = "linux") && directories.len() > FEW_DIRECTORIES {
+            return sync_all(&self.blobs);
         }
         directories.iter().try_for_each(|directory| durable::sync_directory(directory))
     }
@@ -109,6 +118,9 @@ impl BlobBackend for FileBackend {
         Ok(ids)
     }
 }
+
+/// Up to so many directories are made durable one after the other.
+const FEW_DIRECTORIES: usize = 4;
 
 /// On Linux one call makes a whole batch durable; elsewhere each file is by itself.
 #[cfg(target_os = "linux")]

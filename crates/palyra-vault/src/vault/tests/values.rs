@@ -171,3 +171,17 @@ fn readers_and_writers_do_not_disturb_each_other() {
     });
     assert_eq!(vault.metadata(&secret("key")).unwrap().version, 40);
 }
+
+#[test]
+fn many_values_are_put_at_once() {
+    let fixture = Fixture::new();
+    let vault = fixture.create();
+    put(&vault, "s7", "before");
+    let secrets: Vec<_> = (0..50).map(|n| (secret(&format!("s{n}")), value(&format!("value {n}")))).collect();
+    vault.put_all(&secrets, PutOptions::default()).unwrap();
+    assert_eq!((shown(&vault, "s7").as_str(), shown(&vault, "s49").as_str()), ("value 7", "value 49"));
+    assert_eq!(vault.metadata(&secret("s7")).unwrap().version, 2);
+    let new = PutOptions { replaces: Replaces::Nothing, ..PutOptions::default() };
+    assert_eq!(code(vault.put_all(&secrets, new)), "secret_conflict");
+    vault.put_all(&[], PutOptions::default()).unwrap();
+}
