@@ -19,6 +19,7 @@ mod report;
 mod rivals;
 mod sandbox;
 mod skills;
+mod vault;
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -26,7 +27,7 @@ use std::process::ExitCode;
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 type Benchmark = (&'static str, &'static str, fn(&mut report::Report) -> Result);
 
-const ALL: [Benchmark; 12] = [
+const ALL: [Benchmark; 13] = [
     ("policy", "deciding, against Cedar alone", policy::run),
     ("access", "checking a token, against hashing it", access::run),
     ("identity", "handshakes, pairings and checks of devices", identity::run),
@@ -38,6 +39,7 @@ const ALL: [Benchmark; 12] = [
     ("sandbox", "a sandboxed process, against one without us", sandbox::run),
     ("plugins", "a guest's call, against wasmtime alone", plugins::run),
     ("skills", "verifying and auditing, against the bytes alone", skills::run),
+    ("vault", "get, put, list and redaction, against the raw work", vault::run),
     ("process", "daemon start, memory, command line start", process::run),
 ];
 

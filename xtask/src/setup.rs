@@ -78,7 +78,7 @@ const NEEDS: [Need; 4] = [
 ];
 
 /// What the tests need besides.
-const TEST_NEEDS: [Need; 9] = [
+const TEST_NEEDS: [Need; 11] = [
     Need {
         found_by: Probe::File("/usr/bin/python3"),
         package: "python3",
@@ -99,6 +99,16 @@ const TEST_NEEDS: [Need; 9] = [
     },
     Need { found_by: Probe::File("/usr/bin/make"), package: "make", why: "builds inside the sandbox must work" },
     Need { found_by: Probe::Program("setpriv"), package: "util-linux", why: "tests become an ordinary user with it" },
+    Need {
+        found_by: Probe::Program("dbus-run-session"),
+        package: "dbus",
+        why: "the vault's tests have a session bus of their own",
+    },
+    Need {
+        found_by: Probe::Program("gnome-keyring-daemon"),
+        package: "gnome-keyring",
+        why: "the vault's tests keep secrets in a real keyring",
+    },
     Need { found_by: Probe::OneOf(BROWSERS), package: "chromium", why: "web pages attack the HTTP door in it" },
 ];
 

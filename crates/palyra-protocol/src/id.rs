@@ -156,6 +156,14 @@ minted_id!(
     /// One workspace that the daemon has served.
     WorkspaceId, "ws", "workspace"
 );
+minted_id!(
+    /// One vault: its blobs are bound to it and fit no other.
+    VaultId, "vault", "vault"
+);
+minted_id!(
+    /// One binding of a secret to an endpoint.
+    BindingId, "bind", "binding"
+);
 
 macro_rules! caller_name {
     ($(#[$doc:meta])* $name:ident, $max:literal, $kind:literal) => {

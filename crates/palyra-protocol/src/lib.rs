@@ -31,6 +31,7 @@ pub mod problem_code;
 pub mod secret;
 pub mod signing;
 pub mod tool;
+pub mod vault;
 
 pub use access::{ApiTokenRecord, WorkspaceRole};
 pub use action::{PolicyAction, UnknownAction};
@@ -58,8 +59,8 @@ pub use egress::{EgressEnd, EgressProtocol, EgressRecord, EgressVerdict, TlsName
 pub use event::{ChainedEvent, FinishedCall, JournalEvent};
 pub use facets::{Environment, Facets};
 pub use id::{
-    ApprovalId, AttestationId, CallId, ChannelId, DecisionId, DeviceId, GrantId, IdempotencyKey, JournalId, RequestId,
-    RunId, SessionId, TokenId, WorkspaceId,
+    ApprovalId, AttestationId, BindingId, CallId, ChannelId, DecisionId, DeviceId, GrantId, IdempotencyKey, JournalId,
+    RequestId, RunId, SessionId, TokenId, VaultId, WorkspaceId,
 };
 pub use json::CanonicalJson;
 pub use principal::{Principal, PrincipalKind};
@@ -67,3 +68,4 @@ pub use problem_code::ProblemCode;
 pub use secret::Secret;
 pub use signing::{DaemonKey, PublicKey, Signature};
 pub use tool::{ExecutorKind, ToolDefinition, ToolMetadata, ToolName, ToolSource};
+pub use vault::{ScopeName, SecretCaller, SecretName, SecretRef, SecretRefError, VaultScope};

@@ -14,7 +14,7 @@ macro_rules! targets {
     };
 }
 
-const TARGETS: [Target; 14] = targets! {
+const TARGETS: [Target; 16] = targets! {
     "egress_request" => palyra_egress::fuzzing::request,
     "egress_rule" => palyra_egress::fuzzing::rule,
     "http_head" => palyra_egress::fuzzing::http_head,
@@ -24,11 +24,13 @@ const TARGETS: [Target; 14] = targets! {
     "pairing_message" => palyra_identity::fuzzing::pairing_message,
     "patch" => palyra_workspace::fuzzing::patch,
     "policy_directory" => palyra_policy::fuzzing::policy_directory,
+    "redaction" => palyra_vault::fuzzing::redaction,
     "signing_request" => palyra_identity::fuzzing::signing_request,
     "skill_archive" => palyra_skills::fuzzing::fuzz_archive,
     "skill_manifest" => palyra_skills::fuzzing::fuzz_manifest,
     "skill_signature" => palyra_skills::fuzzing::fuzz_signature,
     "tls_greeting" => palyra_egress::fuzzing::greeting,
+    "vault_envelope" => palyra_vault::fuzzing::envelope,
 };
 
 /// How many cuts and changes of one seed are tried. A policy set is compiled each time, which takes long without optimisation.

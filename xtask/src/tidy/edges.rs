@@ -21,7 +21,7 @@ struct Door {
     rooms: &'static [&'static str],
 }
 
-const DOORS: [Door; 20] = [
+const DOORS: [Door; 26] = [
     Door { dependency: "cedar-policy", rooms: &["policy"] },
     Door { dependency: "rusqlite", rooms: &["journal"] },
     Door { dependency: "wasmtime", rooms: &["plugins"] },
@@ -43,6 +43,12 @@ const DOORS: [Door; 20] = [
     Door { dependency: "x509-parser", rooms: &["identity"] },
     Door { dependency: "pakery-cpace", rooms: &["identity"] },
     Door { dependency: "p12-keystore", rooms: &["identity"] },
+    Door { dependency: "keyring-core", rooms: &["vault"] },
+    Door { dependency: "zbus-secret-service-keyring-store", rooms: &["vault"] },
+    Door { dependency: "apple-native-keyring-store", rooms: &["vault"] },
+    Door { dependency: "windows-native-keyring-store", rooms: &["vault"] },
+    Door { dependency: "chacha20poly1305", rooms: &["vault"] },
+    Door { dependency: "argon2", rooms: &["vault"] },
     // The vocabulary, the decision and the sandbox are not asynchronous.
     Door {
         dependency: "tokio",
@@ -190,6 +196,8 @@ mod tests {
             Value::Null,
             "`tokio` belongs behind journal, plugins, vault, identity, engine, api, daemon, cli",
         );
+        check_one("palyra-vault", "keyring-core", Value::Null, "");
+        check_one("palyra-engine", "keyring-core", Value::Null, "`keyring-core` belongs behind vault");
         check_one(
             "palyra-protocol",
             "tokio",
