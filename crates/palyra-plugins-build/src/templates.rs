@@ -9,6 +9,9 @@ macro_rules! sdk {
     };
 }
 
+/// Files of a template: their names and contents.
+type Files<'a> = &'a [(&'static str, &'a str)];
+
 /// The helper for C: its own files, and the bindings that it stands on.
 pub(crate) const C_SDK: [(&str, &str); 4] = [
     ("palyra_skill.h", sdk!("c/palyra_skill.h")),
@@ -37,7 +40,7 @@ const RUST_SDK: [(&str, &str); 8] = [
 
 /// Every file of a new skill.
 pub(crate) fn files(language: Language, name: &str) -> Vec<(&'static str, String)> {
-    let (own, copies): (&[(&'static str, &str)], &[(&'static str, &str)]) = match language {
+    let (own, copies): (Files<'_>, Files<'_>) = match language {
         Language::Rust => (
             &[
                 ("Cargo.toml", sdk!("templates/rust/Cargo.toml.in")),

@@ -103,24 +103,24 @@ mod tests {
     const LIST: &str = "\
         21 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw\n\
         22 21 0:20 / /proc rw - proc proc rw\n\
-        30 21 8:1 /etc/palyra /work/rules rw - ext4 /dev/sda1 rw\n\
-        31 21 8:1 /etc/shown /work/shown ro,relatime - ext4 /dev/sda1 rw\n\
+        30 21 8:1 /etc/palyra /ws/rules rw - ext4 /dev/sda1 rw\n\
+        31 21 8:1 /etc/shown /ws/shown ro,relatime - ext4 /dev/sda1 rw\n\
         32 21 8:2 / /srv rw shared:1 - ext4 /dev/sdb1 rw\n\
         33 21 8:2 /data /out rw - ext4 /dev/sdb1 rw\n\
-        34 21 8:1 /a\\040b /work/c\\134d rw - ext4 /dev/sda1 rw\n";
+        34 21 8:1 /a\\040b /ws/c\\134d rw - ext4 /dev/sda1 rw\n";
 
     #[test]
     fn a_directory_that_is_mounted_where_agents_write_is_found() {
         let mounts = Mounts::parse(LIST.as_bytes()).unwrap();
-        let roots = [PathBuf::from("/work"), PathBuf::from("/out")];
+        let roots = [PathBuf::from("/ws"), PathBuf::from("/out")];
         for (path, root) in [
-            ("/etc/palyra/team.cedar", Some("/work")),
-            ("/etc/palyra", Some("/work")),
+            ("/etc/palyra/team.cedar", Some("/ws")),
+            ("/etc/palyra", Some("/ws")),
             ("/etc/other", None),
             ("/etc/shown/team.cedar", None),
             ("/srv/data/rules/x", Some("/out")),
             ("/srv/other", None),
-            ("/a b/x", Some("/work")),
+            ("/a b/x", Some("/ws")),
             ("/a b2/x", None),
             ("/proc/1", None),
         ] {

@@ -153,7 +153,7 @@ impl Engine {
             Err(JournalError::AlreadyResolved { .. }) => {
                 Ok(Arc::new(self.journal().approval(&approval.approval_id).await?))
             }
-            Err(error) => Err(Stop::Unrecorded(Box::new(Unrecorded::Approval(unanswered)), error)),
+            Err(error) => Err(Stop::Unrecorded(Box::new(Unrecorded::Approval(Box::new(unanswered))), error)),
         }
     }
 

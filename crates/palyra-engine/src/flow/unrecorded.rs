@@ -28,7 +28,7 @@ pub(crate) enum Unrecorded {
     /// It ends here.
     End { from: CallState, state: CallState, problem: Problem },
     /// Its approval ended without an answer.
-    Approval(Resolve),
+    Approval(Box<Resolve>),
 }
 
 impl Unrecorded {
@@ -121,7 +121,7 @@ impl Engine {
             Unrecorded::End { from, state, problem } => {
                 self.journal().end_call(call_id, *from, *state, problem.clone()).await.map(drop)
             }
-            Unrecorded::Approval(unanswered) => match self.settle_approval(unanswered.clone(), None).await {
+            Unrecorded::Approval(unanswered) => match self.settle_approval(unanswered.as_ref().clone(), None).await {
                 // Somebody said yes meanwhile. It was too late: nobody waits to start the call any more.
                 Err(JournalError::AlreadyResolved { state: ApprovalState::Allowed }) => {
                     let problem = Problem::plain("cancelled", "the call had ended when the answer came");

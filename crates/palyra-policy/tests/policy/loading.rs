@@ -127,7 +127,7 @@ fn a_rule_that_can_never_match_is_refused_where_it_stands() {
         ("context.hosts.contains(\"пример.example\")", "\"пример.example"),
         ("principal == Agent::\"Coder\"", "Agent::\"Coder"),
         ("context has proposed_by && context.proposed_by == User::\"Mia Müller\"", "User::\"Mia"),
-        ("context has workspace && context.workspace == Workspace::\"/home/me/project/\"", "Workspace::\"/home"),
+        ("context has workspace && context.workspace == Workspace::\"/srv/me/project/\"", "Workspace::\"/srv"),
         ("context.approval_count >= 9", "approval_count >= 9"),
         ("9 <= context.approval_count", "approval_count"),
         ("context.approval_count == 12", "approval_count"),
@@ -157,10 +157,10 @@ fn rules_name_what_is_called_in_other_alphabets() {
         notes.into_iter().map(|note| note.message).filter(|message| message.contains("alphabets")).collect::<Vec<_>>()
     };
     for fine in [
-        "context has workspace && context.workspace == Workspace::\"/home/иван/project\"",
+        "context has workspace && context.workspace == Workspace::\"/srv/иван/project\"",
         "context.written_under.contains(\"документы/plan\")",
         "context has written_root && context.written_root like \"документы/plan*\"",
-        "context has workspace && context.workspace == Workspace::\"/home/me/🚀 launch\"",
+        "context has workspace && context.workspace == Workspace::\"/srv/me/🚀 launch\"",
         "context has command_line && context.command_line == \"cat 'größe über.txt' 日本語.md\"",
     ] {
         assert_eq!(said(fine), [""; 0], "{fine}");
@@ -170,7 +170,7 @@ fn rules_name_what_is_called_in_other_alphabets() {
         ["`pаypal` mixes alphabets: is it what you mean?"]
     );
     for hidden in [
-        "context has workspace && context.workspace == Workspace::\"/home/иван/pro\u{200b}ject\"",
+        "context has workspace && context.workspace == Workspace::\"/srv/иван/pro\u{200b}ject\"",
         "context.paths_written.contains(\"\u{202e}gnp.exe\")",
     ] {
         assert!(loaded(hidden).is_err(), "{hidden:?}");
