@@ -32,7 +32,7 @@ const DOORS: [Door; 26] = [
     Door { dependency: "jsonschema", rooms: &["engine", "skills"] },
     Door { dependency: "zip", rooms: &["skills"] },
     // Components are looked at before they are installed, and by the host that runs them.
-    Door { dependency: "wasmparser", rooms: &["skills", "plugins"] },
+    Door { dependency: "wasmparser", rooms: &["skills", "plugins", "plugins-build"] },
     Door { dependency: "tonic", rooms: &["api", "daemon", "cli"] },
     Door { dependency: "axum", rooms: &["daemon"] },
     Door { dependency: "rmcp", rooms: &["daemon"] },
