@@ -74,7 +74,8 @@ fn a_daemon_whose_journal_is_damaged_tells_how_it_is_and_can_be_ended() {
     let mut host = Host::up();
     host.tamper(&["ALTER TABLE approvals RENAME TO elsewhere"]);
     assert_eq!(host.palyra(&["status"]).good()["pending_approvals"], 0);
-    host.palyra(&["journal", "verify"]).exits(1).done();
+    let error = host.palyra(&["journal", "verify"]).fails(8, "journal_broken");
+    assert!(text(&error, "/message").contains("approvals, elsewhere"), "{error}");
     assert_eq!(host.palyra(&["down"]).good(), json!({ "stopped": host.pid() }));
     assert_eq!(host.terminate_ended().code, Some(0));
 }
