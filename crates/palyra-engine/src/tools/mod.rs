@@ -37,7 +37,7 @@ use crate::flow::resolve::Refusal;
 use palyra_egress::Fetcher;
 use palyra_protocol::tool::ToolNameError;
 use palyra_protocol::{Facets, ToolDefinition};
-use palyra_workspace::{ResolvedPath, Workspace};
+use palyra_workspace::{FileError, ResolvedPath, Workspace};
 use std::fmt;
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -124,7 +124,10 @@ impl Place<'_> {
         let text = input.optional(pointer).unwrap_or(".");
         self.workspace.resolve(text).map_err(|error| {
             let mut facets = Facets::default();
-            self.workspace.whereabouts(text).into_iter().for_each(|path| name(&mut facets, path));
+            // A path that is too long tells nothing of the disk, and rules cannot be asked about it.
+            if !matches!(error, FileError::PathTooLong { .. }) {
+                self.workspace.whereabouts(text).into_iter().for_each(|path| name(&mut facets, path));
+            }
             Refusal::from(error).reaching(facets)
         })
     }

@@ -212,8 +212,8 @@ async fn what_was_resolved_runs_or_nothing_does() {
     engine.replace_tools(&weather(), vec![second]).unwrap();
     allow(&engine, approval).await;
     let ended = waiting.end.await.unwrap().unwrap();
-    assert_eq!((ended.state, code(&ended)), (CallState::Failed, "tool_replaced"));
-    assert_eq!(ended.outcome.unwrap().attestation.as_ref().unwrap().statement.sandbox_enforcement["backend"], "none");
+    // The answer was for the call as it was decided then; it is decided again and comes out otherwise.
+    assert_eq!((ended.state, code(&ended)), (CallState::Cancelled, "policy_changed"));
     // The first one put back is a tool that came later than the question too.
     let mut waiting = {
         engine.replace_tools(&weather(), vec![Arc::clone(&first)]).unwrap();

@@ -85,7 +85,9 @@ async fn a_deep_path_is_asked_about_for_the_right_reason() {
         assert!(question.why.ends_with("(deny_sensitive)"), "{depth}: {}", question.why);
     }
     let end = ended(&mut house.write(&vec!["d"; 129].join("/"))).await;
-    assert_eq!(end.outcome.unwrap().problem.as_ref().unwrap().code, "path_too_long");
+    let outcome = end.outcome.unwrap();
+    let problem = outcome.problem.as_ref().unwrap();
+    assert_eq!(problem.code, "path_too_long", "{problem:?}");
 }
 
 #[tokio::test]
