@@ -188,7 +188,7 @@ mod tests {
             "must not depend on `palyra-protocol`; it may use no crate of ours",
         );
         check_one("palyra-engine", "rusqlite", Value::Null, "`rusqlite` belongs behind journal");
-        check_one("palyra-daemon", "rustls", Value::Null, "`rustls` belongs behind identity, sandbox");
+        check_one("palyra-daemon", "rustls", Value::Null, "`rustls` belongs behind identity, egress");
         check_one("palyra-engine", "zip", Value::Null, "`zip` belongs behind skills");
         check_one(
             "palyra-skills",
