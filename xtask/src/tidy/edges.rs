@@ -194,7 +194,7 @@ mod tests {
             "palyra-skills",
             "tokio",
             Value::Null,
-            "`tokio` belongs behind journal, plugins, vault, identity, engine, api, daemon, cli",
+            "`tokio` belongs behind journal, plugins, vault, identity, engine, agent, api, daemon, cli",
         );
         check_one("palyra-vault", "keyring-core", Value::Null, "");
         check_one("palyra-engine", "keyring-core", Value::Null, "`keyring-core` belongs behind vault");
