@@ -55,6 +55,16 @@ impl EngineError {
         self
     }
 
+    /// Too much is under way.
+    pub(crate) fn crowded(problem: Problem) -> Self {
+        Self::new(ErrorKind::Exhausted, problem)
+    }
+
+    /// A bug.
+    pub(crate) fn internal(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Internal, Problem::plain("internal", message))
+    }
+
     /// The request makes no sense.
     #[must_use]
     pub fn invalid(code: &str, message: impl Into<String>, hint: &str) -> Self {

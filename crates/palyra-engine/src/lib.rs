@@ -30,6 +30,7 @@ pub use access::{
 pub use advise::Advisor;
 pub use approvals::MAX_LISTED;
 pub use approvals::answer::Answer;
+pub use approvals::request::{ApprovalRequest, RequestedApproval};
 pub use catalog::{CatalogError, CatalogTool, ToolCatalog, nearest as nearest_tool};
 pub use config::{CallLimits, ToolCallConfig, WasmRuntime};
 pub use engine::{Engine, EngineParts, StartError};

@@ -173,6 +173,21 @@ impl LiveCalls {
         Ok(())
     }
 
+    /// Counts an approval that is about no call.
+    pub(crate) fn ask_by_itself(
+        &self,
+        who: &Principal,
+        bytes: usize,
+        limits: Option<&CallLimits>,
+    ) -> Result<(), Problem> {
+        lock(&self.inner).load.question(who, bytes, limits)
+    }
+
+    /// An approval that is about no call has ended.
+    pub(crate) fn answered_by_itself(&self, who: &Principal, bytes: usize) {
+        lock(&self.inner).load.answered(who, bytes);
+    }
+
     /// A call's question has ended.
     pub(crate) fn answered(&self, call_id: &CallId) {
         let Inner { calls, load } = &mut *lock(&self.inner);

@@ -50,6 +50,26 @@ pub struct Rebind {
 }
 
 impl JournalStore {
+    /// Records that people are asked about something that is no call that waits to run.
+    ///
+    /// # Errors
+    /// It is about a call, or nothing could be recorded.
+    pub async fn request_approval(&self, approval: Arc<ApprovalRecord>) -> Result<(), JournalError> {
+        if approval.subject.is_call() || approval.state != ApprovalState::Pending {
+            return Err(unreadable("an approval that is asked for by itself"));
+        }
+        let event = PreparedEvent::new(&JournalEvent::ApprovalRequested { approval: Arc::clone(&approval) })?;
+        let row = serde_json::to_string(&approval)?;
+        self.write(move |tx| {
+            let seq = tx.append(&event)?;
+            insert(tx, &approval, &row)?;
+            tx.open_calls.opened(&approval.call_id, seq);
+            tx.questions.waits(Arc::clone(&approval));
+            Ok(())
+        })
+        .await
+    }
+
     /// Binds a question that waits to other rules.
     ///
     /// # Errors
@@ -237,7 +257,11 @@ fn apply(tx: &mut Transaction<'_>, resolve: &Resolve) -> Result<ApprovalRecord, 
     if let Some((grant, key)) = &resolve.grant {
         grants::insert(tx, grant, key)?;
     }
-    move_call(tx, &record, resolve.problem.clone())?;
+    if record.subject.is_call() {
+        move_call(tx, &record, resolve.problem.clone())?;
+    } else {
+        tx.open_calls.ended(&record.call_id);
+    }
     Ok(record)
 }
 

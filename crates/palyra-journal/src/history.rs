@@ -160,6 +160,8 @@ impl Keys {
 pub(crate) struct History {
     pub(crate) open: HashMap<String, Open>,
     pub(crate) grants: HashMap<String, Grant>,
+    /// Approvals that wait and are about no call, by their own id, each with the event that asked.
+    pub(crate) asked: HashMap<String, (u64, ApprovalRecord)>,
     /// The answer that the event before this one gave: a grant is born of it, or not at all.
     answered: Option<Box<ApprovalRecord>>,
     /// The idempotency keys that calls had, each with whose it was: none has two.
@@ -180,7 +182,7 @@ impl History {
 
     /// Takes the next event.
     pub(crate) fn step(&mut self, link: &Link<'_>, ledger: &mut dyn Ledger) -> Result<(), JournalError> {
-        if self.only_open && link.kind != "tool.proposed" && !self.open.contains_key(link.call_id) {
+        if self.only_open && !self.is_followed(link) {
             return Ok(());
         }
         let answered = self.answered.take();
@@ -206,6 +208,13 @@ impl History {
         }
     }
 
+    /// Whether an event is about a call, or an approval, that is open or opens.
+    fn is_followed(&self, link: &Link<'_>) -> bool {
+        matches!(link.kind, "tool.proposed" | "approval.requested")
+            || self.open.contains_key(link.call_id)
+            || self.asked.contains_key(link.call_id)
+    }
+
     /// Hands over what is still open at the end of the events.
     pub(crate) fn finish(&mut self, ledger: &mut dyn Ledger) -> Result<(), JournalError> {
         for open in self.open.values() {
@@ -214,7 +223,7 @@ impl History {
                 ledger.approval(record)?;
             }
         }
-        Ok(())
+        self.asked.values().try_for_each(|(_, record)| ledger.approval(record))
     }
 
     fn daemon_started(&mut self, link: &Link<'_>) -> Result<(), JournalError> {
@@ -231,7 +240,8 @@ impl History {
 
     fn calls_settled(&mut self, link: &Link<'_>) -> Result<(), JournalError> {
         let CallsSettled { before } = read(link)?;
-        let open = self.open.values().any(|open| open.facts.opened < before);
+        let open = self.open.values().any(|open| open.facts.opened < before)
+            || self.asked.values().any(|(opened, _)| *opened < before);
         if open || before <= self.settled || before > link.seq {
             return Err(impossible(link, "a call that was opened before has not ended"));
         }
@@ -290,6 +300,12 @@ impl History {
 
     fn requested(&mut self, link: &Link<'_>, ledger: &mut dyn Ledger) -> Result<(), JournalError> {
         let Requested { approval } = read(link)?;
+        if !approval.subject.is_call() {
+            return self.requested_by_itself(link, approval);
+        }
+        if self.only_open && !self.open.contains_key(link.call_id) {
+            return Ok(());
+        }
         let needed = |stage| matches!(stage, Stage::Decided { kind: DecisionKind::NeedsApproval, .. });
         let open = self.at(link, needed)?;
         if approval.state != ApprovalState::Pending || approval.call_digest != open.facts.digest {
@@ -300,6 +316,18 @@ impl History {
         ledger.counted(&open.facts.principal, &open.facts.run);
         open.approval = Some(approval);
         Ok(())
+    }
+
+    /// Asks about something that is no call: nothing has to come before it.
+    fn requested_by_itself(&mut self, link: &Link<'_>, approval: ApprovalRecord) -> Result<(), JournalError> {
+        let own = approval.call_id.as_str() == link.call_id && !self.open.contains_key(link.call_id);
+        if !own || approval.state != ApprovalState::Pending || !approval.given.is_empty() {
+            return Err(impossible(link, "it is about another call than it says, or was answered before it was asked"));
+        }
+        match self.asked.insert(link.call_id.to_owned(), (link.seq, approval)) {
+            None => Ok(()),
+            Some(_) => Err(impossible(link, "it was asked before")),
+        }
     }
 
     fn given(&mut self, link: &Link<'_>) -> Result<(), JournalError> {
@@ -334,6 +362,14 @@ impl History {
         record.state = state;
         record.resolution = Some(resolution);
         ledger.approval(record)?;
+        if !record.subject.is_call() {
+            self.asked.remove(link.call_id);
+            return if state == ApprovalState::Pending {
+                Err(impossible(link, "it leaves the question open"))
+            } else {
+                Ok(())
+            };
+        }
         let answered = (state == ApprovalState::Allowed).then(|| Box::new(record.clone()));
         let open = self.at(link, |stage| stage == Stage::Asked)?;
         (open.stage, open.facts.state) = match state {
@@ -460,6 +496,11 @@ impl History {
     }
 
     fn question(&mut self, link: &Link<'_>, approval_id: &str) -> Result<&mut ApprovalRecord, JournalError> {
+        if self.asked.contains_key(link.call_id) {
+            let asked = self.asked.get_mut(link.call_id).map(|(_, record)| record);
+            let asked = asked.filter(|record| record.approval_id.as_str() == approval_id);
+            return asked.ok_or_else(|| impossible(link, "that was not asked"));
+        }
         let open = self.at(link, |stage| stage == Stage::Asked)?;
         let asked = open.approval.as_mut().filter(|record| record.approval_id.as_str() == approval_id);
         asked.ok_or_else(|| impossible(link, "that was not asked about this call"))

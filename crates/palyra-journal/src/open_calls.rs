@@ -63,6 +63,10 @@ impl OpenCalls {
             open.insert(crate::call_rows::parse(&id)?, call.facts.opened);
             waiting.extend(call.approval.filter(|asked| asked.state == ApprovalState::Pending));
         }
+        for (id, (opened, asked)) in history.asked {
+            open.insert(crate::call_rows::parse(&id)?, opened);
+            waiting.push(asked);
+        }
         Ok((Self { open, settled, since, changes: Changes::default() }, waiting))
     }
 

@@ -168,13 +168,16 @@ impl Ledger for Search<'_> {
 pub(crate) fn check_open(connection: &Connection) -> Result<Vec<CallId>, JournalError> {
     let mut history = History::of_open_calls();
     crate::open_calls::replay(connection, &mut |link| history.step(link, &mut Deaf))?;
-    let mut open: Vec<_> = history.open.into_values().collect();
+    let mut open: Vec<_> = std::mem::take(&mut history.open).into_values().collect();
     open.sort_by_key(|call| call.facts.opened);
     for Open { facts, approval, .. } in &open {
         call_agrees(connection, facts)?;
         if let Some(record) = approval {
             approval_agrees(connection, record)?;
         }
+    }
+    for (_, record) in history.asked.values() {
+        approval_agrees(connection, record)?;
     }
     open.iter().map(|call| crate::call_rows::parse(&call.facts.call_id)).collect()
 }

@@ -137,6 +137,7 @@ fn question(call: &CallRecord) -> ApprovalRecord {
         approval_id: ApprovalId::mint(),
         call_id: call.call_id.clone(),
         subject_id: format!("tool:{}", call.tool),
+        subject: palyra_protocol::ApprovalSubject::ToolCall,
         tool: call.tool.clone(),
         call_digest: call.digest,
         decision_id: DecisionId::mint(),

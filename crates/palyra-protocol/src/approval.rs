@@ -11,6 +11,7 @@ use crate::digest::{Digest, DigestBuilder};
 use crate::facets::{Facets, MAX_PREFIX_WORDS, quote_words};
 use crate::id::{ApprovalId, CallId, DecisionId, GrantId, SessionId};
 use crate::principal::Principal;
+use crate::subject::ApprovalSubject;
 use crate::tool::ToolName;
 use serde::{Deserialize, Serialize};
 
@@ -211,10 +212,13 @@ pub enum MatcherMisfit {
 pub struct ApprovalRecord {
     /// The approval's id.
     pub approval_id: ApprovalId,
-    /// The call that waits.
+    /// The call that waits; an id of its own where the subject is no call.
     pub call_id: CallId,
     /// The subject: `tool:name|skill:id`.
     pub subject_id: String,
+    /// What it is about.
+    #[serde(default, skip_serializing_if = "ApprovalSubject::is_call")]
+    pub subject: ApprovalSubject,
     /// The tool.
     pub tool: ToolName,
     /// The digest of the call that was shown.

@@ -12,11 +12,11 @@ use crate::principal::Principal;
 /// What a question is about, ready to be shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Card {
-    /// The command line, if it is about one.
+    /// The command line, or what else it is about, if one line says it.
     pub command: Option<String>,
     /// What it would touch, who wants it and why, each with its name.
     pub facts: Vec<(&'static str, String)>,
-    /// The whole input, indented.
+    /// The whole input, indented; the difference, the words or the findings where it is about no call.
     pub input: String,
 }
 
@@ -42,10 +42,11 @@ impl Card {
             ("why", Some(safe(&asked.why))),
         ];
         let input = serde_json::to_string_pretty(&asked.input).unwrap_or_else(|_| asked.input.to_string());
+        let detail = asked.subject.detail();
         Self {
-            command: facets.command_line().map(|command| safe(&command)),
+            command: asked.subject.headline().or_else(|| facets.command_line().map(|command| safe(&command))),
             facts: facts.into_iter().filter_map(|(name, value)| Some((name, value?))).collect(),
-            input: safe_lines(&input),
+            input: detail.unwrap_or_else(|| safe_lines(&input)),
         }
     }
 

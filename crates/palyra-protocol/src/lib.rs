@@ -30,6 +30,7 @@ pub mod principal;
 pub mod problem_code;
 pub mod secret;
 pub mod signing;
+pub mod subject;
 pub mod tool;
 pub mod vault;
 
@@ -67,5 +68,6 @@ pub use principal::{Principal, PrincipalKind};
 pub use problem_code::ProblemCode;
 pub use secret::Secret;
 pub use signing::{DaemonKey, PublicKey, Signature};
+pub use subject::{ApprovalSubject, PairingDevice, SkillChange, WaitingEffects};
 pub use tool::{ExecutorKind, ToolDefinition, ToolMetadata, ToolName, ToolSource};
 pub use vault::{ScopeName, SecretCaller, SecretName, SecretRef, SecretRefError, VaultScope};

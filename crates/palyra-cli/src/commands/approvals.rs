@@ -75,8 +75,8 @@ fn list(context: &Context, approvals: &[ApprovalRecord]) -> Result<(), Failure> 
 /// What would run, on one line.
 fn short(approval: &ApprovalRecord) -> String {
     let facets = &approval.facets;
-    let what = match facets.command_line() {
-        Some(command) => command,
+    let what = match approval.subject.headline().or_else(|| facets.command_line()) {
+        Some(what) => what,
         None if !facets.paths_written.is_empty() => facets.paths_written.join(", "),
         None => approval.input.to_string(),
     };
@@ -111,7 +111,8 @@ fn card(context: &Context, approval: &ApprovalRecord) -> Result<(), Failure> {
     for (name, value) in card.facts.into_iter().chain(more) {
         say!("  {}{}{value}", styled(BOLD, name), " ".repeat(13 - name.len()));
     }
-    say!("\n{}\n{}", styled(BOLD, "input"), card.input);
+    let heading = if approval.subject.is_call() { "input" } else { approval.subject.kind() };
+    say!("\n{}\n{}", styled(BOLD, heading), card.input);
     if approval.state == ApprovalState::Pending {
         note!("\n{}", styled(DIM, format!("palyra approvals decide {} allow|deny", approval.approval_id)));
     }
@@ -120,6 +121,9 @@ fn card(context: &Context, approval: &ApprovalRecord) -> Result<(), Failure> {
 
 /// Who has to approve this very call, and who has.
 fn people(approval: &ApprovalRecord) -> String {
+    if approval.people == 1 && !approval.subject.is_call() {
+        return "an answer about just what is shown".to_owned();
+    }
     if approval.people == 1 {
         return "an answer about this very call, which no grant covers".to_owned();
     }

@@ -79,7 +79,10 @@ fn of_access(event: &JournalEvent) -> String {
 
 fn of_approvals(event: &JournalEvent) -> String {
     match event {
-        JournalEvent::ApprovalRequested { approval } => format!("{} for {}", approval.approval_id, approval.principal),
+        JournalEvent::ApprovalRequested { approval } => {
+            let about = approval.subject.headline().map_or_else(String::new, |what| format!(": {what}"));
+            format!("{} for {}{about}", approval.approval_id, approval.principal)
+        }
         JournalEvent::ApprovalGiven { approval_id, given, count, people, .. } => {
             format!("{approval_id} by {}, {count} of {people}", given.by)
         }

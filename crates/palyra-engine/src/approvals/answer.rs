@@ -154,6 +154,9 @@ impl Engine {
     ) -> Result<Resolve, EngineError> {
         if (asked.people > 1 || asked.fresh) && answer.scope != ApprovalScope::Once {
             let message = match asked.people {
+                0 | 1 if !asked.subject.is_call() => {
+                    "this answer is about what is shown alone, and leaves no grant".to_owned()
+                }
                 0 | 1 => "a rule has this call approved by itself, so the answer leaves no grant".to_owned(),
                 people => format!("{people} people decide about this call, and about this call alone"),
             };

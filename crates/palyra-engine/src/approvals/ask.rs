@@ -12,8 +12,8 @@ use crate::flow::unrecorded::Unrecorded;
 use crate::live::{LiveCall, Withdrawal};
 use palyra_journal::{JournalError, Recorded, Resolve};
 use palyra_protocol::{
-    ApprovalId, ApprovalRecord, ApprovalResolution, ApprovalScope, ApprovalState, CallState, GrantMatcher, Principal,
-    Problem,
+    ApprovalId, ApprovalRecord, ApprovalResolution, ApprovalScope, ApprovalState, ApprovalSubject, CallState,
+    GrantMatcher, Principal, Problem,
 };
 use std::sync::Arc;
 use tokio::sync::oneshot;
@@ -213,6 +213,7 @@ impl Engine {
             approval_id: ApprovalId::mint(),
             call_id: call.id().clone(),
             subject_id: call.subject_id(),
+            subject: ApprovalSubject::ToolCall,
             tool: call.tool().clone(),
             call_digest: call.digest(),
             decision_id: decision.decision_id.clone(),

@@ -8,6 +8,7 @@ use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::flow::decide::Asked;
 use palyra_journal::{JournalError, Rebind};
+use palyra_policy::PolicyEngine;
 use palyra_protocol::{ApprovalRecord, ApprovalState, DecisionKind, Problem};
 use std::sync::Arc;
 
@@ -34,8 +35,32 @@ impl Engine {
         if asked.state != ApprovalState::Pending || asked.policy_hash == policy.policy_hash() {
             return Ok(asked);
         }
+        let same = self.asks_the_same(&asked, &policy).await?;
+        let stands = if same {
+            let rebind = Rebind { approval_id: asked.approval_id.clone(), policy_hash: policy.policy_hash() };
+            self.journal().rebind_approval(rebind).await
+        } else {
+            let outdated = self.cancelled(&asked, policy_changed());
+            self.settle_approval(outdated, None).await.map(Arc::unwrap_or_clone)
+        };
+        match stands {
+            Ok(record) => Ok(record),
+            // Somebody answered meanwhile.
+            Err(JournalError::AlreadyResolved { .. }) => Ok(self.journal().approval(&asked.approval_id).await?),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl Engine {
+    /// Whether the rules that decide now ask the same people for the same reasons.
+    async fn asks_the_same(&self, asked: &ApprovalRecord, policy: &PolicyEngine) -> Result<bool, EngineError> {
+        // What is no call is decided anew when its yes is carried out.
+        if !asked.subject.is_call() {
+            return Ok(true);
+        }
         let view = self.journal().call(&asked.call_id).await?;
-        let same = view.record.is_some_and(|call| {
+        Ok(view.record.is_some_and(|call| {
             let basis = self.tool_facts().basis(&call.tool);
             let question = Asked {
                 tool: &call.tool,
@@ -51,20 +76,7 @@ impl Engine {
                 && verdict.people().max(1) == asked.people
                 && verdict.is_fresh() == asked.fresh
                 && verdict.summary() == asked.why
-        });
-        let stands = if same {
-            let rebind = Rebind { approval_id: asked.approval_id.clone(), policy_hash: policy.policy_hash() };
-            self.journal().rebind_approval(rebind).await
-        } else {
-            let outdated = self.cancelled(&asked, policy_changed());
-            self.settle_approval(outdated, None).await.map(Arc::unwrap_or_clone)
-        };
-        match stands {
-            Ok(record) => Ok(record),
-            // Somebody answered meanwhile.
-            Err(JournalError::AlreadyResolved { .. }) => Ok(self.journal().approval(&asked.approval_id).await?),
-            Err(error) => Err(error.into()),
-        }
+        }))
     }
 }
 

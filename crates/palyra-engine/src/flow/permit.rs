@@ -49,7 +49,7 @@ impl Permit {
             return Err(NotApproved::OtherRules);
         }
         let shown = (&approval.call_id, approval.call_digest, approval.state);
-        if shown != (call.call().id(), call.call().digest(), ApprovalState::Allowed) {
+        if shown != (call.call().id(), call.call().digest(), ApprovalState::Allowed) || !approval.subject.is_call() {
             return Err(NotApproved::OtherCall);
         }
         let authority = Authority::Approval(approval.approval_id.clone());

@@ -52,6 +52,7 @@ impl Engine {
                 _ => {}
             }
         }
+        found.waiting += self.resume_requests().await?;
         self.reconsider().await;
         Ok(found)
     }

@@ -263,7 +263,7 @@ fn read_decisions(
 /// could spare them.
 fn answered_by_a_person(record: ApprovalRecord) -> Option<(bool, ApprovalRecord)> {
     let by = &record.resolution.as_ref()?.by;
-    if by.kind() != PrincipalKind::User || record.people > 1 || record.fresh {
+    if by.kind() != PrincipalKind::User || record.people > 1 || record.fresh || !record.subject.is_call() {
         return None;
     }
     match record.state {

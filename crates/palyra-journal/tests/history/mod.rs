@@ -1,5 +1,7 @@
 //! The tables are held against the events: what somebody writes into a table alone is found, and never acted upon.
 
+mod subjects;
+
 use super::*;
 use palyra_journal::{CallView, Finish, HistoryFault, Page, Refused, RefusedCall};
 use palyra_protocol::{AttestationId, ExecutionStatement, FinishedCall, GrantMatcher, JournalId, ToolAttestation};

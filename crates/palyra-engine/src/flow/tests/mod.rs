@@ -4,6 +4,7 @@ mod forbidden_places;
 mod fresh_answers;
 mod gone_grants;
 mod permits;
+mod subjects;
 
 use crate::access::{AccessControl, VerifiedPeer};
 use crate::approvals::answer::Answer;
@@ -81,6 +82,14 @@ impl House {
         }
         std::fs::write(dir.path().join("rules/test.cedar"), rules).unwrap();
         let clock = Arc::new(TestClock { now: AtomicU64::new(1_800_000_000_000), ..TestClock::default() });
+        let engine = engine(dir.path(), clock.clone()).await;
+        Self { dir, clock, engine }
+    }
+
+    /// The same place with a new engine.
+    pub(super) async fn restarted(self) -> Self {
+        let Self { dir, clock, engine: old } = self;
+        drop(old);
         let engine = engine(dir.path(), clock.clone()).await;
         Self { dir, clock, engine }
     }

@@ -38,6 +38,7 @@ fn approval_of(asked: &AskableCall) -> ApprovalRecord {
         approval_id: ApprovalId::mint(),
         call_id: call.id().clone(),
         subject_id: call.subject_id(),
+        subject: palyra_protocol::ApprovalSubject::ToolCall,
         tool: call.tool().clone(),
         call_digest: call.digest(),
         decision_id: decision.decision_id.clone(),
