@@ -315,14 +315,15 @@ async fn serve(setup: &Setup, state: &StateDir, config: Config, started: Instant
     // Held until the end: what it watches stops being watched with it.
     let _watching = engine.policy_directory().and_then(|directory| policy::watch::start(engine.clone(), directory));
     let doors = Doors::new(engine.clone());
+    // Before the HTTP door opens: its `/readyz` says that every door is there.
+    let (socket, listener) = listen(state, "palyra.sock")?;
+    let (mcp_socket, mcp_listener) = listen(state, palyra_api::MCP_SOCKET)?;
     let port = config.http.map(|configured| setup.http_port.map_or(configured, Port::This));
     let open = |port| Listening::open(doors.clone(), port, state.path());
     let http = port.map(open).transpose()?;
     let mut terminate = signal(SignalKind::terminate()).map_err(io("signal handling"))?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(io("signal handling"))?;
     let mut hangup = signal(SignalKind::hangup()).map_err(io("signal handling"))?;
-    let (socket, listener) = listen(state, "palyra.sock")?;
-    let (mcp_socket, mcp_listener) = listen(state, palyra_api::MCP_SOCKET)?;
     tokio::spawn(mcp::socket::serve(doors.clone(), mcp_listener));
 
     let stop = Arc::new(Notify::new());

@@ -1,12 +1,13 @@
 //! The state directory: mode 0700, one daemon at a time, and the key that signs.
 
 use palyra_protocol::{DaemonKey, PublicKey, Secret};
-use rustix::fs::{FlockOperation, fcntl_lock};
+use rustix::fs::{FlockOperation, fcntl_lock, flock};
 use rustix::io::Errno;
 use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The longest path that a UNIX socket can have.
 const MAX_SOCKET_PATH: usize = 107;
@@ -88,7 +89,8 @@ pub enum StateError {
 #[derive(Debug)]
 pub struct StateDir {
     path: PathBuf,
-    _lock: File,
+    /// The lock file, and the directory itself: deleting the file does not let a second daemon in.
+    _locks: [File; 2],
 }
 
 impl StateDir {
@@ -111,10 +113,12 @@ impl StateDir {
             .map_err(io(&lock_path, "cannot be opened"))?;
         // A record lock belongs to this process alone: a child that is just being made does not hold it after our death.
         match fcntl_lock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Self { path, _lock: lock }),
-            Err(Errno::AGAIN | Errno::ACCESS) => Err(StateError::Locked { path }),
-            Err(e) => Err(io(&lock_path, "cannot be locked")(e.into())),
+            Ok(()) => {}
+            Err(Errno::AGAIN | Errno::ACCESS) => return Err(StateError::Locked { path }),
+            Err(e) => return Err(io(&lock_path, "cannot be locked")(e.into())),
         }
+        let directory = lock_directory(&path)?;
+        Ok(Self { path, _locks: [lock, directory] })
     }
 
     /// Where it is.
@@ -186,6 +190,20 @@ impl StateDir {
         };
         put().map_err(io(&path, "cannot be written"))
     }
+}
+
+/// Locks the directory itself. The descriptor is closed in children, but one that is just being made holds the lock for a
+/// moment after this process has died: so it is waited for, and only a daemon that is there keeps it.
+fn lock_directory(path: &Path) -> Result<File, StateError> {
+    let directory = File::open(path).map_err(io(path, "cannot be opened"))?;
+    for _ in 0..50 {
+        match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(directory),
+            Err(Errno::WOULDBLOCK) => std::thread::sleep(Duration::from_millis(20)),
+            Err(e) => return Err(io(path, "cannot be locked")(e.into())),
+        }
+    }
+    Err(StateError::Locked { path: path.to_owned() })
 }
 
 /// Where a key is until it is recorded.

@@ -204,18 +204,21 @@ pub(super) enum Plain {
     Fine,
 }
 
-/// Looks for an HTTP request at the beginning of a tunnel. Where many hosts share one address, the `Host` field says which of them is
-/// meant, just as the name in a TLS greeting does: one for another host than the tunnel's is refused, and so is one that
-/// could be read in two ways. What follows this first request is not looked at.
+/// Looks for an HTTP request at the beginning of a tunnel. Where many hosts share one address, the `Host` field says which of
+/// them is meant, just as the name in a TLS greeting does. A request for another host than the tunnel's is refused, and so is
+/// one that could be read in two ways. What follows the first request is not looked at.
 pub(super) fn read_plain(bytes: &[u8], host: &Host) -> Result<Plain, Malformed> {
-    // Whoever names an address by its number may call it what they like.
+    // A client that names an address by its number may call it what it likes.
     let Host::Name(_) = host else { return Ok(Plain::Fine) };
     // Servers pass over blank lines before a request.
     let bytes = bytes.trim_ascii_start();
-    match looks_like_request(bytes) {
-        Some(true) => {}
-        Some(false) => return Ok(Plain::Fine),
-        None => return Ok(Plain::More),
+    match first_line(bytes) {
+        FirstLine::Request => {}
+        FirstLine::OtherVersion => {
+            return Err(Malformed("a request in a tunnel without TLS must be HTTP/1.1 or HTTP/1.0"));
+        }
+        FirstLine::OtherProtocol => return Ok(Plain::Fine),
+        FirstLine::More => return Ok(Plain::More),
     }
     let Scan::End(end) = scan(bytes)? else { return Ok(Plain::More) };
     let (line, fields) = split_head(&bytes[..end])?;
@@ -230,17 +233,40 @@ pub(super) fn read_plain(bytes: &[u8], host: &Host) -> Result<Plain, Malformed> 
     Ok(Plain::Fine)
 }
 
-/// Whether a stream begins with `METHOD … HTTP/1.x`, however carelessly written: servers are lenient, so this is too. Nothing while that
-/// is open.
-fn looks_like_request(bytes: &[u8]) -> Option<bool> {
+/// What the first line of a tunnel without TLS is.
+enum FirstLine {
+    /// It has no end yet.
+    More,
+    /// `METHOD … HTTP/1.x`, however carelessly written.
+    Request,
+    /// A request by its method and target, of a version that servers read differently: some serve it as HTTP/1.
+    OtherVersion,
+    /// Something else, which is not held up.
+    OtherProtocol,
+}
+
+/// Reads a first line as leniently as the most lenient server would.
+fn first_line(bytes: &[u8]) -> FirstLine {
     let end = bytes.iter().position(|b| *b == b'\n');
     let line = bytes[..end.unwrap_or(bytes.len())].trim_ascii_end();
-    let method = line.split(|b| matches!(b, b' ' | b'\t')).next().unwrap_or_default();
-    // A method is a word, and a line is text: what is neither is some other protocol, and is not held up.
+    let mut words = line.split(|b| matches!(b, b' ' | b'\t')).filter(|word| !word.is_empty());
+    let method = words.next().unwrap_or_default();
+    // A method is a word, and a line is text: what is neither is some other protocol.
     if !method.is_empty() && token(method).is_none() || line.iter().any(|b| *b < 0x20 && *b != b'\t' || *b == 0x7f) {
-        return Some(false);
+        return FirstLine::OtherProtocol;
     }
-    end.map(|_| line.windows(7).any(|part| part.eq_ignore_ascii_case(b"HTTP/1.")))
+    if end.is_none() {
+        return FirstLine::More;
+    }
+    let says = |what: &[u8]| line.windows(what.len()).any(|part| part.eq_ignore_ascii_case(what));
+    let target = words.next().unwrap_or_default();
+    let is_target = target.starts_with(b"/") || target == b"*" || says(b"://");
+    match (says(b"HTTP/1."), line == b"PRI * HTTP/2.0", is_target || says(b"HTTP/")) {
+        (true, ..) => FirstLine::Request,
+        // The preface of HTTP/2 is no request, and is taken for one by no server.
+        (_, true, _) | (_, _, false) => FirstLine::OtherProtocol,
+        (_, _, true) => FirstLine::OtherVersion,
+    }
 }
 
 /// The first line and the fields of a head that ends with its blank line.

@@ -155,10 +155,23 @@ fn read(file: &Path) -> Result<Received, Failure> {
     // As strictly as an input: of a key that stands there twice, two readers would see two results.
     check_result(&bytes, MAX_RESULT_BYTES, WRAPPING).map_err(|e| malformed(file, &e.to_string()))?;
     let result: Map<String, Value> = serde_json::from_slice(&bytes).map_err(|e| malformed(file, &e.to_string()))?;
-    if !result.contains_key("output") {
-        return Err(malformed(file, "it has no `output`"));
+    outcome_of(result).map(Received).map_err(|fault| malformed(file, fault))
+}
+
+/// The outcome itself: what `palyra call` prints, or the `outcome` in an answer of the HTTP door. What the answer says of the
+/// call around its outcome has to agree with it.
+fn outcome_of(mut result: Map<String, Value>) -> Result<Map<String, Value>, &'static str> {
+    if result.contains_key("output") {
+        return Ok(result);
     }
-    Ok(Received(result))
+    let Some(Value::Object(outcome)) = result.remove("outcome") else {
+        return Err("it has neither an `output` nor an `outcome`");
+    };
+    let agrees = |name: &str| result.get(name).is_none_or(|around| outcome.get(name) == Some(around));
+    if !["call_id", "state"].into_iter().all(agrees) {
+        return Err("its `outcome` is about another call than what stands around it");
+    }
+    outcome.contains_key("output").then_some(outcome).ok_or("its `outcome` has no `output`")
 }
 
 fn malformed(file: &Path, why: &str) -> Failure {
@@ -174,4 +187,24 @@ async fn daemons_key(context: &Context) -> Result<PublicKey, Failure> {
     let connection = context.connect().await?;
     let status = connection.daemon().status(StatusRequest { probe_sandbox: false }).await?.into_inner();
     status.public_key.parse().map_err(|e| Failure::bug(&e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(document: Value) -> Result<Map<String, Value>, &'static str> {
+        outcome_of(document.as_object().unwrap().clone())
+    }
+
+    #[test]
+    fn an_answer_of_the_http_door_is_read_by_its_outcome() {
+        let outcome = json!({ "call_id": "call_1", "state": "succeeded", "output": { "text": "hi" } });
+        let plain = read(outcome.clone()).unwrap();
+        assert_eq!(read(json!({ "call_id": "call_1", "state": "succeeded", "outcome": outcome })), Ok(plain));
+        assert!(read(json!({ "call_id": "call_2", "outcome": outcome })).is_err(), "another call");
+        assert!(read(json!({ "call_id": "call_1", "state": "failed", "outcome": outcome })).is_err());
+        assert!(read(json!({ "outcome": { "state": "succeeded" } })).is_err());
+        assert!(read(json!({ "outcome": null })).is_err());
+    }
 }

@@ -10,6 +10,7 @@ use super::kept::keep;
 use super::listen::MAX_HEAD;
 use super::problem::Refused;
 use super::site;
+use super::unread_body::{Discarded, UnreadBody};
 use crate::doors::DoorName;
 use crate::mcp;
 use crate::rights::{self, Need};
@@ -39,6 +40,7 @@ pub(super) async fn gate(State(door): State<Door>, mut request: Request, next: N
     let span = tracing::info_span!("http", request = %id);
     let entered = door.enter(&mut request);
     let asked = Asked::of(&request);
+    let unread = UnreadBody::of(&mut request);
     let mut response = match entered {
         Ok(inside) => {
             request.extensions_mut().insert(id.clone());
@@ -55,7 +57,11 @@ pub(super) async fn gate(State(door): State<Door>, mut request: Request, next: N
     if let Some(refused) = refused {
         response = refused.told(&id);
     }
+    let discarded = unread.discard().await;
     let headers = response.headers_mut();
+    if discarded == Discarded::Partly {
+        headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
     for (name, value) in ALWAYS {
         headers.insert(name, HeaderValue::from_static(value));
     }

@@ -10,16 +10,32 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// How many connections there are of strangers.
-pub(super) const MAX_STRANGERS: usize = 256;
-/// How many there are of others.
-pub(super) const MAX_KNOWN: usize = 2048;
+/// How many connections may be open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Room {
+    /// Those on which no token was shown.
+    strangers: usize,
+    /// The others.
+    known: usize,
+}
+
+impl Room {
+    const MOST: Self = Self { strangers: 256, known: 2048 };
+
+    /// What fits into this number of open files. The daemon keeps at least a quarter of them for its journal, its sockets and
+    /// what it runs, so that connections alone never use them up.
+    pub(super) fn within(open_files: Option<u64>) -> Self {
+        let part = |of: usize| open_files.map_or(usize::MAX, |all| usize::try_from(all).unwrap_or(usize::MAX) / of);
+        Self { strangers: Self::MOST.strangers.min(part(4)).max(1), known: Self::MOST.known.min(part(2)).max(1) }
+    }
+}
 
 /// Everybody who is connected.
 #[derive(Debug, Clone)]
 pub(super) struct Guests {
     seats: Arc<Mutex<Seats>>,
     since: Instant,
+    room: Room,
 }
 
 #[derive(Debug, Default)]
@@ -52,8 +68,8 @@ pub(super) struct Guest {
 pub(super) struct Busy(Arc<Guest>);
 
 impl Guests {
-    pub(super) fn new() -> Self {
-        Self { seats: Arc::default(), since: Instant::now() }
+    pub(super) fn new(room: Room) -> Self {
+        Self { seats: Arc::default(), since: Instant::now(), room }
     }
 
     fn lock(&self) -> MutexGuard<'_, Seats> {
@@ -64,11 +80,16 @@ impl Guests {
         u64::try_from(self.since.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
 
+    /// Closes the stranger's connection that has been idle longest, where the host has no file left for another.
+    pub(super) fn make_room(&self) {
+        self.lock().dismiss(|seat| !seat.known.load(Ordering::Relaxed));
+    }
+
     /// Gives a newcomer a place; a stranger makes room if need be.
     pub(super) fn welcome(&self) -> Arc<Guest> {
         let seat = Arc::new(Seat { last: self.now().into(), ..Seat::default() });
         let mut seats = self.lock();
-        if seats.taken.len() - seats.known >= MAX_STRANGERS {
+        if seats.taken.len() - seats.known >= self.room.strangers {
             seats.dismiss(|seat| !seat.known.load(Ordering::Relaxed));
         }
         seats.next += 1;
@@ -103,7 +124,7 @@ impl Guest {
         if !self.seat.known.load(Ordering::Relaxed) {
             let mut seats = self.guests.lock();
             let idle = |seat: &Seat| seat.known.load(Ordering::Relaxed) && seat.busy.load(Ordering::Relaxed) == 0;
-            if seats.known >= MAX_KNOWN && !seats.dismiss(idle) {
+            if seats.known >= self.guests.room.known && !seats.dismiss(idle) {
                 return None;
             }
             if seats.taken.contains_key(&self.number) {
@@ -122,7 +143,7 @@ impl Guest {
             let mut seats = self.guests.lock();
             if self.seat.known.swap(false, Ordering::Relaxed) && seats.taken.contains_key(&self.number) {
                 seats.known -= 1;
-                if seats.taken.len() - seats.known > MAX_STRANGERS {
+                if seats.taken.len() - seats.known > self.guests.room.strangers {
                     seats.dismiss(|seat| !seat.known.load(Ordering::Relaxed));
                 }
             }
@@ -152,16 +173,16 @@ mod tests {
 
     #[test]
     fn strangers_make_room_and_take_none_from_others() {
-        let guests = Guests::new();
-        let mut known: Vec<_> = (0..MAX_KNOWN)
+        let guests = Guests::new(Room::MOST);
+        let mut known: Vec<_> = (0..Room::MOST.known)
             .map(|_| {
                 let guest = guests.welcome();
                 (guest.admitted().unwrap(), guest)
             })
             .collect();
-        let strangers: Vec<_> = (0..MAX_STRANGERS * 3).map(|_| guests.welcome()).collect();
+        let strangers: Vec<_> = (0..Room::MOST.strangers * 3).map(|_| guests.welcome()).collect();
         let gone = strangers.iter().filter(|guest| guest.seat.leave.is_cancelled()).count();
-        assert_eq!(gone, MAX_STRANGERS * 2);
+        assert_eq!(gone, Room::MOST.strangers * 2);
         assert!(known.iter().all(|(_, guest)| !guest.seat.leave.is_cancelled()));
         // All of the others are at work: one more is told so, and stays a stranger.
         let late = guests.welcome();
@@ -176,14 +197,22 @@ mod tests {
 
     #[test]
     fn whoever_shows_nothing_any_more_is_a_stranger_again() {
-        let guests = Guests::new();
+        let guests = Guests::new(Room::MOST);
         let guest = guests.welcome();
         drop(guest.admitted());
         assert_eq!(guests.lock().known, 1);
         guest.is_a_stranger();
         guest.is_a_stranger();
         assert_eq!(guests.lock().known, 0);
-        let _others: Vec<_> = (0..MAX_STRANGERS).map(|_| guests.welcome()).collect();
+        let _others: Vec<_> = (0..Room::MOST.strangers).map(|_| guests.welcome()).collect();
         assert!(guest.seat.leave.is_cancelled());
+    }
+
+    #[test]
+    fn connections_leave_files_for_the_daemon_itself() {
+        assert_eq!(Room::within(None), Room::MOST);
+        assert_eq!(Room::within(Some(8192)), Room::MOST);
+        assert_eq!(Room::within(Some(64)), Room { strangers: 16, known: 32 });
+        assert_eq!(Room::within(Some(0)), Room { strangers: 1, known: 1 });
     }
 }

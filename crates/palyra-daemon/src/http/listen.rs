@@ -3,8 +3,8 @@
 //! Whoever is on this machine can connect, so nothing here waits for a client for ever: a head that does not come, a
 //! body that does not come, an answer that is not read each have their time, and [`Guests`] keeps their number.
 
-use super::guests::Guests;
-use super::voice::Voice;
+use super::error_responses::ErrorResponses;
+use super::guests::{Guests, Room};
 use super::{Door, router};
 use crate::doors::Doors;
 use crate::ending::DRAIN;
@@ -12,6 +12,7 @@ use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use rustix::process::{Resource, getrlimit};
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener as StdListener};
 use std::path::{Path, PathBuf};
@@ -105,7 +106,9 @@ impl Listening {
             tracing::warn!(%error, file = %address_file.display(), "the HTTP door's address could not be written down");
         }
         let connections = TaskTracker::new();
-        let serving = Serving { closing: door.closing.clone(), router: router(door.clone()), guests: Guests::new() };
+        let room = Room::within(getrlimit(Resource::Nofile).current);
+        let serving =
+            Serving { closing: door.closing.clone(), router: router(door.clone()), guests: Guests::new(room) };
         tokio::spawn(accept(listener, serving, connections.clone()));
         tracing::info!(%address, "the HTTP door is open");
         Ok(Self { door, connections, address, address_file })
@@ -150,8 +153,9 @@ async fn accept(listener: TcpListener, serving: Serving, connections: TaskTracke
         match taken {
             Ok((stream, _)) => drop(connections.spawn(serve(stream, serving.clone()))),
             Err(error) => {
-                // Out of descriptors, most likely: those who are inside make room when they go.
+                // Out of descriptors, most likely: an idle connection makes room, and others do when they end.
                 tracing::warn!(%error, "a connection could not be taken");
+                serving.guests.make_room();
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }
@@ -175,7 +179,7 @@ async fn serve(stream: TcpStream, serving: Serving) {
     });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIME).max_buf_size(MAX_HEAD).max_headers(MAX_HEADERS);
-    let connection = builder.serve_connection(TokioIo::new(Voice::new(Box::pin(stream))), service);
+    let connection = builder.serve_connection(TokioIo::new(ErrorResponses::new(Box::pin(stream))), service);
     let mut connection = std::pin::pin!(connection);
     let served = tokio::select! {
         served = connection.as_mut() => served,

@@ -6,6 +6,7 @@
 mod approvals;
 mod calls;
 mod crowd;
+mod error_responses;
 mod events;
 mod gate;
 mod guests;
@@ -17,7 +18,7 @@ mod problem;
 mod records;
 mod site;
 mod tools;
-mod voice;
+mod unread_body;
 
 pub(crate) use kept::keep;
 pub(crate) use listen::{HttpError, Listening, Port};

@@ -69,7 +69,7 @@ print('done')
         expect_output(&world.python(&code), "done");
         assert_eq!(victim.state(), before, "{tier}");
         // What a process does to itself is its own business.
-        let own = "import os, resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (32, 64)); os.sched_setaffinity(0, {0}); os.nice(3); print(os.getpriority(os.PRIO_PROCESS, 0))";
+        let own = "import os, resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (32, 64)); os.sched_setaffinity(0, {0}); before = os.getpriority(os.PRIO_PROCESS, 0); os.nice(3); print(os.getpriority(os.PRIO_PROCESS, 0) - before)";
         expect_output(&world.python(own), "3");
     }
 }

@@ -196,6 +196,14 @@ fn a_plain_request_for_another_host_ends_the_tunnel_before_the_server_sees_it() 
         "GET / HTTP/1.1\nHost: other-tenant.example\n\n",
         "GET / HTTP/1.1\r\nX: y\r\n Host: other-tenant.example\r\n\r\n",
         "GET / HTTP/1.1\r\nHost : other-tenant.example\r\n\r\n",
+        "GET / HTTP/2.0\r\nHost: other-tenant.example\r\n\r\n",
+        "GET / HTTP/3\r\nHost: other-tenant.example\r\n\r\n",
+        "GET / HTTPS/1.1\r\nHost: other-tenant.example\r\n\r\n",
+        "GET / ICY/1.0\r\nHost: other-tenant.example\r\n\r\n",
+        "GET /\r\nHost: other-tenant.example\r\n\r\n",
+        "OPTIONS * HTTP/0.9\r\nHost: other-tenant.example\r\n\r\n",
+        "PRI * HTTP/2.0 \tx\r\nHost: other-tenant.example\r\n\r\n",
+        "GET http://other-tenant.example/ HTTP/2.0\r\n\r\n",
     ] {
         for size in [1, 1000] {
             let (port, served) = server(b"", b"");

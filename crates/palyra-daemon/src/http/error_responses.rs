@@ -16,14 +16,14 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// A connection whose every refusal is a problem document.
 #[derive(Debug)]
-pub(super) struct Voice<S> {
+pub(super) struct ErrorResponses<S> {
     stream: S,
     /// What goes out in place of what was said, and how much of it has.
     instead: Vec<u8>,
     sent: usize,
 }
 
-impl<S> Voice<S> {
+impl<S> ErrorResponses<S> {
     pub(super) fn new(stream: S) -> Self {
         Self { stream, instead: Vec::new(), sent: 0 }
     }
@@ -57,7 +57,7 @@ fn document(said: &[u8]) -> Option<Vec<u8>> {
     Some([answer.into_bytes(), body].concat())
 }
 
-impl<S: AsyncWrite + Unpin> Voice<S> {
+impl<S: AsyncWrite + Unpin> ErrorResponses<S> {
     /// Sends what goes out in place of something else.
     fn finish(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         while let Some(rest) = self.instead.get(self.sent..).filter(|rest| !rest.is_empty()) {
@@ -81,7 +81,7 @@ impl<S: AsyncWrite + Unpin> Voice<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Voice<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for ErrorResponses<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, said: &[u8]) -> Poll<io::Result<usize>> {
         ready!(self.finish(context))?;
         if let Some(taken) = self.replaced(said, context) {
@@ -120,7 +120,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Voice<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Voice<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for ErrorResponses<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
