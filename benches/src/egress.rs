@@ -2,7 +2,12 @@
 
 use crate::Result;
 use crate::report::{Report, alternate, median, show};
-use palyra_egress::{EgressRule, EgressRules, Host, Proxy, ProxyLimits, Purpose, SystemResolver, Target};
+use palyra_egress::{
+    AnswerFilter, Attached, Credentials, Denial, EgressRule, EgressRules, Host, InspectionAuthority, OutgoingRequest,
+    Proxy, ProxyLimits, ProxySetup, Purpose, Roots, SystemResolver, Target,
+};
+use palyra_protocol::{Secret, SecretRef};
+use palyra_vault::{Mask, RedactionStream, Redactor, SecretValue, StreamEnd};
 use std::hint::black_box;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -48,12 +53,79 @@ pub fn run(report: &mut Report) -> Result {
         through.push(web_request(proxy.address(), &format!("http://localhost:{}", web.port()), web)?);
     }
     added(report, "added latency of a plain request", through, direct);
+    attached_credential(report, &proxy, web)?;
     proxy.stop();
 
     let (few, many) = (rules_of(10)?, rules_of(1000)?);
     let (many, few) = alternate(15, || check_all(&many), || check_all(&few));
     report.at_most("a check against 1,000 rules, over 10", many / CHECKS as u32, few / CHECKS as u32, 1.1);
     Ok(())
+}
+
+/// A request that a credential is attached to, beside the same request through a proxy that attaches none.
+fn attached_credential(report: &mut Report, without: &Proxy, web: SocketAddr) -> Result {
+    let secret: SecretRef = "vault://global/token".parse()?;
+    let value = SecretValue::new(b"a token of a usual length, 40 characters".to_vec())?;
+    let mut builder = Redactor::builder();
+    builder.add(&secret, &value);
+    let token = Token { port: web.port(), secret, redactor: Arc::new(builder.build()?) };
+    let with = Proxy::with(ProxySetup {
+        listener: TcpListener::bind("127.0.0.1:0")?,
+        rules: Arc::new(EgressRules::new(vec![format!("localhost:{}", web.port()).parse()?])),
+        resolver: Arc::new(SystemResolver),
+        limits: ProxyLimits::default(),
+        observer: Arc::new(|_: &_| {}),
+        credentials: Some((Arc::new(token), Roots::System)),
+    })?;
+    let url = format!("http://localhost:{}", web.port());
+    let (mut attached, mut plain) = (Vec::new(), Vec::new());
+    for _ in 0..REQUESTS {
+        plain.push(web_request(without.address(), &url, web)?);
+        attached.push(web_request(with.address(), &url, web)?);
+    }
+    report.at_most("a proxied request with a credential, over one without", median(attached), median(plain), 1.5);
+    with.stop();
+    Ok(())
+}
+
+/// One token for one port.
+#[derive(Debug)]
+struct Token {
+    port: u16,
+    secret: SecretRef,
+    redactor: Arc<Redactor>,
+}
+
+impl Credentials for Token {
+    fn is_bound(&self, _: &str, port: u16) -> bool {
+        port == self.port
+    }
+
+    fn attach(&self, _: &OutgoingRequest<'_>) -> std::result::Result<Attached, Denial> {
+        let field =
+            ("authorization".to_owned(), Secret::new(b"Bearer a token of a usual length, 40 characters".to_vec()));
+        Ok(Attached { fields: vec![field], secrets: vec![self.secret.clone()] })
+    }
+
+    fn filter(&self) -> Box<dyn AnswerFilter> {
+        Box::new(Filter(RedactionStream::new(Arc::clone(&self.redactor), Mask::SameLength)))
+    }
+
+    fn authority(&self) -> Option<&InspectionAuthority> {
+        None
+    }
+}
+
+struct Filter(RedactionStream);
+
+impl AnswerFilter for Filter {
+    fn push(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
+        self.0.push(bytes, out);
+    }
+
+    fn finish(&mut self, out: &mut Vec<u8>) {
+        self.0.finish(StreamEnd::Whole, out);
+    }
 }
 
 fn added(report: &mut Report, what: &str, through: Vec<Duration>, direct: Vec<Duration>) {

@@ -104,6 +104,7 @@ fn finish(call: &CallRecord, key: &DaemonKey) -> Result<Finish> {
         call_digest: call.digest,
         call_id: call.call_id.clone(),
         decision_id: DecisionId::mint(),
+        effect: None,
         executor: "builtin".to_owned(),
         exit: None,
         finished_at: Timestamp::from_unix_ms(2),

@@ -5,6 +5,7 @@
 #![expect(unreachable_pub, reason = "a binary exports nothing; `pub` here means: used by other files")]
 
 mod access;
+mod effects;
 mod egress;
 mod http;
 mod identity;
@@ -14,6 +15,7 @@ mod path;
 mod plugins;
 mod policy;
 mod process;
+mod remote;
 mod replay;
 mod report;
 mod rivals;
@@ -27,16 +29,18 @@ use std::process::ExitCode;
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 type Benchmark = (&'static str, &'static str, fn(&mut report::Report) -> Result);
 
-const ALL: [Benchmark; 13] = [
+const ALL: [Benchmark; 15] = [
     ("policy", "deciding, against Cedar alone", policy::run),
     ("access", "checking a token, against hashing it", access::run),
     ("identity", "handshakes, pairings and checks of devices", identity::run),
     ("path", "a whole call, against two durable commits", path::run),
     ("http", "a call over HTTP, against the same over the socket", http::run),
+    ("remote", "a device's call over mutual TLS, against the same over the socket", remote::run),
     ("mcp", "a call over MCP, against the same over the socket", mcp::run),
     ("journal", "appending and verifying as history grows", journal::run),
     ("egress", "the proxy, against a direct connection", egress::run),
     ("sandbox", "a sandboxed process, against one without us", sandbox::run),
+    ("effects", "views, writing back and undoing, against the raw work", effects::run),
     ("plugins", "a guest's call, against wasmtime alone", plugins::run),
     ("skills", "verifying and auditing, against the bytes alone", skills::run),
     ("vault", "get, put, list and redaction, against the raw work", vault::run),

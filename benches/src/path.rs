@@ -152,6 +152,7 @@ pub async fn engine(dir: &Path) -> Result<Engine> {
         egress_rules: Arc::default(),
         limits: CallLimits::default(),
         wasm_runtime: WasmRuntime::Disabled,
+        effects: palyra_engine::EffectsConfig::default(),
     };
     let journal = JournalStore::open(&dir.join("journal.db"), clock.clone())?;
     let access = AccessControl::open(dir, &workspace, &journal, clock.clone()).await?;
@@ -164,6 +165,7 @@ pub async fn engine(dir: &Path) -> Result<Engine> {
         workspace: Workspace::open(&workspace)?,
         config,
         key: DaemonKey::generate()?,
+        vault: palyra_engine::vault::VaultSettings::default(),
     })?)
 }
 

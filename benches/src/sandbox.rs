@@ -5,7 +5,7 @@ use crate::report::{Report, median, show};
 use crate::{Result, egress, rivals};
 use palyra_sandbox::{
     CancelSignal, EgressEnforcementMode, ProcessRequest, ResolvedExecutable, SandboxProcessRunnerPolicy, SandboxTier,
-    WorkspaceAccess, resolve_executable, run_constrained_process,
+    WorkspaceAccess, WorkspaceView, resolve_executable, run_constrained_process,
 };
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
@@ -137,7 +137,7 @@ fn user() -> Result<u32> {
     Ok(line.split_whitespace().nth(2).ok_or("no effective user")?.parse()?)
 }
 
-fn fill(directory: &Path) -> Result {
+pub fn fill(directory: &Path) -> Result {
     let (directories, files) = MANY;
     for outer in 0..directories {
         let inner = directory.join(format!("part-{outer}"));
@@ -150,7 +150,8 @@ fn fill(directory: &Path) -> Result {
 }
 
 /// One command in one tier, checked once and run often.
-struct Run {
+/// A run that can be repeated.
+pub struct Run {
     policy: SandboxProcessRunnerPolicy,
     request: ProcessRequest,
     executable: ResolvedExecutable,
@@ -158,7 +159,7 @@ struct Run {
 }
 
 impl Run {
-    fn new(tier: SandboxTier, workspace: &Path, rules: usize) -> Result<Self> {
+    pub fn new(tier: SandboxTier, workspace: &Path, rules: usize) -> Result<Self> {
         let policy = SandboxProcessRunnerPolicy {
             tier,
             workspace_root: workspace.to_owned(),
@@ -190,12 +191,19 @@ impl Run {
             env: BTreeMap::new(),
             requested_egress_hosts: vec![],
             view: None,
+            secrets: palyra_sandbox::RunSecrets::default(),
         };
         let executable = resolve_executable(&policy, &request.argv, workspace)?;
         Ok(Self { policy, request, executable, never: CancelSignal::never()? })
     }
 
-    fn once(&self) -> Result {
+    /// Works on a view.
+    pub fn on(mut self, view: WorkspaceView) -> Self {
+        self.request.view = Some(view);
+        self
+    }
+
+    pub fn once(&self) -> Result {
         let outcome = run_constrained_process(&self.policy, &self.executable, &self.request, &self.never, &mut ())?;
         if outcome.exit.success() { Ok(()) } else { Err(format!("{PROGRAM} ended with {:?}", outcome.exit).into()) }
     }

@@ -3,7 +3,9 @@
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let root = "../../proto";
     println!("cargo:rerun-if-changed={root}");
-    let descriptors = protox::compile(["palyra/v1/palyra.proto"], [root])?;
+    let files =
+        ["palyra/v1/palyra.proto", "palyra/v1/effects.proto", "palyra/v1/vault.proto", "palyra/v1/devices.proto"];
+    let descriptors = protox::compile(files, [root])?;
     let out = std::path::PathBuf::from(std::env::var("OUT_DIR")?);
     std::fs::write(out.join("descriptors.bin"), prost::Message::encode_to_vec(&descriptors))?;
     tonic_prost_build::configure().compile_fds(descriptors)?;

@@ -52,7 +52,7 @@ Usage: cargo xtask tidy
 
 Checks the rules that the compiler does not know: which crates may use which, a module doc in every file, witnesses
 made in one place, no package hosts and no paths of one machine, size of files and functions, `unsafe` in two places
-only, no unfinished code, named invariants with their tests. Each check is a file in xtask/src/tidy with its reasons.";
+only, no unfinished code, named invariants with their tests, a wire that grows and does not change. Each check is a file in xtask/src/tidy with its reasons.";
 
 const SETUP: &str = "\
 Usage: cargo xtask setup

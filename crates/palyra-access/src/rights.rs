@@ -67,10 +67,16 @@ pub const ROLES: [(WorkspaceRole, &[Permission]); 3] = [
 pub fn permission(action: PolicyAction) -> Permission {
     use PolicyAction as A;
     match action {
-        A::ToolList | A::DaemonStatus | A::CallRead | A::PolicyExplain | A::AccessRead => Permission::Look,
-        A::ToolExecute | A::SkillExecute | A::CallCancel | A::MemorySearch | A::CronDelete | A::VaultGet => {
-            Permission::Use
+        A::ToolList | A::DaemonStatus | A::CallRead | A::PolicyExplain | A::AccessRead | A::EffectRead => {
+            Permission::Look
         }
+        A::ToolExecute
+        | A::SkillExecute
+        | A::CallCancel
+        | A::MemorySearch
+        | A::CronDelete
+        | A::VaultGet
+        | A::EffectApply => Permission::Use,
         A::JournalRead
         | A::JournalVerify
         | A::ApprovalList
@@ -80,11 +86,18 @@ pub fn permission(action: PolicyAction) -> Permission {
         | A::TokenList
         | A::MemberList
         | A::FeatureList
+        | A::VaultList
         | A::DeviceList => Permission::Oversee,
-        A::ApprovalDecide | A::ApprovalWaive | A::GrantRevoke => Permission::Approve,
+        A::ApprovalDecide | A::ApprovalWaive | A::GrantRevoke | A::EffectUndo => Permission::Approve,
         A::TokenCreate | A::TokenRotate | A::TokenRevoke => Permission::ManageTokens,
         A::MemberManage | A::AgentManage => Permission::ManageMembers,
-        A::JournalCheckpoint | A::ActAs | A::DevicePair | A::DeviceRevoke => Permission::OperateTrust,
+        A::JournalCheckpoint
+        | A::ActAs
+        | A::DevicePair
+        | A::DeviceRevoke
+        | A::VaultPut
+        | A::VaultDelete
+        | A::VaultManage => Permission::OperateTrust,
         A::PolicyReload | A::FeatureSet | A::DaemonStop => Permission::ManageWorkspace,
     }
 }
@@ -178,6 +191,10 @@ mod tests {
         tool.list           owner admin operator
         daemon.status       owner admin operator
         vault.get           owner admin operator
+        vault.put           owner
+        vault.delete        owner
+        vault.list          owner admin
+        vault.manage        owner
         memory.search       owner admin operator
         cron.delete         owner admin operator
         approval.list       owner admin
@@ -207,7 +224,10 @@ mod tests {
         device.list         owner admin
         device.pair         owner
         device.revoke       owner
-        daemon.stop         owner";
+        daemon.stop         owner
+        effect.apply        owner admin operator
+        effect.read         owner admin operator
+        effect.undo         owner admin";
 
     #[test]
     fn the_table_of_permissions_is_as_specified() {

@@ -46,7 +46,7 @@ impl Standing {
 
     /// The token that they show.
     pub(crate) fn token_id(&self) -> Option<&TokenId> {
-        self.token.as_ref().map(Admitted::token_id)
+        self.token.as_ref().and_then(Admitted::token_id)
     }
 
     /// Everybody who has a hand in what they issue: they themselves, and those who issued the token that they show.

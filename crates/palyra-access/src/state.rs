@@ -4,11 +4,14 @@ use crate::bucket::Bucket;
 use crate::document::RegistryDocument;
 use crate::feature::Feature;
 use crate::token::{PresentedToken, same};
-use palyra_protocol::access::{ShownToken, TokenScope};
-use palyra_protocol::{ApiTokenRecord, Digest, Principal, Timestamp, TokenId, WorkspaceId, WorkspaceRole};
+use palyra_protocol::access::{Credential, ShownToken, TokenScope};
+use palyra_protocol::{
+    ApiTokenRecord, DeviceId, Digest, PolicyAction, Principal, PrincipalKind, Timestamp, TokenId, WorkspaceId,
+    WorkspaceRole,
+};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
 /// What is known of a token besides its record: never written with it.
@@ -89,10 +92,10 @@ impl TokenRefusal {
     }
 }
 
-/// A token that opens, and how far. Only a check of a token makes one.
+/// A token that opens, or a paired device that is let in, and how far. Only a check of one makes this.
 #[derive(Debug, Clone)]
 pub struct Admitted {
-    token_id: TokenId,
+    credential: Credential,
     hash: Digest,
     principal: Principal,
     role: WorkspaceRole,
@@ -102,11 +105,47 @@ pub struct Admitted {
     expires_at: Timestamp,
 }
 
+/// A paired device whose certificate stands, as the device registry knows it.
+#[derive(Debug, Clone)]
+pub struct PairedDevice {
+    /// The device.
+    pub device_id: DeviceId,
+    /// For whom it acts.
+    pub principal: Principal,
+    /// The role that it is limited to.
+    pub role: WorkspaceRole,
+    /// Everybody who had a hand in letting it in: any of them may hold it.
+    pub issuers: Vec<Principal>,
+    /// SHA-256 of the certificate.
+    pub certificate: Digest,
+    /// Until when the certificate holds. Nothing that the device issues holds longer.
+    pub expires_at: Timestamp,
+}
+
+/// How many requests a minute a token may have that a device issues.
+const DEVICE_RATE: u32 = 600;
+
+/// What a device may do: all that its role includes.
+static EVERY_SCOPE: LazyLock<Arc<[TokenScope]>> =
+    LazyLock::new(|| PolicyAction::ALL.iter().filter_map(|action| action.as_str().parse().ok()).collect());
+
 impl Admitted {
-    /// The token.
+    /// What was shown.
     #[must_use]
-    pub fn token_id(&self) -> &TokenId {
-        &self.token_id
+    pub fn credential(&self) -> &Credential {
+        &self.credential
+    }
+
+    /// The token, where it is one.
+    #[must_use]
+    pub fn token_id(&self) -> Option<&TokenId> {
+        self.credential.token_id()
+    }
+
+    /// The device, where it is one.
+    #[must_use]
+    pub fn device_id(&self) -> Option<&DeviceId> {
+        self.credential.device_id()
     }
 
     /// SHA-256 of what was presented.
@@ -154,7 +193,7 @@ impl Admitted {
     /// What records keep of it.
     #[must_use]
     pub fn shown(&self) -> ShownToken {
-        ShownToken { token_id: self.token_id.clone(), role: self.role, issuers: self.issuers.to_vec() }
+        ShownToken { credential: self.credential.clone(), role: self.role, issuers: self.issuers.to_vec() }
     }
 }
 
@@ -227,7 +266,32 @@ impl State {
     /// # Errors
     /// It opens nothing any more.
     pub fn again(&self, earlier: &Admitted, now: Timestamp) -> Result<Admitted, TokenRefusal> {
-        self.admit(&earlier.token_id, earlier.hash, now).map(|(admitted, _)| admitted)
+        // Whether a device's certificate stands is the device registry's matter: ask `admit_device` anew.
+        let id = earlier.token_id().ok_or(TokenRefusal::Unknown)?;
+        self.admit(id, earlier.hash, now).map(|(admitted, _)| admitted)
+    }
+
+    /// How far a paired device is let in, whose certificate stands: as far as its role and its principal's leave it.
+    ///
+    /// # Errors
+    /// The person that it acts for is no longer here.
+    pub fn admit_device(&self, device: PairedDevice) -> Result<Admitted, TokenRefusal> {
+        let PairedDevice { device_id, principal, role, issuers, certificate, expires_at } = device;
+        let role = match (self.role(&principal), principal.kind()) {
+            (Some(standing), _) => role.min(standing),
+            (None, PrincipalKind::Device) => role,
+            (None, _) => return Err(TokenRefusal::PrincipalGone),
+        };
+        Ok(Admitted {
+            credential: Credential::Device(device_id),
+            hash: certificate,
+            principal,
+            role,
+            scopes: Arc::clone(&EVERY_SCOPE),
+            issuers: issuers.into(),
+            rate_per_minute: DEVICE_RATE,
+            expires_at,
+        })
     }
 
     /// Whether a token, by its id and the hash of what was presented, opens as things stand.
@@ -244,7 +308,7 @@ impl State {
         // From here on the caller has shown a secret of this token and may know how it stands.
         let standing = self.standing(token, now)?;
         let admitted = Admitted {
-            token_id: id.clone(),
+            credential: Credential::Token(id.clone()),
             hash,
             principal: token.principal.clone(),
             role: token.role.min(standing),

@@ -1,14 +1,17 @@
-//! The client: one connection over the daemon's UNIX socket.
+//! The client: one connection, over the daemon's UNIX socket or, for a paired device, over mutual TLS (`remote.rs`).
 
 use crate::error::ApiError;
 use crate::v1::access_client::AccessClient;
 use crate::v1::approvals_client::ApprovalsClient;
 use crate::v1::calls_client::CallsClient;
 use crate::v1::daemon_client::DaemonClient;
+use crate::v1::devices_client::DevicesClient;
+use crate::v1::effects_client::EffectsClient;
 use crate::v1::grants_client::GrantsClient;
 use crate::v1::journal_client::JournalClient;
 use crate::v1::policy_client::PolicyClient;
 use crate::v1::tools_client::ToolsClient;
+use crate::v1::vault_client::VaultClient;
 use crate::{ACT_AS, AUTHORIZATION};
 use hyper_util::rt::TokioIo;
 use palyra_protocol::Principal;
@@ -80,6 +83,11 @@ impl Connection {
             .connect_with_connector(connect)
             .await
             .map_err(|e| unreachable(socket, &e))?;
+        Self::over(channel, act_as)
+    }
+
+    /// A connection over a channel that is open.
+    pub(crate) fn over(channel: Channel, act_as: Option<&Principal>) -> Result<Self, ApiError> {
         let act_as = act_as.map(|p| MetadataValue::try_from(p.to_string())).transpose();
         let act_as = act_as.map_err(|e| ApiError::new("transport", e.to_string(), None))?;
         Ok(Self { channel, speaker: Speaker { act_as, token: None } })
@@ -115,12 +123,18 @@ impl Connection {
         approvals: ApprovalsClient;
         /// Standing answers.
         grants: GrantsClient;
+        /// What calls changed.
+        effects: EffectsClient;
         /// Policy.
         policy: PolicyClient;
         /// The journal.
         journal: JournalClient;
         /// Who may come in, as what.
         access: AccessClient;
+        /// Secrets.
+        vault: VaultClient;
+        /// Paired devices.
+        devices: DevicesClient;
     }
 }
 

@@ -1,8 +1,12 @@
 //! Errors on the wire: a stable code, what happened, what to do.
+//!
+//! The details of a status are a `google.rpc.Status`, as standard clients read them: our own [`ErrorDetail`], the code as
+//! `google.rpc.ErrorInfo`, and where waiting helps `google.rpc.RetryInfo`.
+
+mod standard;
 
 use crate::v1::ErrorDetail;
 use palyra_protocol::ProblemCode;
-use prost::Message as _;
 use std::time::Duration;
 use tonic::{Code, Status};
 
@@ -43,15 +47,15 @@ impl ApiError {
             hint: self.hint.unwrap_or_default(),
             retry_after_ms: wait,
         };
-        Status::with_details(code, self.message, detail.encode_to_vec().into())
+        let details = standard::packed(code, &detail, self.retry_after);
+        Status::with_details(code, self.message, details.into())
     }
 }
 
 impl From<Status> for ApiError {
     fn from(status: Status) -> Self {
-        let detail = (!status.details().is_empty()).then(|| ErrorDetail::decode(status.details()));
-        match detail {
-            Some(Ok(detail)) => Self {
+        match standard::detail(status.details()) {
+            Some(detail) => Self {
                 code: detail.code,
                 message: detail.message,
                 hint: (!detail.hint.is_empty()).then_some(detail.hint),

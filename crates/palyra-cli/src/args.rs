@@ -2,12 +2,17 @@
 
 pub mod access;
 pub mod connect;
+pub mod devices;
+pub mod effects;
 mod policy;
+pub mod vault;
 
+use crate::completing;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::ArgValueCandidates;
 pub use palyra_api::command_line::Format;
 use palyra_api::command_line::{Sandbox, duration};
-use palyra_protocol::{ApprovalId, CallId, GrantId, IdempotencyKey, Principal, PublicKey, RunId, SessionId};
+use palyra_protocol::{CallId, CallState, GrantId, IdempotencyKey, Principal, PublicKey, RunId, SessionId};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -33,7 +38,7 @@ const EXIT_CODES: &str = "Exit codes:
 ///
 /// Start with `palyra up`, then `palyra call palyra.echo --input '{"text":"hello"}'`.
 #[derive(Debug, Parser)]
-#[command(name = "palyra", version, about, long_about, after_long_help = EXIT_CODES)]
+#[command(name = "palyra", version, after_long_help = EXIT_CODES)]
 pub struct Cli {
     /// Where the daemon keeps its state and its socket [default: ~/.local/state/palyra]
     #[arg(long, env = "PALYRA_STATE_DIR", value_name = "DIR", global = true)]
@@ -44,12 +49,17 @@ pub struct Cli {
     pub output: Format,
 
     /// Act in an agent's name, as its owner may: `agent:demo`
-    #[arg(long = "as", value_name = "AGENT", global = true)]
+    #[arg(long = "as", value_name = "AGENT", global = true, add = ArgValueCandidates::new(completing::principals))]
     pub act_as: Option<Principal>,
 
     /// Speak with a token, as whom it was issued to, instead of as the daemon's own user
     #[arg(long, env = "PALYRA_TOKEN", value_name = "TOKEN", global = true, hide_env_values = true)]
     pub token: Option<String>,
+
+    /// Speak with a daemon that this machine was paired with; `local` for this machine's own [default: `palyra hosts use`].
+    /// Comes before the command
+    #[arg(long, env = "PALYRA_HOST", value_name = "PROFILE")]
+    pub host: Option<String>,
 
     #[command(subcommand)]
     pub command: Command,
@@ -70,12 +80,20 @@ pub enum Command {
     Tools(Tools),
     /// Propose a tool call and wait for its end; Ctrl-C withdraws it
     Call(Call),
+    /// Propose to run a program in the sandbox: `palyra exec -- git status`
+    Exec(Exec),
     /// Look at calls, follow them, cancel them
     #[command(subcommand)]
     Calls(Calls),
     /// See and answer what waits for a person
     #[command(subcommand)]
     Approvals(Approvals),
+    /// See what calls changed in the workspace, and what of it waits
+    #[command(subcommand)]
+    Effects(effects::Effects),
+    Undo(effects::Undo),
+    /// Work on a full screen: what waits, calls with their output, grants
+    Tui(Tui),
     /// See and withdraw standing answers
     #[command(subcommand)]
     Grants(Grants),
@@ -85,6 +103,20 @@ pub enum Command {
     /// Say who may come in, as what: tokens, members, agents, groups
     #[command(subcommand)]
     Access(access::Access),
+    /// Keep secrets that agents use and never see
+    #[command(subcommand)]
+    Vault(vault::Vault),
+    /// Let a phone, a laptop or another machine in: make a pairing code
+    #[command(subcommand)]
+    Pairing(devices::Pairing),
+    /// Pair this machine with a daemon elsewhere
+    Pair(devices::Pair),
+    /// See, rename, rotate and revoke the devices that were let in
+    #[command(subcommand)]
+    Devices(devices::Devices),
+    /// See the daemons that this machine was paired with, and choose one
+    #[command(subcommand)]
+    Hosts(devices::Hosts),
     /// Put an agent that you already run behind Palyra: Claude Code, Codex, Cursor, any MCP client
     Connect(connect::Connect),
     /// Take back all that `connect` did
@@ -92,6 +124,9 @@ pub enum Command {
     /// Speak MCP with an agent
     #[command(subcommand)]
     Mcp(connect::Mcp),
+    /// See where the configuration is, what it says, and whether the daemon would start on it
+    #[command(subcommand)]
+    Config(Config),
     /// Read, verify and export the journal
     #[command(subcommand)]
     Journal(Journal),
@@ -127,6 +162,7 @@ pub enum Tools {
     /// Show one tool: what it takes, what it gives, what it may do
     Show {
         /// The tool's name, like `palyra.fs.read`
+        #[arg(add = ArgValueCandidates::new(completing::tools))]
         tool: String,
     },
 }
@@ -135,6 +171,7 @@ pub enum Tools {
 #[derive(Debug, Args)]
 pub struct Proposed {
     /// The tool's name, like `palyra.fs.read`
+    #[arg(add = ArgValueCandidates::new(completing::tools))]
     pub tool: String,
     /// The input: JSON, or `@FILE`, or `-` for standard input
     #[arg(long, short, value_name = "JSON", default_value = "{}")]
@@ -161,14 +198,74 @@ pub struct Call {
     pub detach: bool,
 }
 
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  palyra exec --session work -- cargo test --workspace")]
+pub struct Exec {
+    /// The directory to run in, relative to the workspace [default: its root]
+    #[arg(long, value_name = "DIR")]
+    pub cwd: Option<String>,
+    /// A further environment variable, `NAME=VALUE`; may be given several times
+    #[arg(long = "env", value_name = "NAME=VALUE")]
+    pub env: Vec<String>,
+    /// The session the call belongs to [default: a new one, for this call alone]
+    #[arg(long, value_name = "NAME")]
+    pub session: Option<SessionId>,
+    /// Return as soon as the call is recorded; follow it with `palyra calls follow ID`
+    #[arg(long)]
+    pub detach: bool,
+    /// The program and its arguments
+    #[arg(required = true, last = true, value_name = "COMMAND")]
+    pub command: Vec<String>,
+}
+
+/// Which calls.
+#[derive(Debug, Args)]
+pub struct CallFilter {
+    /// Only those made in this name, like `agent:demo`
+    #[arg(long, value_name = "WHO", add = ArgValueCandidates::new(completing::principals))]
+    pub principal: Option<Principal>,
+    /// Only those of this tool
+    #[arg(long, value_name = "TOOL", add = ArgValueCandidates::new(completing::tools))]
+    pub tool: Option<String>,
+    /// Only those of this session
+    #[arg(long, value_name = "NAME")]
+    pub session: Option<SessionId>,
+    /// Only those that stand so: `executing`, `awaiting_approval`, `succeeded`, `failed`, `denied` …
+    #[arg(long, value_name = "STATE", value_parser = call_state)]
+    pub state: Option<CallState>,
+    /// Only those since then: a date, a time with its zone, or how long ago like `2h`
+    #[arg(long, value_name = "WHEN", value_parser = policy::since)]
+    pub since: Option<u64>,
+    /// At most so many
+    #[arg(long, short = 'n', default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub last: u32,
+}
+
+fn call_state(text: &str) -> Result<CallState, String> {
+    let names = || CallState::ALL.map(CallState::as_str).join(", ");
+    CallState::parse(text).ok_or_else(|| format!("the states are {}", names()))
+}
+
 #[derive(Debug, Subcommand)]
 pub enum Calls {
-    /// Show where a call stands and how it ended
-    Show { call: CallId },
+    /// List calls, newest last
+    List(CallFilter),
+    /// Show a call: what it was given, what it changed, what held it, how it ended
+    Show {
+        #[arg(add = ArgValueCandidates::new(completing::calls))]
+        call: CallId,
+    },
     /// Wait until a call ends; Ctrl-C stops waiting and leaves the call alone
-    Follow { call: CallId },
+    Follow {
+        #[arg(add = ArgValueCandidates::new(completing::calls))]
+        call: CallId,
+    },
     /// Withdraw a call that waits, or end one that runs
-    Cancel { call: CallId },
+    Cancel {
+        #[arg(add = ArgValueCandidates::new(completing::calls))]
+        call: CallId,
+    },
 }
 
 #[derive(Debug, Subcommand)]
@@ -179,39 +276,92 @@ pub enum Approvals {
         #[arg(long)]
         all: bool,
     },
-    /// Show one question: exactly what would run, and why it is asked
-    Show { approval: ApprovalId },
-    /// Answer a question
+    /// Show one approval: exactly what would run, what would change, and why it is asked
+    Show {
+        /// Its id, the beginning or the end of it, its number in the last list, or `latest`
+        #[arg(add = ArgValueCandidates::new(completing::approvals))]
+        approval: String,
+    },
+    /// Answer an approval
     Decide(Decide),
-    /// Show questions as they come and as they end, until Ctrl-C
-    Watch,
+    /// Show approvals as they come, and answer each with one key; without a terminal, only show them
+    #[command(after_help = WATCH_KEYS)]
+    Watch(Watch),
+    /// Print how many wait for an answer
+    Count {
+        /// Print it again whenever it changes, for status bars
+        #[arg(long)]
+        watch: bool,
+    },
+}
+
+const WATCH_KEYS: &str = "Keys, for the approval that is on screen and was shown to its end:
+  y  yes, this once               n  no, with a reason that the agent reads
+  s  yes, exactly this again,     N  no, also when exactly this is asked again,
+     for the session                 for the session
+  p  yes, commands that begin     d  details: the whole input, every id
+     alike, for the session       g  show all that are alike, to answer them together
+  w  yes, files under this        l  later
+     directory, for the session   u  take a yes back, within two seconds
+  h  yes, this host and method,   q  quit
+     for the session
+Enter answers nothing. Keys typed before an approval appeared do not count. A yes is sent after two seconds, or at once when
+its key is pressed again.";
+
+#[derive(Debug, Args)]
+pub struct Tui {
+    /// For screen readers: plain lines instead of a screen, as `palyra approvals watch --reader`
+    #[arg(long)]
+    pub reader: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Watch {
+    /// Ring the terminal's bell when a new one comes
+    #[arg(long)]
+    pub bell: bool,
+    /// Notify the desktop when a new one comes: by the terminal's own sequence, and by `notify-send` if it is installed
+    #[arg(long)]
+    pub notify: bool,
+    /// For screen readers: plain lines, nothing that is written is written over
+    #[arg(long)]
+    pub reader: bool,
+    /// Only show, also at a terminal
+    #[arg(long)]
+    pub plain: bool,
 }
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   palyra approvals decide apr_01K… allow
   palyra approvals decide apr_01K… allow --scope session --match argv-prefix --words 2
-  palyra approvals decide apr_01K… allow --scope window --for 30m
+  palyra approvals decide 1 allow --scope window --for 30m
+  palyra approvals decide latest allow --scope session --match path-prefix
+  palyra approvals decide 2 deny --scope session --match argv-prefix --words 2 --reason 'never push'
   palyra approvals decide apr_01K… deny --reason 'not on a Friday'")]
 pub struct Decide {
-    /// The question, from `palyra approvals list`
-    pub approval: ApprovalId,
+    /// Its id, the beginning or the end of it, its number in the last list, or `latest`
+    #[arg(add = ArgValueCandidates::new(completing::approvals))]
+    pub approval: String,
     /// Yes or no
     #[arg(value_enum)]
     pub decision: Decision,
-    /// How long a yes holds
+    /// How long the answer holds; a no that holds denies later calls without asking
     #[arg(long, value_enum, default_value_t = Scope::Once)]
     pub scope: Scope,
     /// For `--scope window`: how long, like `30m`, `2h`, `90s`
     #[arg(long = "for", value_name = "TIME", value_parser = duration, required_if_eq("scope", "window"))]
     pub window: Option<Duration>,
-    /// How wide a yes is
+    /// How wide the answer is
     #[arg(long = "match", value_enum, default_value_t = Matcher::Exact)]
     pub matcher: Matcher,
     /// For `--match argv-prefix`: how many of the shown command's words must be the same
     #[arg(long, value_name = "N", required_if_eq("matcher", "argv-prefix"))]
     pub words: Option<usize>,
-    /// Why
+    /// For `--match path-prefix`: the directory, relative to the workspace [default: that of the file]
+    #[arg(long, value_name = "DIR")]
+    pub directory: Option<String>,
+    /// Why; the agent reads it
     #[arg(long, value_name = "TEXT")]
     pub reason: Option<String>,
 }
@@ -238,29 +388,56 @@ pub enum Matcher {
     Exact,
     /// Commands that begin with the same words
     ArgvPrefix,
+    /// Calls of this tool that touch only files under a directory, hidden ones excepted
+    PathPrefix,
+    /// Calls of this tool to the same host with the same method
+    Host,
     /// Any call of this tool
     Tool,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum Grants {
-    /// List standing answers
+    /// List standing answers: grants and standing denials
     List,
+    /// Show one, with the calls that it answered
+    Show {
+        #[arg(add = ArgValueCandidates::new(completing::grants))]
+        grant: GrantId,
+    },
     /// Withdraw a standing answer
-    Revoke { grant: GrantId },
+    Revoke {
+        #[arg(add = ArgValueCandidates::new(completing::grants))]
+        grant: GrantId,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Config {
+    /// Print which file counts: the one that is named, the running daemon's, or the one that a start would read
+    Path {
+        /// The configuration file
+        #[arg(long, env = "PALYRA_CONFIG", value_name = "FILE")]
+        config: Option<PathBuf>,
+    },
+    /// Print what it says
+    Show {
+        /// The configuration file
+        #[arg(long, env = "PALYRA_CONFIG", value_name = "FILE")]
+        config: Option<PathBuf>,
+    },
+    /// Have the daemon read it, without starting: exit code 1 if it would not start
+    Check {
+        /// The configuration file
+        #[arg(long, env = "PALYRA_CONFIG", value_name = "FILE")]
+        config: Option<PathBuf>,
+    },
 }
 
 #[derive(Debug, Subcommand)]
 pub enum Journal {
     /// Show the newest events
-    Tail {
-        /// How many
-        #[arg(long, short = 'n', default_value_t = 20)]
-        last: u32,
-        /// Also those still to come, until Ctrl-C
-        #[arg(long, short)]
-        follow: bool,
-    },
+    Tail(Tail),
     /// Show one event, or every event of a call
     Show {
         /// An event's number or a call's id
@@ -286,6 +463,35 @@ pub enum Journal {
     },
     /// Print a signed checkpoint, to be kept where this machine cannot change it
     Checkpoint,
+}
+
+#[derive(Debug, Args)]
+pub struct Tail {
+    /// How many
+    #[arg(long, short = 'n', default_value_t = 20)]
+    pub last: u32,
+    /// Also those still to come, until Ctrl-C
+    #[arg(long, short)]
+    pub follow: bool,
+    /// Only those about calls made in this name, like `agent:demo`
+    #[arg(long, value_name = "WHO", add = ArgValueCandidates::new(completing::principals))]
+    pub principal: Option<Principal>,
+    /// Only those about calls of this tool
+    #[arg(long, value_name = "TOOL", add = ArgValueCandidates::new(completing::tools))]
+    pub tool: Option<String>,
+    /// Only those since then: a date, a time with its zone, or how long ago like `2h`
+    #[arg(long, value_name = "WHEN", value_parser = policy::since)]
+    pub since: Option<u64>,
+    /// Only those about calls that policy decided so
+    #[arg(long, value_enum, value_name = "VERDICT")]
+    pub verdict: Option<Verdict>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Verdict {
+    Allow,
+    NeedsApproval,
+    Deny,
 }
 
 #[derive(Debug, Subcommand)]

@@ -2,17 +2,21 @@
 
 use crate::args::Format;
 use crate::exit::{FAILED, Failure};
-use palyra_api::Connection;
+use crate::hosts::{self, Hosts, LOCAL};
+use palyra_api::{Connection, RemoteHost};
+use palyra_identity::ProfileName;
 use palyra_protocol::{Principal, Secret};
 use std::path::PathBuf;
 
 /// Where the daemon is, and how to print.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Context {
     pub state_dir: PathBuf,
     pub format: Format,
     act_as: Option<Principal>,
     token: Option<Secret>,
+    /// The daemon elsewhere that the commands are for; none for this machine's own.
+    host: Option<ProfileName>,
 }
 
 impl Context {
@@ -27,7 +31,42 @@ impl Context {
             None => default_state_dir()?,
         };
         let token = token.map(|text| Secret::new(text.into_bytes()));
-        Ok(Self { state_dir, format, act_as, token })
+        Ok(Self { state_dir, format, act_as, token, host: None })
+    }
+
+    /// The same for a daemon elsewhere: the one that is named, or that `palyra hosts use` chose.
+    pub fn at(mut self, host: Option<String>) -> Result<Self, Failure> {
+        self.host = match host.as_deref() {
+            Some(LOCAL) => None,
+            Some(name) => Some(name.parse().map_err(|error| hosts::failed(&error))?),
+            None => hosts::chosen(&self.state_dir)?,
+        };
+        Ok(self)
+    }
+
+    /// The daemon elsewhere that the commands are for.
+    pub fn host(&self) -> Option<&ProfileName> {
+        self.host.as_ref()
+    }
+
+    /// Refuses a command that is about this machine where another was named.
+    pub fn must_be_local(&self, command: &str) -> Result<(), Failure> {
+        match &self.host {
+            None => Ok(()),
+            Some(host) => Err(Failure::usage(
+                format!("`palyra {command}` is about this machine, and `{host}` is another"),
+                &format!("leave `--host` out, or say `--host {LOCAL}`"),
+            )),
+        }
+    }
+
+    /// What this machine shows a daemon elsewhere.
+    pub fn remote(&self, host: &ProfileName) -> Result<RemoteHost, Failure> {
+        if self.token.is_some() {
+            let message = "a paired machine speaks by its certificate; a token says nothing elsewhere";
+            return Err(Failure::usage(message, "leave `--token` and `PALYRA_TOKEN` out"));
+        }
+        Hosts::open(&self.state_dir)?.remote(host)
     }
 
     pub fn socket(&self) -> PathBuf {
@@ -36,9 +75,21 @@ impl Context {
 
     /// Connects to the daemon.
     pub async fn connect(&self) -> Result<Connection, Failure> {
+        if let Some(host) = &self.host {
+            let connection = Connection::open_remote(&self.remote(host)?, self.act_as.as_ref()).await?;
+            hosts::renew_if_due(&self.state_dir, host, &connection).await?;
+            return Ok(connection);
+        }
         let connection = Connection::open(&self.socket(), self.act_as.as_ref()).await?;
         let Some(token) = &self.token else { return Ok(connection) };
         // What is no text is no token, and is never left out: the daemon would take us for its owner.
+        Ok(connection.with_token(std::str::from_utf8(token.expose()).unwrap_or("-"))?)
+    }
+
+    /// Connects in the caller's own name, also where they act as an agent: to answer what the agent's call asks.
+    pub async fn connect_as_self(&self) -> Result<Connection, Failure> {
+        let connection = Connection::open(&self.socket(), None).await?;
+        let Some(token) = &self.token else { return Ok(connection) };
         Ok(connection.with_token(std::str::from_utf8(token.expose()).unwrap_or("-"))?)
     }
 
@@ -54,7 +105,7 @@ impl Context {
 
     /// Whether the commands come from the daemon's own user, and are nobody else's.
     pub fn is_local_user(&self) -> bool {
-        self.token.is_none() && self.act_as.is_none()
+        self.token.is_none() && self.act_as.is_none() && self.host.is_none()
     }
 
     pub fn json(&self) -> bool {

@@ -2,23 +2,31 @@
 
 #![expect(unreachable_pub, reason = "a binary exports nothing; `pub` here means: used by other files")]
 
+mod answering;
 mod args;
 mod commands;
+mod completing;
 mod context;
 mod delegate;
+mod device_keys;
 mod exit;
+mod hosts;
 mod output;
+mod review;
 mod text;
+mod tui;
 mod usage;
 
 use args::connect::Mcp;
 use args::{Cli, Command};
-use clap::Parser as _;
+use clap::{CommandFactory as _, Parser as _};
 use context::Context;
 use exit::Failure;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    // A shell that asks for completions gets them, and nothing else is done.
+    clap_complete::CompleteEnv::with_factory(Cli::command).var(commands::COMPLETE).complete();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return usage::answer(&error),
@@ -44,8 +52,21 @@ fn main() -> ExitCode {
     }
 }
 
+/// Refuses what is about this machine alone where another was named.
+fn about_this_machine(context: &Context, command: &Command) -> Result<(), Failure> {
+    match command {
+        Command::Up(_) => context.must_be_local("up"),
+        Command::Down => context.must_be_local("down"),
+        Command::Connect(_) => context.must_be_local("connect"),
+        Command::Disconnect(_) => context.must_be_local("disconnect"),
+        Command::Sandbox(_) => context.must_be_local("sandbox"),
+        _ => Ok(()),
+    }
+}
+
 async fn run(cli: Cli) -> Result<(), Failure> {
-    let context = Context::new(cli.state_dir, cli.output, cli.act_as, cli.token)?;
+    let context = Context::new(cli.state_dir, cli.output, cli.act_as, cli.token)?.at(cli.host)?;
+    about_this_machine(&context, &cli.command)?;
     match cli.command {
         Command::Up(up) => commands::up::up(&context, up).await,
         Command::Down => commands::up::down(&context).await,
@@ -53,21 +74,28 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Doctor => commands::doctor::doctor(&context).await,
         Command::Tools(command) => commands::tools::run(&context, command).await,
         Command::Call(call) => commands::call::call(&context, call).await,
+        Command::Exec(exec) => commands::call::exec(&context, exec).await,
         Command::Calls(command) => commands::call::calls(&context, command).await,
         Command::Approvals(command) => commands::approvals::run(&context, command).await,
+        Command::Effects(command) => commands::effects::run(&context, command).await,
+        Command::Undo(undo) => commands::effects::undo(&context, undo).await,
+        Command::Tui(options) => tui::run(&context, &options).await,
         Command::Grants(command) => commands::grants::run(&context, command).await,
         Command::Policy(command) => commands::policy::run(&context, command).await,
         Command::Access(command) => commands::access::run(&context, command).await,
+        Command::Vault(command) => commands::vault::run(&context, command).await,
+        Command::Pairing(command) => commands::pairing::run(&context, command).await,
+        Command::Pair(pair) => commands::pair::pair(&context, pair).await,
+        Command::Devices(command) => commands::devices::run(&context, command).await,
+        Command::Hosts(command) => commands::hosts::run(&context, command).await,
         Command::Connect(request) => commands::connect::connect(&context, request).await,
         Command::Disconnect(request) => commands::connect::disconnect(&context, request).await,
         Command::Mcp(Mcp::Serve(serve)) => commands::mcp::serve(&context, serve).await,
         Command::Mcp(Mcp::Guard) => commands::mcp::guard(),
+        Command::Config(command) => commands::config::run(&context, command).await,
         Command::Journal(command) => commands::journal::run(&context, command).await,
         Command::Attest(command) => commands::attest::run(&context, command).await,
         Command::Sandbox(_) => commands::sandbox::hand_over(&context),
-        Command::Completions { shell } => {
-            commands::completions(shell);
-            Ok(())
-        }
+        Command::Completions { shell } => commands::completions(shell),
     }
 }

@@ -19,10 +19,31 @@ pub fn answer(error: &clap::Error) -> ExitCode {
     if asked_for(std::env::args_os().skip(1)) == Format::Json {
         output::failure(Format::Json, &failure(error));
     } else {
-        // There is nobody left to tell.
-        drop(error.print());
+        // A reader that is gone needs no answer.
+        drop(anstream::stderr().write_all(usage_text(error).as_bytes()));
     }
     ExitCode::from(USAGE)
+}
+
+/// The parser's message. Options that an environment variable sets stand in its usage line as if they had to be typed.
+fn usage_text(error: &clap::Error) -> String {
+    let text = error.render().ansi().to_string();
+    let line = |line: &str| {
+        if !line.contains("Usage:") {
+            return line.to_owned();
+        }
+        ["--state-dir <DIR>", "--token <TOKEN>"].iter().fold(line.to_owned(), |line, option| without(&line, option))
+    };
+    text.split_inclusive('\n').map(line).collect()
+}
+
+/// A line without an option, whatever escape sequences stand between and around its two words.
+fn without(line: &str, option: &str) -> String {
+    let Some((name, value)) = option.split_once(' ') else { return line.to_owned() };
+    let (Some(start), Some(end)) = (line.find(name), line.find(value)) else { return line.to_owned() };
+    let end = end + value.len();
+    let rest = line[end..].strip_prefix("\u{1b}[0m").unwrap_or(&line[end..]);
+    if start < end { format!("{}{}", &line[..start], rest.trim_start_matches(' ')) } else { line.to_owned() }
 }
 
 /// The format that words ask for which were not understood as a whole.
@@ -84,7 +105,7 @@ mod tests {
         for (typed, message) in [
             ("palyra stauts", "unrecognized subcommand 'stauts'"),
             ("palyra", "a command is missing"),
-            ("palyra approvals decide apr_x", "invalid value 'apr_x'"),
+            ("palyra calls show call_x", "invalid value 'call_x'"),
         ] {
             let failure = failure(&Cli::try_parse_from(typed.split(' ')).unwrap_err());
             assert!(failure.message.starts_with(message), "{failure:?}");

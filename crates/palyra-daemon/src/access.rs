@@ -38,12 +38,12 @@ pub fn reset(setup: &Setup) -> Result<ExitCode, DaemonError> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn take(setup: &Setup) -> Result<(StateDir, JournalStore), DaemonError> {
+pub(crate) fn take(setup: &Setup) -> Result<(StateDir, JournalStore), DaemonError> {
     let state = StateDir::take(&setup.state_dir)?;
     let journal = JournalStore::open(&state.journal(), Arc::new(SystemClock))?;
     Ok((state, journal))
 }
 
-fn runtime() -> Result<tokio::runtime::Runtime, DaemonError> {
+pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, DaemonError> {
     tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(io("the runtime"))
 }

@@ -69,6 +69,7 @@ async fn engine(dir: &Path) -> Engine {
         workspace: Workspace::open(&config.workspace_root).unwrap(),
         config: config.tool_call,
         key: DaemonKey::generate().unwrap(),
+        vault: palyra_engine::vault::VaultSettings::default(),
     })
     .unwrap()
 }
@@ -161,9 +162,10 @@ async fn open(dir: &Path) -> Open {
         config_path: dir.to_owned(),
         started_at_unix_ms: 0,
         http_url: None,
+        remote: crate::mtls::RemoteDoor::bind(doors.clone(), None).unwrap(),
         stop: Arc::default(),
     };
-    tokio::spawn(grpc::serve(engine.clone(), about, UnixListener::bind(&grpc).unwrap()));
+    tokio::spawn(grpc::Services::new(engine.clone(), about).serve(UnixListener::bind(&grpc).unwrap()));
     let http = Listening::open(doors, Port::This(0), &dir.join("state")).unwrap();
     let owner = VerifiedPeer::on_local_socket(Some(1), 1, "cli".parse().unwrap()).unwrap();
     let new = NewToken {

@@ -7,12 +7,14 @@ mod access;
 mod changing_tools;
 mod config;
 mod custody;
+mod devices;
 mod doors;
 mod ending;
 mod grpc;
 mod http;
 mod keys;
 mod mcp;
+mod mtls;
 mod policy;
 mod rights;
 mod sandbox;
@@ -48,6 +50,10 @@ struct Args {
     #[arg(long, env = "PALYRA_HTTP_PORT", value_name = "PORT")]
     http_port: Option<u16>,
 
+    /// The port for paired devices, in place of the configuration's; 0 for any free one. Pairing takes the one after it
+    #[arg(long, env = "PALYRA_REMOTE_PORT", value_name = "PORT")]
+    remote_port: Option<u16>,
+
     #[command(subcommand)]
     command: Option<Command>,
 }
@@ -75,6 +81,9 @@ enum Command {
     /// Deal with an access registry that the daemon does not start on
     #[command(subcommand)]
     Access(Access),
+    /// Deal with a device registry that lets no device in
+    #[command(subcommand)]
+    Devices(Devices),
 }
 
 #[derive(Debug, Subcommand)]
@@ -99,6 +108,12 @@ enum Access {
     Reset,
 }
 
+#[derive(Debug, Subcommand)]
+enum Devices {
+    /// Put the registry aside and start over: every device has to be paired again
+    Reset,
+}
+
 fn main() -> ExitCode {
     let args = match Args::try_parse() {
         Ok(args) => args,
@@ -117,20 +132,22 @@ fn main() -> ExitCode {
         _ => policy::Format::Text,
     };
     let tries_a_command = matches!(args.command, Some(Command::Sandbox(_)));
-    let result = match serve::Setup::new(args.state_dir, args.config, args.workspace, args.http_port) {
-        Ok(setup) => match args.command {
-            None => serve::run(setup, started),
-            Some(Command::Verify { against }) => verify::run(&setup, against.as_deref()),
-            Some(Command::Check) => serve::check(&setup),
-            Some(Command::Sandbox(command)) => Ok(sandbox::command(&setup, *command)),
-            Some(Command::Policy(command)) => policy::run(&setup, command),
-            Some(Command::Key(Key::Accept)) => keys::accept(&setup),
-            Some(Command::Journal(Journal::Begin)) => keys::begin_journal(&setup),
-            Some(Command::Access(Access::Accept)) => access::accept(&setup),
-            Some(Command::Access(Access::Reset)) => access::reset(&setup),
-        },
-        Err(error) => Err(error),
-    };
+    let result =
+        match serve::Setup::new(args.state_dir, args.config, args.workspace, (args.http_port, args.remote_port)) {
+            Ok(setup) => match args.command {
+                None => serve::run(setup, started),
+                Some(Command::Verify { against }) => verify::run(&setup, against.as_deref()),
+                Some(Command::Check) => serve::check(&setup),
+                Some(Command::Sandbox(command)) => Ok(sandbox::command(&setup, *command)),
+                Some(Command::Policy(command)) => policy::run(&setup, command),
+                Some(Command::Key(Key::Accept)) => keys::accept(&setup),
+                Some(Command::Journal(Journal::Begin)) => keys::begin_journal(&setup),
+                Some(Command::Access(Access::Accept)) => access::accept(&setup),
+                Some(Command::Access(Access::Reset)) => access::reset(&setup),
+                Some(Command::Devices(Devices::Reset)) => devices::reset(&setup),
+            },
+            Err(error) => Err(error),
+        };
     match result {
         Ok(code) => code,
         Err(error) => {

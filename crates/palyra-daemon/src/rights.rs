@@ -64,6 +64,7 @@ rights! {
         "GET /v1/calls/{call_id}/events": CallRead on Named,
         "DELETE /v1/calls/{call_id}": CallCancel on Named,
         "GET /v1/approvals": ApprovalList on Daemon,
+        "GET /v1/approvals/{approval_id}": ApprovalList on Daemon,
         "POST /v1/approvals/{approval_id}/decide": ApprovalDecide on Named,
         "POST /mcp": ToolExecute on Named,
         "GET /mcp": ToolExecute on Named,
@@ -81,6 +82,7 @@ rights! {
         Propose: ToolExecute on Named,
         Get: CallRead on Named,
         Follow: CallRead on Named,
+        List: CallRead on Named,
         Cancel: CallCancel on Named,
     }
     Approvals {
@@ -88,10 +90,18 @@ rights! {
         Get: ApprovalList on Daemon,
         Decide: ApprovalDecide on Named,
         Watch: ApprovalList on Daemon,
+        TakeBack: ApprovalDecide on Named,
     }
     Grants {
         List: GrantList on Daemon,
+        Get: GrantList on Daemon,
         Revoke: GrantRevoke on Named,
+    }
+    Effects {
+        List: EffectRead on Daemon,
+        Show: EffectRead on Daemon,
+        Diff: EffectRead on Daemon,
+        Undo: EffectUndo on Daemon,
     }
     Policy {
         Explain: PolicyExplain on PolicySet,
@@ -107,6 +117,26 @@ rights! {
         OfCall: JournalRead on Journal,
         Verify: JournalVerify on Journal,
         Checkpoint: JournalCheckpoint on Journal,
+    }
+    Vault {
+        Put: VaultPut on Named,
+        Get: VaultGet on Named,
+        List: VaultList on Daemon,
+        Delete: VaultDelete on Named,
+        Versions: VaultList on Named,
+        EndGrace: VaultDelete on Named,
+        Bind: VaultPut on Named,
+        Unbind: VaultPut on Named,
+        Bindings: VaultList on Daemon,
+        Blame: VaultList on Named,
+        Status: VaultList on Daemon,
+        Unlock: VaultManage on Daemon,
+        AddSlot: VaultManage on Daemon,
+        RemoveSlot: VaultManage on Daemon,
+        Rekey: VaultManage on Daemon,
+        Migrate: VaultManage on Daemon,
+        Export: VaultManage on Daemon,
+        Import: VaultManage on Daemon,
     }
     Access {
         WhoAmI: AccessRead on Daemon,
@@ -127,15 +157,48 @@ rights! {
         ListFeatures: FeatureList on Daemon,
         SetFeature: FeatureSet on Daemon,
     }
+    Devices {
+        List: DeviceList on Daemon,
+        Get: DeviceList on Daemon,
+        Rename: DeviceRevoke on Named,
+        SetRole: DeviceRevoke on Named,
+        Rotate: DeviceRevoke on Named,
+        Revoke: DeviceRevoke on Named,
+        Remove: DeviceRevoke on Named,
+        Own: AccessRead on Daemon,
+        Renew: AccessRead on Daemon,
+        AddBrowser: AccessRead on Daemon,
+        Authority: DeviceList on Daemon,
+        RotateAuthority: DevicePair on Daemon,
+        Exposure: DeviceList on Daemon,
+        CreateCode: DevicePair on Daemon,
+        WithdrawCode: DevicePair on Daemon,
+    }
 }
 
 /// The routes that need no token: they tell nothing but that the daemon is there, and what its interface is.
 pub(crate) const OPEN: &[&str] = &["GET /healthz", "GET /readyz", "GET /openapi.json"];
 
+/// The methods that every gRPC server has, and that standard clients ask first.
+const STANDARD: &[Right] = &[
+    Right { method: "grpc.health.v1.Health/Check", action: PolicyAction::DaemonStatus, on: On::Daemon },
+    Right { method: "grpc.health.v1.Health/Watch", action: PolicyAction::DaemonStatus, on: On::Daemon },
+    Right {
+        method: "grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+        action: PolicyAction::AccessRead,
+        on: On::Daemon,
+    },
+    Right {
+        method: "grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+        action: PolicyAction::AccessRead,
+        on: On::Daemon,
+    },
+];
+
 /// What a gRPC path needs; nothing for a path that is no method.
 pub(crate) fn of(path: &str) -> Option<&'static Right> {
     let method = path.strip_prefix('/')?;
-    RIGHTS.iter().find(|right| right.method == method)
+    RIGHTS.iter().chain(STANDARD).find(|right| right.method == method)
 }
 
 /// What a route needs.

@@ -1,15 +1,17 @@
 //! Putting the daemon together, serving, and ending in good order.
 
-use crate::config::{Config, ConfigError, RawConfig};
+use crate::config::{Config, ConfigError, RawConfig, RemoteConfig};
 use crate::custody::AgentReach;
 use crate::doors::Doors;
 use crate::http::{HttpError, Listening, Port};
+use crate::mtls::{RemoteDoor, RemoteError};
 use crate::state::{StateDir, StateError};
 use crate::{grpc, keys, mcp, policy};
 use palyra_access::REGISTRY_FILE;
 use palyra_api::LastStart;
 use palyra_api::command_line::READY;
-use palyra_engine::{AccessControl, Engine, EngineParts, RegistryError};
+use palyra_engine::{AccessControl, DeviceSetup, Engine, EngineParts, RegistryError};
+use palyra_identity::SealedDirectory;
 use palyra_policy::{CheckedSet, PolicyLoader, RefusedSet};
 use palyra_protocol::{Custody, SystemClock};
 use palyra_sandbox::{SandboxProcessRunnerPolicy, SandboxTier};
@@ -29,6 +31,9 @@ const GRACE: Duration = Duration::from_secs(5);
 
 /// How many files may be open at a time, if the host lets us.
 const OPEN_FILES: u64 = 8192;
+
+/// Where the authority's key is kept.
+const DEVICE_KEYS: &str = "identity_keys";
 
 /// Why the daemon does not serve.
 #[derive(Debug, thiserror::Error)]
@@ -85,6 +90,9 @@ pub enum DaemonError {
     /// The HTTP door does not open.
     #[error("{0}")]
     Http(#[from] HttpError),
+    /// The door for paired devices does not open.
+    #[error("{0}")]
+    Remote(#[from] RemoteError),
     /// What was given cannot be remembered, so the next start would not know it.
     #[error("this start cannot be remembered")]
     Remember(#[from] palyra_api::LastStartError),
@@ -111,7 +119,7 @@ impl DaemonError {
             Self::Workspace(_) => "workspace",
             Self::Engine(_) => "engine",
             Self::Checkpoint { .. } => "checkpoint",
-            Self::Http(_) | Self::Serve(_) => "door",
+            Self::Http(_) | Self::Remote(_) | Self::Serve(_) => "door",
             Self::Remember(_) => "last_start_unknown",
         }
     }
@@ -148,6 +156,7 @@ pub struct Setup {
     config_required: bool,
     workspace: Option<PathBuf>,
     http_port: Option<u16>,
+    remote_port: Option<u16>,
 }
 
 impl Setup {
@@ -159,7 +168,7 @@ impl Setup {
         state_dir: Option<PathBuf>,
         config: Option<PathBuf>,
         workspace: Option<PathBuf>,
-        http_port: Option<u16>,
+        (http_port, remote_port): (Option<u16>, Option<u16>),
     ) -> Result<Self, DaemonError> {
         let config_required = config.is_some();
         let in_home = |variable: &str, fallback: &str| {
@@ -174,7 +183,7 @@ impl Setup {
             Some(path) => path,
             None => in_home("XDG_CONFIG_HOME", ".config")?.join("palyra/palyra.toml"),
         };
-        Ok(Self { state_dir, config_path, config_required, workspace, http_port })
+        Ok(Self { state_dir, config_path, config_required, workspace, http_port, remote_port })
     }
 
     /// How processes are confined under this configuration, in this workspace or the configured one.
@@ -269,6 +278,7 @@ pub fn run(setup: Setup, started: Instant) -> Result<ExitCode, DaemonError> {
     let state = StateDir::take(&setup.state_dir)?;
     let config = setup.config(state.path())?;
     allow_many_files();
+    leave_no_core();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(io("the runtime"))?;
     let served = runtime.block_on(serve(&setup, &state, config, started));
     // Blocking work that outlives its calls must not hold the end up.
@@ -290,12 +300,29 @@ fn allow_many_files() {
     }
 }
 
+/// Secrets pass through this process's memory, so a crash must not write it to a file. A limit of one byte also keeps the kernel
+/// from handing the memory to a program named in `core_pattern`, which a limit of zero does not.
+fn leave_no_core() {
+    use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
+    let none = Rlimit { current: Some(1), maximum: Some(1) };
+    if let Err(error) = setrlimit(Resource::Core, none) {
+        tracing::warn!(%error, "a crash of this process could leave its memory in a file");
+    }
+    // Of a process that is not dumpable, /proc is root's: an ordinary user could not set up sandboxes any more.
+    if rustix::process::geteuid().is_root()
+        && let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable)
+    {
+        tracing::warn!(%error, "the memory of this process can be read by a debugger");
+    }
+}
+
 async fn serve(setup: &Setup, state: &StateDir, config: Config, started: Instant) -> Result<(), DaemonError> {
     let journal = keys::open_journal(state)?;
     let key = keys::signing_key(state, &journal).await?;
     // The journal's clock never goes back: tokens that have expired stay expired.
     let access = AccessControl::open(state.path(), &config.workspace_root, &journal, journal.clock()).await?;
     let remembered = setup.remembered(&config);
+    let remote_config = config.remote.clone().map(|remote| remote.at_port(setup.remote_port));
     let mut loader = config.policy_loader();
     loader.membership = loader.membership.with_registered(access.registered().map_err(RegistryError::from)?);
     let engine = Engine::new(EngineParts {
@@ -306,11 +333,14 @@ async fn serve(setup: &Setup, state: &StateDir, config: Config, started: Instant
         workspace: Workspace::open(&config.workspace_root)?,
         config: config.tool_call,
         key,
+        vault: config.vault,
     })?;
     engine.note_start(env!("CARGO_PKG_VERSION")).await?;
     state.put_key_in_place()?;
+    prepare_devices(&engine, state, &remote_config).await?;
     let recovered = engine.recover().await?;
     tracing::info!(?recovered, "open calls taken care of");
+    engine.keep_retention();
 
     // Held until the end: what it watches stops being watched with it.
     let _watching = engine.policy_directory().and_then(|directory| policy::watch::start(engine.clone(), directory));
@@ -318,6 +348,7 @@ async fn serve(setup: &Setup, state: &StateDir, config: Config, started: Instant
     // Before the HTTP door opens: its `/readyz` says that every door is there.
     let (socket, listener) = listen(state, "palyra.sock")?;
     let (mcp_socket, mcp_listener) = listen(state, palyra_api::MCP_SOCKET)?;
+    let remote = RemoteDoor::bind(doors.clone(), remote_config)?;
     let port = config.http.map(|configured| setup.http_port.map_or(configured, Port::This));
     let open = |port| Listening::open(doors.clone(), port, state.path());
     let http = port.map(open).transpose()?;
@@ -332,9 +363,12 @@ async fn serve(setup: &Setup, state: &StateDir, config: Config, started: Instant
         config_path: setup.config_path.clone(),
         started_at_unix_ms: palyra_protocol::Clock::now(&SystemClock).unix_ms(),
         http_url: http.as_ref().map(Listening::url),
+        remote: remote.clone(),
         stop: Arc::clone(&stop),
     };
-    let serving = grpc::serve(engine.clone(), about, listener);
+    let services = grpc::Services::new(engine.clone(), about);
+    remote.open(services.clone())?;
+    let serving = services.serve(listener);
     remembered.write(state.path())?;
     announce(&socket);
     tracing::info!(socket = %socket.display(), start_ms = started.elapsed().as_millis() as u64, "serving");
@@ -348,23 +382,53 @@ async fn serve(setup: &Setup, state: &StateDir, config: Config, started: Instant
         // A terminal that was closed: what runs is ended in good order too.
         _ = hangup.recv() => Ok(()),
     };
-    tracing::info!("ending");
-    doors.ending.close();
-    if let Some(http) = &http {
-        http.close();
-    }
-    engine.shut_down(GRACE).await;
-    doors.ending.settle().await;
-    if let Some(http) = &http {
-        http.drained().await;
-    }
-    // A daemon that was ended is not a stale socket to connect to.
-    for socket in [&socket, &mcp_socket] {
-        if let Err(error) = std::fs::remove_file(socket) {
-            tracing::debug!(%error, "a socket was gone");
+    let sockets = [socket, mcp_socket];
+    Ending { engine, doors, http, remote, sockets }.run().await;
+    served
+}
+
+/// What has to be ended in good order.
+struct Ending {
+    engine: Engine,
+    doors: Doors,
+    http: Option<Listening>,
+    remote: RemoteDoor,
+    sockets: [PathBuf; 2],
+}
+
+impl Ending {
+    async fn run(self) {
+        let Self { engine, doors, http, remote, sockets } = self;
+        tracing::info!("ending");
+        doors.ending.close();
+        if let Some(http) = &http {
+            http.close();
+        }
+        engine.shut_down(GRACE).await;
+        doors.ending.settle().await;
+        if let Some(http) = &http {
+            http.drained().await;
+        }
+        remote.drained().await;
+        // A daemon that was ended is not a stale socket to connect to.
+        for socket in &sockets {
+            if let Err(error) = std::fs::remove_file(socket) {
+                tracing::debug!(%error, "a socket was gone");
+            }
         }
     }
-    served
+}
+
+/// Says where devices are known. Where there are some, they are known before anything goes on that they began; a registry that
+/// cannot be opened keeps devices out, and nobody else.
+async fn prepare_devices(engine: &Engine, state: &StateDir, remote: &Option<RemoteConfig>) -> Result<(), DaemonError> {
+    let vault = SealedDirectory::open(&state.path().join(DEVICE_KEYS)).map_err(io("the keys of the authority"))?;
+    let hosts = remote.as_ref().map_or_else(Vec::new, |remote| remote.hosts.clone());
+    engine.prepare_devices(DeviceSetup { state_dir: state.path().to_owned(), hosts, vault: Arc::new(vault) });
+    if let Err(error) = engine.known_devices().await {
+        tracing::error!(code = error.problem.code, "no device is let in: {}", error.problem.message);
+    }
+    Ok(())
 }
 
 /// A socket that is the daemon's user's alone.

@@ -33,6 +33,10 @@ pub enum DenialCode {
     RequestTimeout,
     /// Too many connections at once, or over the whole run.
     TooManyConnections,
+    /// A request that concerns a binding which does not cover it.
+    CredentialEndpointMismatch,
+    /// Something that cannot be looked at, on its way to a host that credentials are bound to.
+    CredentialProtocolRefused,
 }
 
 impl DenialCode {
@@ -51,6 +55,8 @@ impl DenialCode {
             Self::RequestTooLarge => "request_too_large",
             Self::RequestTimeout => "request_timeout",
             Self::TooManyConnections => "too_many_connections",
+            Self::CredentialEndpointMismatch => "credential_endpoint_mismatch",
+            Self::CredentialProtocolRefused => "credential_protocol_refused",
         }
     }
 }

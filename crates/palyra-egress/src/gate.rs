@@ -152,6 +152,26 @@ fn feed_chunks(state: &mut Chunks, mut input: &[u8], out: &mut Vec<u8>) -> Resul
     Ok(Step::More)
 }
 
+/// Appends the data of a chunked body; true at its end. What follows the end is left alone.
+pub(super) fn collect_chunks(state: &mut Chunks, mut input: &[u8], out: &mut Vec<u8>) -> Result<bool, Malformed> {
+    while let Some((&byte, rest)) = input.split_first() {
+        if let Chunks::Data(left) = *state {
+            let take = usize::try_from(left).unwrap_or(usize::MAX).min(input.len());
+            out.extend_from_slice(&input[..take]);
+            input = &input[take..];
+            let left = left - take as u64;
+            *state = if left == 0 { Chunks::DataCr } else { Chunks::Data(left) };
+            continue;
+        }
+        *state = next_chunk_state(*state, byte)?;
+        if *state == Chunks::LastLf && byte == b'\n' {
+            return Ok(true);
+        }
+        input = rest;
+    }
+    Ok(false)
+}
+
 fn next_chunk_state(state: Chunks, byte: u8) -> Result<Chunks, Malformed> {
     match (state, byte) {
         (Chunks::Size(size, digits), byte) if byte.is_ascii_hexdigit() && digits < 15 => {

@@ -133,6 +133,38 @@ pub(super) fn parse_request(head: &[u8]) -> Result<Request, Malformed> {
     forward(method, target, version, fields, body).map(Request::Forward)
 }
 
+/// Reads the head of a request inside a tunnel to this host, which ends here.
+#[cfg(target_os = "linux")]
+pub(super) fn parse_in_tunnel(head: &[u8], host: &Host, port: u16) -> Result<Forward, Malformed> {
+    let (line, fields) = split_head(head)?;
+    let words: Vec<&[u8]> = line.split(|b| *b == b' ').collect();
+    let [method, target, version] = words[..] else {
+        return Err(Malformed("the request line is not `METHOD TARGET VERSION` with single spaces"));
+    };
+    let version = Version::parse(version)?;
+    let method = token(method).filter(|m| m.len() <= 32).ok_or(Malformed("the method is not a word"))?;
+    if !target.starts_with(b"/") || target.iter().any(|b| !(0x21..=0x7e).contains(b) || matches!(b, b'#' | b'\\')) {
+        return Err(Malformed("the target is not a path of printable ASCII"));
+    }
+    let target = std::str::from_utf8(target).map_err(|_| Malformed("the target is not ASCII"))?;
+    let body = framing(&fields, version)?;
+    if !check_host(&fields, host, port, Some(443))? && version == Version::Http11 {
+        return Err(Malformed("no Host field"));
+    }
+    if fields.iter().any(|field| field.name == "upgrade") {
+        return Err(Malformed("Upgrade is not passed on, so WebSockets and HTTP/2 are not spoken to it"));
+    }
+    if fields.iter().any(|field| field.name == "expect" && !field.value.eq_ignore_ascii_case(b"100-continue")) {
+        return Err(Malformed("an unknown expectation"));
+    }
+    let (path, query) = match target.split_once('?') {
+        Some((path, query)) => (path, Some(query.to_owned())),
+        None => (target, None),
+    };
+    let (method, path, host) = (method.to_owned(), path.to_owned(), host.clone());
+    Ok(Forward { method, host, port, path, query, version, fields, body })
+}
+
 fn forward(
     method: &str,
     target: &str,
@@ -391,6 +423,34 @@ impl Forward {
         }
         out.extend_from_slice(b"connection: close\r\n\r\n");
         out
+    }
+
+    /// The path with its query.
+    #[cfg(target_os = "linux")]
+    pub(super) fn target(&self) -> String {
+        self.query.as_ref().map_or_else(|| self.path.clone(), |query| format!("{}?{query}", self.path))
+    }
+
+    /// Whether the client waits to be told that it may send its body.
+    #[cfg(target_os = "linux")]
+    pub(super) fn expects_continue(&self) -> bool {
+        self.fields.iter().any(|field| field.name == "expect")
+    }
+
+    /// The fields that go on, as text.
+    #[cfg(target_os = "linux")]
+    pub(super) fn end_to_end_text(&self) -> Result<Vec<(String, String)>, Malformed> {
+        let text = |field: &Field| match std::str::from_utf8(&field.value) {
+            Ok(value) => Ok((field.name.clone(), value.to_owned())),
+            Err(_) => Err(Malformed("a header field that is not text")),
+        };
+        end_to_end(&self.fields).map(text).collect()
+    }
+
+    /// The values of all fields.
+    #[cfg(target_os = "linux")]
+    pub(super) fn values(&self) -> Vec<&[u8]> {
+        self.fields.iter().map(|field| field.value.as_slice()).collect()
     }
 
     /// A field by which some servers replace the method or the path that a rule has just allowed.

@@ -15,6 +15,7 @@
 
 mod address;
 mod cancel;
+mod credentials;
 mod denial;
 #[cfg(target_os = "linux")]
 mod dial;
@@ -26,6 +27,8 @@ mod gate;
 mod hello;
 mod host;
 mod http;
+#[cfg(target_os = "linux")]
+mod inspection;
 mod path;
 #[cfg(target_os = "linux")]
 mod proxy;
@@ -38,6 +41,7 @@ mod wait;
 
 pub use address::special_range;
 pub use cancel::{CancelHandle, CancelSignal};
+pub use credentials::{AnswerFilter, Attached, Credentials, OutgoingRequest};
 pub use denial::{Denial, DenialCode, Denials};
 #[cfg(target_os = "linux")]
 pub use fetch::{
@@ -45,9 +49,11 @@ pub use fetch::{
     UrlError,
 };
 pub use host::{Host, HostError};
+#[cfg(target_os = "linux")]
+pub use inspection::{InspectionAuthority, InspectionError};
 pub use palyra_protocol::egress::{EgressEnd, EgressProtocol, EgressRecord, EgressVerdict, TlsName};
 #[cfg(target_os = "linux")]
-pub use proxy::{EgressObserver, Proxy, ProxyError, ProxyLimits, ProxySummary};
+pub use proxy::{EgressObserver, Proxy, ProxyError, ProxyLimits, ProxySetup, ProxySummary};
 pub use resolve::{Resolve, SystemResolver};
 pub use rule::{EgressRule, RuleError, RuleFault};
-pub use rules::{EgressRules, Purpose, Target};
+pub use rules::{EgressRules, Purpose, Target, UnlistedHosts};

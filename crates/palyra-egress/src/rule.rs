@@ -240,6 +240,18 @@ fn parse_host(text: &str) -> Result<HostPattern, RuleFault> {
     }
 }
 
+impl HostPattern {
+    pub(super) fn fits(&self, host: &Host) -> bool {
+        match (self, host) {
+            (Self::Exactly(listed), host) => listed == host,
+            (Self::Below(parent), Host::Name(name)) => {
+                name.strip_suffix(parent.as_str()).is_some_and(|rest| rest.ends_with('.'))
+            }
+            (Self::Below(_), Host::Ip(_)) => false,
+        }
+    }
+}
+
 pub(super) fn is_localhost(host: &Host) -> bool {
     matches!(host, Host::Name(name) if name == "localhost")
 }

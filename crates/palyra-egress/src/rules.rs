@@ -6,9 +6,10 @@
 use super::denial::{Denial, DenialCode};
 use super::host::{Host, shown};
 use super::path::ambiguity;
-use super::rule::{EgressRule, HostPattern, PathPattern, is_localhost};
+use super::rule::{EgressRule, HostPattern, PathPattern, Ports, is_localhost};
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 /// What a client wants to reach.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,10 +36,24 @@ pub enum Purpose {
     },
 }
 
-/// The allow-list.
+/// What becomes of a host that no rule names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum UnlistedHosts {
+    /// A call that asks for it is refused.
+    #[default]
+    Refuse,
+    /// A call may ask for it; policy or a person decides about that call, and nothing but that call reaches it.
+    Ask,
+}
+
+/// The allow-list: an operator's, or the part of one that a single call asked for.
 #[derive(Debug, Default)]
 pub struct EgressRules {
     rules: Vec<EgressRule>,
+    unlisted: UnlistedHosts,
+    /// The operator's list, where these are the rules of one call.
+    operators: Option<Arc<EgressRules>>,
     exact: HashMap<Host, PortRules>,
     below: HashMap<String, PortRules>,
     loopback: bool,
@@ -76,6 +91,54 @@ impl EgressRules {
         this
     }
 
+    /// The same list, with another answer for hosts that it does not name.
+    #[must_use]
+    pub fn with_unlisted(self, unlisted: UnlistedHosts) -> Self {
+        Self { unlisted, ..self }
+    }
+
+    /// The part of this list that a call asked for: those hosts, at those ports, and nothing else. Where unlisted hosts may be
+    /// asked for, they are in it too: whoever allows the call allows them.
+    #[must_use]
+    pub fn narrowed_to(self: &Arc<Self>, asked: &[(Host, Option<u16>)]) -> Self {
+        let rules = asked.iter().flat_map(|(host, port)| self.rules_for(host, *port)).collect();
+        Self { operators: Some(Arc::clone(self)), ..Self::new(rules) }
+    }
+
+    fn rules_for(&self, host: &Host, port: Option<u16>) -> Vec<EgressRule> {
+        let fits = |rule: &&EgressRule| {
+            let host_fits = |pattern: HostPattern| pattern.fits(host);
+            let port_fits = |listed: Option<u16>| port.is_none() || listed.is_none() || listed == port;
+            rule.host_list().into_iter().any(host_fits) && rule.port_list().into_iter().any(port_fits)
+        };
+        let exactly = |rule: &EgressRule| EgressRule {
+            host: HostPattern::Exactly(host.clone()),
+            ports: port.map_or(rule.ports, Ports::One),
+            http: rule.http.clone(),
+        };
+        let listed: Vec<_> = self.rules.iter().filter(fits).map(exactly).collect();
+        if !listed.is_empty() || !self.may_be_asked_for(host, port) {
+            return listed;
+        }
+        let ports = port.map_or(Ports::Web, Ports::One);
+        vec![EgressRule { host: HostPattern::Exactly(host.clone()), ports, http: None }]
+    }
+
+    /// Whether a call may ask for this host: a rule speaks of it, or hosts that no rule names may be asked for.
+    #[must_use]
+    pub fn may_be_asked_for(&self, host: &Host, port: Option<u16>) -> bool {
+        // An address and this machine are asked for one port at a time, as in rules.
+        let precise = port.is_some() || matches!(host, Host::Name(_)) && !is_localhost(host);
+        self.speaks_of(host, port) || self.unlisted == UnlistedHosts::Ask && precise
+    }
+
+    /// Whether a run needs a proxy: something may be reached, or its caller should learn what to ask for.
+    #[must_use]
+    pub fn need_a_proxy(&self) -> bool {
+        let tells = |rules: &Self| !rules.is_empty() || rules.unlisted == UnlistedHosts::Ask;
+        tells(self) || self.operators.as_deref().is_some_and(tells)
+    }
+
     /// Whether nothing at all is allowed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -103,14 +166,21 @@ impl EgressRules {
                 }
             }
         }
-        Err(near.denial(target))
+        match &self.operators {
+            Some(list) if list.unlisted == UnlistedHosts::Ask || list.check(target).is_ok() => {
+                Err(not_asked_for(target))
+            }
+            _ => Err(near.denial(target)),
+        }
     }
 
-    /// Whether a rule names this very address and port, for any purpose.
+    /// Whether a rule names this very address and port, for any purpose. The operator's list counts for a call's rules too: what
+    /// a name leads to is the operator's to say.
     #[must_use]
     pub fn names_address(&self, address: IpAddr, port: u16) -> bool {
         let ports = self.exact.get(&Host::Ip(address));
-        ports.and_then(|ports| ports.get(&Some(port))).is_some_and(|scope| scope.whole.is_some())
+        let here = ports.and_then(|ports| ports.get(&Some(port))).is_some_and(|scope| scope.whole.is_some());
+        here || self.operators.as_ref().is_some_and(|list| list.names_address(address, port))
     }
 
     /// Whether some rule names `localhost` or a loopback address.
@@ -137,6 +207,14 @@ impl EgressRules {
     }
 }
 
+/// The call did not say that it needs this host, and could have.
+fn not_asked_for(target: &Target) -> Denial {
+    let (host, port) = (&target.host, target.port);
+    let message = format!("this call did not ask for {host}:{port}, so it has no way there");
+    let hint = format!("propose the call again with `requested_egress_hosts`: [\"{host}:{port}\"]");
+    Denial::of(DenialCode::EgressDenied, (host, port), message, hint)
+}
+
 fn is_loopback(host: &Host) -> bool {
     match host {
         Host::Ip(address) => address.is_loopback(),
@@ -147,7 +225,7 @@ fn is_loopback(host: &Host) -> bool {
 /// The index follows from the rules.
 impl PartialEq for EgressRules {
     fn eq(&self, other: &Self) -> bool {
-        self.rules == other.rules
+        (&self.rules, self.unlisted, &self.operators) == (&other.rules, other.unlisted, &other.operators)
     }
 }
 
@@ -324,6 +402,55 @@ mod tests {
         assert!(denial.hint.contains("add `api.test:443` to allowed_hosts"), "{}", denial.hint);
         assert!(rules(&["api.test:22"]).check(&target).unwrap_err().message.contains("other ports"));
         assert!(rules(&["http://api.test:443/x"]).check(&target).unwrap_err().message.contains("plain HTTP"));
+    }
+
+    #[test]
+    fn a_call_gets_what_it_asked_for_and_nothing_else_of_the_list() {
+        let list =
+            Arc::new(rules(&["*.example.org", "api.test:*", "http://plain.test/a/*", "localhost:80", "10.0.0.1:443"]));
+        let narrowed = |asked: &[(&str, Option<u16>)]| {
+            let asked: Vec<_> = asked.iter().map(|(host, port)| (Host::parse(host).unwrap(), *port)).collect();
+            let rules = list.narrowed_to(&asked);
+            rules.rules().iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(narrowed(&[]), Vec::<String>::new());
+        assert_eq!(narrowed(&[("a.example.org", None)]), ["a.example.org"]);
+        assert_eq!(
+            narrowed(&[("a.example.org", Some(443)), ("api.test", Some(22))]),
+            ["a.example.org:443", "api.test:22"]
+        );
+        assert_eq!(narrowed(&[("a.example.org", Some(22)), ("other.test", None)]), Vec::<String>::new());
+        assert_eq!(
+            narrowed(&[("plain.test", Some(80)), ("127.0.0.1", Some(80))]),
+            ["http://plain.test:80/a/*", "127.0.0.1:80"]
+        );
+        let none = list.narrowed_to(&[]);
+        assert!(none.is_empty() && none.need_a_proxy() && none.names_address([10, 0, 0, 1].into(), 443));
+        let target = |host: &str| Target { host: Host::parse(host).unwrap(), port: 443, purpose: Purpose::Tunnel };
+        let hint = |host: &str| none.check(&target(host)).unwrap_err().hint;
+        assert!(hint("a.example.org").contains("requested_egress_hosts"));
+        assert!(hint("other.test").contains("allowed_hosts"));
+    }
+
+    #[test]
+    fn hosts_that_no_rule_names_can_be_asked_for_where_the_operator_says_so() {
+        let host = |text: &str| Host::parse(text).unwrap();
+        let refusing = rules(&["a.test"]);
+        assert!(
+            !refusing.may_be_asked_for(&host("b.test"), None) && !Arc::new(rules(&[])).narrowed_to(&[]).need_a_proxy()
+        );
+        let asking = Arc::new(rules(&["a.test:22"]).with_unlisted(UnlistedHosts::Ask));
+        assert!(asking.may_be_asked_for(&host("b.test"), None) && asking.may_be_asked_for(&host("a.test"), Some(443)));
+        for imprecise in ["10.0.0.1", "localhost"] {
+            assert!(!asking.may_be_asked_for(&host(imprecise), None), "{imprecise}");
+            assert!(asking.may_be_asked_for(&host(imprecise), Some(8080)), "{imprecise}");
+        }
+        let call = asking.narrowed_to(&[(host("b.test"), None), (host("localhost"), Some(8080))]);
+        let written: Vec<_> = call.rules().iter().map(ToString::to_string).collect();
+        assert_eq!(written, ["b.test", "localhost:8080"]);
+        let target = Target { host: host("c.test"), port: 443, purpose: Purpose::Tunnel };
+        assert!(call.check(&target).unwrap_err().hint.contains("requested_egress_hosts"));
+        assert_ne!(*asking, rules(&["a.test:22"]));
     }
 
     #[test]

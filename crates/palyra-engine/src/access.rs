@@ -17,9 +17,11 @@ use crate::error::{EngineError, ErrorKind};
 use crate::queries::seen::forbidden;
 use palyra_access::rights::{self, Shortfall};
 use palyra_access::{Admitted, TokenRefusal};
+use palyra_identity::ConnectedDevice;
 use palyra_policy::{PolicyAction, PolicyDecision, PolicyRequest, PolicyRequestContext, PolicyResource};
-use palyra_protocol::access::ShownToken;
-use palyra_protocol::{ChannelId, Principal, Problem, Timestamp, TokenId};
+use palyra_protocol::access::{Credential, ShownToken};
+use palyra_protocol::{ChannelId, Principal, Problem, Timestamp};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long what is only in memory may stay there.
@@ -33,8 +35,10 @@ pub struct VerifiedPeer {
     principal: Principal,
     acting_as: Option<Principal>,
     channel: ChannelId,
-    /// The token it came with; none on the daemon's own socket.
+    /// The token or device it came with, as it was let in; none on the daemon's own socket.
     token: Option<Admitted>,
+    /// The device at the other end of the connection, where it is a paired one.
+    device: Option<Arc<ConnectedDevice>>,
 }
 
 impl VerifiedPeer {
@@ -53,7 +57,7 @@ impl VerifiedPeer {
                 ),
             ));
         }
-        Ok(Self { principal: Principal::local_owner(), acting_as: None, channel, token: None })
+        Ok(Self { principal: Principal::local_owner(), acting_as: None, channel, token: None, device: None })
     }
 
     /// A peer that shows a token. `source` says where it comes from, as exactly as the door knows: guesses are counted
@@ -68,20 +72,36 @@ impl VerifiedPeer {
         let admitted =
             engine.access().registry().check(token).map_err(|refusal| engine.refuse_token(refusal, source))?;
         engine.tend_usage();
-        Ok(Self { principal: admitted.principal().clone(), acting_as: None, channel, token: Some(admitted) })
+        let principal = admitted.principal().clone();
+        Ok(Self { principal, acting_as: None, channel, token: Some(admitted), device: None })
+    }
+
+    /// A paired device, by the certificate that its connection was made with. Nothing that a request says changes who it is.
+    ///
+    /// # Errors
+    /// The device is not let in any more.
+    pub fn by_device(engine: &Engine, device: &Arc<ConnectedDevice>, channel: ChannelId) -> Result<Self, EngineError> {
+        let admitted = engine.admit_device(device)?;
+        let (principal, device) = (admitted.principal().clone(), Some(Arc::clone(device)));
+        Ok(Self { principal, acting_as: None, channel, token: Some(admitted), device })
+    }
+
+    /// The device at the other end of the connection, where it is a paired one.
+    pub(crate) fn device(&self) -> Option<&Arc<ConnectedDevice>> {
+        self.device.as_ref()
     }
 
     pub(crate) fn token(&self) -> Option<&Admitted> {
         self.token.as_ref()
     }
 
-    /// The token that the peer showed; none on the daemon's own socket.
+    /// The token or device that the peer speaks by; none on the daemon's own socket.
     #[must_use]
-    pub fn token_id(&self) -> Option<&TokenId> {
-        self.token.as_ref().map(Admitted::token_id)
+    pub fn credential(&self) -> Option<&Credential> {
+        self.token.as_ref().map(Admitted::credential)
     }
 
-    /// The token that the peer showed, as records keep it; none on the daemon's own socket.
+    /// The token or device that the peer speaks by, as records keep it; none on the daemon's own socket.
     pub(crate) fn shown_token(&self) -> Option<ShownToken> {
         self.token.as_ref().map(Admitted::shown)
     }
@@ -174,7 +194,7 @@ impl Engine {
     ) -> Result<Option<Admitted>, EngineError> {
         self.is_room(peer, principal, action, resource).map_err(|(shortfall, error)| {
             if let (Some(shortfall), Some(token)) = (shortfall, &peer.token) {
-                let source = format!("token {}", token.token_id());
+                let source = source_of(token);
                 let _wait = self.access().registry().attempts().count(&source, shortfall.reason(), self.clock().now());
                 self.tend_attempts();
             }
@@ -191,11 +211,7 @@ impl Engine {
         action: PolicyAction,
         resource: Option<&PolicyResource>,
     ) -> Result<Option<Admitted>, (Option<Shortfall>, EngineError)> {
-        let Some(token) = &peer.token else { return Ok(None) };
-        let state = self.access().state();
-        let now = state
-            .again(token, self.clock().now())
-            .map_err(|refusal| (None, self.refuse_token(refusal, &format!("token {}", token.token_id()))))?;
+        let Some(now) = self.still_admitted(peer).map_err(|error| (None, error))? else { return Ok(None) };
         let name = resource.map(PolicyResource::name);
         rights::room(principal.kind(), Some(now.role()), Some(now.scopes()), action, name).map_err(|shortfall| {
             let problem = shortfall_problem(shortfall, principal, &now, action, resource);
@@ -217,10 +233,17 @@ impl Engine {
     /// # Errors
     /// Its token opens nothing any more.
     pub fn still_opens(&self, peer: &VerifiedPeer) -> Result<(), EngineError> {
-        let Some(token) = &peer.token else { return Ok(()) };
-        let state = self.access().state();
-        let opens = state.again(token, self.clock().now());
-        opens.map(drop).map_err(|refusal| self.refuse_token(refusal, &format!("token {}", token.token_id())))
+        self.still_admitted(peer).map(drop)
+    }
+
+    /// What the peer came with, as it stands now: what was withdrawn since is withdrawn.
+    fn still_admitted(&self, peer: &VerifiedPeer) -> Result<Option<Admitted>, EngineError> {
+        if let Some(device) = &peer.device {
+            return self.admit_device(device).map(Some);
+        }
+        let Some(token) = &peer.token else { return Ok(None) };
+        let again = self.access().state().again(token, self.clock().now());
+        again.map(Some).map_err(|refusal| self.refuse_token(refusal, &source_of(token)))
     }
 
     /// Comes when the peer's token opens nothing any more because somebody took that away; never otherwise.
@@ -238,7 +261,11 @@ impl Engine {
 
     /// Why what was proposed with a token goes no further: it opens nothing any more.
     pub(crate) fn token_gone(&self, token: Option<&ShownToken>) -> Option<Problem> {
-        let refusal = self.access().state().stands(&token?.token_id, self.clock().now()).err()?;
+        let id = match &token?.credential {
+            Credential::Token(id) => id,
+            Credential::Device(id) => return self.device_gone(id),
+        };
+        let refusal = self.access().state().stands(id, self.clock().now()).err()?;
         let (code, how) = match refusal {
             TokenRefusal::Expired => ("token_expired", "has expired"),
             TokenRefusal::TokensClosed => ("tokens_closed", "opens nothing now, like every token"),
@@ -250,13 +277,13 @@ impl Engine {
         Some(Problem::new(code, message, "propose the call again, with a token that opens"))
     }
 
-    /// Until when a token opens, if nothing happens to it.
+    /// Until when a token opens, if nothing happens to it. A device renews its certificate, so it has no such end.
     pub(crate) fn token_expiry(&self, token: &ShownToken) -> Option<Timestamp> {
-        self.access().state().stands(&token.token_id, self.clock().now()).ok()
+        self.access().state().stands(token.credential.token_id()?, self.clock().now()).ok()
     }
 
     /// Counts a refused token, and says as much as its holder may know.
-    fn refuse_token(&self, refusal: TokenRefusal, source: &str) -> EngineError {
+    pub(crate) fn refuse_token(&self, refusal: TokenRefusal, source: &str) -> EngineError {
         let wait = self.access().registry().attempts().count(source, refusal.reason(), self.clock().now());
         self.tend_attempts();
         let refused = |code: &str, message: &str, hint: &str| {
@@ -396,7 +423,15 @@ impl Engine {
     }
 }
 
-/// What rules see of a token: the role that it leaves its own principal, and who had a hand in it.
+/// Under which name a caller's refused attempts are counted.
+fn source_of(token: &Admitted) -> String {
+    match token.credential() {
+        Credential::Token(id) => format!("token {id}"),
+        Credential::Device(id) => format!("device {id}"),
+    }
+}
+
+/// What rules see of a token or device: the role that it leaves its own principal, who had a hand in it, and which device it is.
 fn as_shown(
     mut context: PolicyRequestContext,
     token: Option<&Admitted>,
@@ -406,6 +441,7 @@ fn as_shown(
         // Whoever acts as an agent has the agent's place, not the token's.
         context.role = (token.principal() == principal).then(|| token.role());
         context.issued_by = token.issuers().to_vec();
+        context.device_id = token.device_id().cloned();
     }
     context
 }
@@ -424,12 +460,17 @@ fn shortfall_problem(
             Problem::new(
                 shortfall.reason(),
                 format!("this token may not do `{action}`{on}; its scopes are {}", scopes.join(", ")),
-                format!("use a token with the scope `{action}`: `palyra access token create --scope {action}`"),
+                format!(
+                    "use a token with the scope `{action}`: `palyra access token create PRINCIPAL --scope {action}`"
+                ),
             )
         }
         Shortfall::Role => Problem::new(
             shortfall.reason(),
-            format!("this token has the role {}, which does not include `{action}`", token.role()),
+            match token.device_id() {
+                None => format!("this token has the role {}, which does not include `{action}`", token.role()),
+                Some(_) => format!("this device has the role {}, which does not include `{action}`", token.role()),
+            },
             "ask somebody with a higher role to do it",
         ),
         Shortfall::Kind => Problem::new(

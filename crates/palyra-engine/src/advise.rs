@@ -63,7 +63,8 @@ impl Advisor {
             idempotency_key: proposal.idempotency_key,
             origin: Origin { principal, proposed_by, channel, device: None, session, run, request: None, token: None },
         };
-        let place = Place { workspace: &self.workspace, config: &self.config, fetcher: &self.fetcher };
+        let (workspace, config, fetcher) = (&self.workspace, &self.config, &self.fetcher);
+        let place = Place { workspace, config, fetcher, effects: None, vault: None };
         let resolver = Resolver { catalog: Arc::clone(&self.catalog), place };
         let resolved = resolver.resolve(CallId::mint(), &proposal).map_err(|refusal| refusal.problem)?;
         let facts = ToolFacts { catalog: Arc::clone(&self.catalog), config: &self.config };

@@ -3,7 +3,9 @@
 use palyra_egress::EgressRules;
 use palyra_protocol::ToolName;
 use palyra_sandbox::SandboxProcessRunnerPolicy;
+use palyra_workspace::effects::{Limits, Retention};
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,6 +28,35 @@ pub struct ToolCallConfig {
     pub egress_rules: Arc<EgressRules>,
     /// Whether WASM skills may run.
     pub wasm_runtime: WasmRuntime,
+    /// How what calls change is judged and kept.
+    pub effects: EffectsConfig,
+}
+
+/// How what calls change is judged and kept.
+#[derive(Debug, Clone)]
+pub struct EffectsConfig {
+    /// Where views and replaced files are: on the workspace's file system, out of every run's reach. None: nothing is kept.
+    pub store: Option<PathBuf>,
+    /// Patterns of further guarded paths.
+    pub guarded: Vec<String>,
+    /// How much one call may change.
+    pub limits: Limits,
+    /// How long replaced files are kept.
+    pub retention: Retention,
+    /// How long changes wait for a person.
+    pub approval_timeout: Duration,
+}
+
+impl Default for EffectsConfig {
+    fn default() -> Self {
+        Self {
+            store: None,
+            guarded: Vec::new(),
+            limits: Limits::default(),
+            retention: Retention::default(),
+            approval_timeout: Duration::from_secs(24 * 60 * 60),
+        }
+    }
 }
 
 /// How much may be under way at a time: of one principal, and in all.

@@ -10,10 +10,12 @@
 //! about its connections.
 
 use crate::engine::Engine;
+use crate::vault::clean_record;
 use palyra_egress::EgressObserver;
 use palyra_protocol::{CallId, EgressRecord, Problem};
-use std::sync::Arc;
+use palyra_vault::Redactor;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -52,6 +54,8 @@ pub(crate) struct EgressLog {
     stop: CancellationToken,
     closing: CancellationToken,
     failed: Arc<AtomicBool>,
+    /// Finds what was released to the run: paths of requests may hold it.
+    redactor: Arc<OnceLock<Arc<Redactor>>>,
 }
 
 /// The writing half.
@@ -72,7 +76,14 @@ impl EgressLog {
         let (stop, closing, failed) = (cancelled.child_token(), CancellationToken::new(), Arc::default());
         let writer =
             Writer { engine, call_id, stop: stop.clone(), closing: closing.clone(), failed: Arc::clone(&failed) };
-        Self { sender, writer: tokio::spawn(writer.write_all(records)), stop, closing, failed }
+        Self {
+            sender,
+            writer: tokio::spawn(writer.write_all(records)),
+            stop,
+            closing,
+            failed,
+            redactor: Arc::default(),
+        }
     }
 
     /// What the run has to obey: it is ended with its call, and when a connection cannot be recorded.
@@ -82,11 +93,20 @@ impl EgressLog {
 
     /// Somebody to tell of each connection, from any thread.
     pub(crate) fn observer(&self) -> EgressObserver {
-        let sender = self.sender.clone();
+        let (sender, redactor) = (self.sender.clone(), Arc::clone(&self.redactor));
         Arc::new(move |record| {
+            let mut record = record.clone();
+            if let Some(redactor) = redactor.get() {
+                clean_record(&mut record, redactor);
+            }
             // The writer lives until every observer is gone.
-            let _sent = sender.send(record.clone());
+            let _sent = sender.send(record);
         })
+    }
+
+    /// Has records cleaned of what was released.
+    pub(crate) fn redact(&self, redactor: &Arc<Redactor>) {
+        self.redactor.get_or_init(|| Arc::clone(redactor));
     }
 
     /// Waits until everything is written, or was tried for a while. Every observer has to be gone by now.

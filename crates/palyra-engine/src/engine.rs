@@ -3,12 +3,15 @@
 use crate::access::AccessControl;
 use crate::catalog::{CatalogError, CurrentCatalog, ToolCatalog};
 use crate::config::ToolCallConfig;
+use crate::devices::Devices;
+use crate::effects::Effects;
 use crate::file_threads::FileThreads;
 use crate::flow::decide::ToolFacts;
 use crate::flow::resolve::Resolver;
 use crate::live::{CallUpdate, LiveCall, LiveCalls, Withdrawal};
 use crate::reload::RunningPolicy;
 use crate::tools::{Place, Tool};
+use crate::vault::{ReleasedValues, VaultHandle, VaultSettings, VaultStore};
 use palyra_egress::{Fetcher, Roots, SystemResolver};
 use palyra_journal::JournalStore;
 use palyra_policy::{CheckedSet, PolicyEngine, PolicyLoader};
@@ -17,8 +20,9 @@ use palyra_protocol::{
     ToolSource,
 };
 use palyra_workspace::Workspace;
+use palyra_workspace::effects::GuardRulesError;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::{broadcast, oneshot, watch};
 use tokio_util::sync::CancellationToken;
@@ -43,6 +47,8 @@ pub struct EngineParts {
     pub config: ToolCallConfig,
     /// The key that signs.
     pub key: DaemonKey,
+    /// Where secrets are, and what opens them.
+    pub vault: VaultSettings,
 }
 
 /// The engine. Cloning gives another handle to the same one.
@@ -65,9 +71,24 @@ struct Inner {
     waiters: Mutex<HashMap<ApprovalId, oneshot::Sender<Arc<ApprovalRecord>>>>,
     approval_news: broadcast::Sender<Arc<ApprovalRecord>>,
     rights_changed: watch::Sender<u64>,
+    devices: Devices,
     closing: CancellationToken,
     fetcher: Arc<Fetcher>,
     file_threads: FileThreads,
+    effects: Effects,
+    vault: Arc<VaultStore>,
+    released: ReleasedValues,
+}
+
+/// The engine, for a part of it that must not keep it alive.
+#[derive(Debug, Clone)]
+pub(crate) struct WeakEngine(Weak<Inner>);
+
+impl WeakEngine {
+    /// The engine, while it is there.
+    pub(crate) fn upgrade(&self) -> Option<Engine> {
+        self.0.upgrade().map(|inner| Engine { inner })
+    }
 }
 
 /// Why the engine could not be put together.
@@ -84,6 +105,9 @@ pub enum StartError {
         /// Those that exist.
         known: String,
     },
+    /// A pattern for guarded paths makes no sense.
+    #[error(transparent)]
+    Guarded(#[from] GuardRulesError),
 }
 
 impl Engine {
@@ -92,7 +116,7 @@ impl Engine {
     /// # Errors
     /// A definition is broken, or the configuration names what does not exist.
     pub fn new(parts: EngineParts) -> Result<Self, StartError> {
-        let EngineParts { policy, policy_loader, access, journal, workspace, config, key } = parts;
+        let EngineParts { policy, policy_loader, access, journal, workspace, config, key, vault } = parts;
         // The journal's time never goes back, so nothing that has expired comes back either.
         let clock = journal.clock();
         let catalog = ToolCatalog::builtin()?;
@@ -104,7 +128,9 @@ impl Engine {
             return Err(StartError::UnknownTool { name: name.clone(), known });
         }
         let fetcher = Arc::new(Fetcher::new(Arc::clone(&config.egress_rules), Arc::new(SystemResolver), Roots::System));
+        let effects = Effects::open(config.effects.clone(), &workspace)?;
         let policy = RunningPolicy::new(policy, policy_loader, clock.now());
+        let vault = Arc::new(VaultStore::new(vault, Arc::clone(&clock)));
         Ok(Self {
             inner: Arc::new(Inner {
                 policy,
@@ -119,9 +145,13 @@ impl Engine {
                 waiters: Mutex::default(),
                 approval_news: broadcast::Sender::new(APPROVAL_BACKLOG),
                 rights_changed: watch::Sender::new(0),
+                devices: Devices::default(),
                 closing: CancellationToken::new(),
                 fetcher,
                 file_threads: FileThreads::default(),
+                effects,
+                vault,
+                released: ReleasedValues::default(),
             }),
         })
     }
@@ -154,6 +184,7 @@ impl Engine {
             }
         }
         self.settle_access().await;
+        self.settle_devices().await;
         if let Err(error) = self.journal().note(&JournalEvent::DaemonStopped {}).await {
             tracing::error!(error = &error as &dyn std::error::Error, "the end could not be recorded");
         }
@@ -244,6 +275,15 @@ impl Engine {
         &self.inner.access
     }
 
+    /// The paired devices.
+    pub(crate) fn devices(&self) -> &Devices {
+        &self.inner.devices
+    }
+
+    pub(crate) fn downgrade(&self) -> WeakEngine {
+        WeakEngine(Arc::downgrade(&self.inner))
+    }
+
     pub(crate) fn journal(&self) -> &JournalStore {
         &self.inner.journal
     }
@@ -272,6 +312,26 @@ impl Engine {
         &self.inner.file_threads
     }
 
+    /// What calls change, and what they replaced.
+    pub(crate) fn effects(&self) -> &Effects {
+        &self.inner.effects
+    }
+
+    /// The vault, for the daemon's own rooms.
+    #[must_use]
+    pub fn vault(&self) -> VaultHandle {
+        VaultHandle::new(self.clone())
+    }
+
+    /// The values that were released to runs.
+    pub(crate) fn released(&self) -> &ReleasedValues {
+        &self.inner.released
+    }
+
+    pub(crate) fn vault_store(&self) -> &Arc<VaultStore> {
+        &self.inner.vault
+    }
+
     pub(crate) fn closing(&self) -> &CancellationToken {
         &self.inner.closing
     }
@@ -286,7 +346,13 @@ impl Engine {
 
     /// What tools may look at while they prepare a call.
     pub(crate) fn place(&self) -> Place<'_> {
-        Place { workspace: self.workspace(), config: self.config(), fetcher: self.fetcher() }
+        Place {
+            workspace: self.workspace(),
+            config: self.config(),
+            fetcher: self.fetcher(),
+            effects: Some(self.effects()),
+            vault: Some(self.vault_store()),
+        }
     }
 
     /// What decisions need to know about a tool.

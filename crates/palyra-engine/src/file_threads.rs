@@ -91,6 +91,11 @@ impl FileThreads {
         }
     }
 
+    /// A thread for a short piece of file work that answers for itself.
+    pub(crate) async fn short(&self) -> Result<OwnedSemaphorePermit, Problem> {
+        free(&self.others).await
+    }
+
     fn threads(&self, lane: Lane) -> &Arc<Semaphore> {
         match lane {
             Lane::Search => &self.searches,

@@ -6,7 +6,7 @@
 //! `/usr/bin`. Nothing is carried out.
 
 use crate::catalog::ToolCatalog;
-use crate::config::{CallLimits, ToolCallConfig, WasmRuntime};
+use crate::config::{CallLimits, EffectsConfig, ToolCallConfig, WasmRuntime};
 use crate::tools::{Input, Place};
 use palyra_egress::{Fetcher, Roots, SystemResolver};
 use palyra_policy::{RehearsedCall, Toolbox};
@@ -50,7 +50,8 @@ impl Toolbox for Rehearsal {
         let workspace = Workspace::open(&scratch.0).map_err(|error| error.to_string())?;
         let config = open_handed(workspace.root());
         let fetcher = Fetcher::new(Arc::default(), Arc::new(SystemResolver), Roots::System);
-        let place = Place { workspace: &workspace, config: &config, fetcher: &fetcher };
+        let (workspace, config, fetcher) = (&workspace, &config, &fetcher);
+        let place = Place { workspace, config, fetcher, effects: None, vault: None };
         let facets = tool.tool().rehearse(Input::new(input.value()), &place).map_err(|refusal| {
             format!("refused before any rule is asked, in an empty workspace: {}", refusal.problem.message)
         })?;
@@ -108,6 +109,7 @@ fn open_handed(root: &Path) -> ToolCallConfig {
         },
         egress_rules: Arc::default(),
         wasm_runtime: WasmRuntime::Disabled,
+        effects: EffectsConfig::default(),
     }
 }
 

@@ -339,6 +339,19 @@ impl Engine {
         Ok(PolicyDiff::between(&self.policy(), &candidate.engine))
     }
 
+    /// The rules of a set that a caller sent, without their cases, off the async threads.
+    pub(crate) async fn untried_candidate(&self, files: Vec<PolicyFile>) -> Result<PolicyEngine, EngineError> {
+        let loader = self.policy_loader()?;
+        let checked = tokio::task::spawn_blocking(move || {
+            let files = PolicyFiles::new(files).map_err(|error| RefusedSet { files: None, error })?;
+            loader.untried(&files)
+        });
+        checked.await.map_err(|_| cut_off())?.map_err(|refused| {
+            let message = format!("the candidate may not run: {refused}");
+            EngineError::invalid("policy_refused", message, "see all that is wrong with it: `palyra policy check DIR`")
+        })
+    }
+
     /// A set that somebody sent, checked and tried like any other, off the async threads.
     pub(crate) async fn candidate(&self, files: Vec<PolicyFile>) -> Result<CheckedSet, EngineError> {
         let loader = self.policy_loader()?;

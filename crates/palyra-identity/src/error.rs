@@ -186,7 +186,9 @@ impl IdentityError {
             Self::NameTaken { .. } => "choose another name, or rename the other device: `palyra devices rename`",
             Self::KeyRepeated => "make a new key; every certificate has a key of its own",
             Self::Certificate(refusal) => return refusal.hint(),
-            Self::RegistryRefused { .. } => "put the file back as it was; nobody's devices are guessed",
+            Self::RegistryRefused { .. } => {
+                "put the file back as it was; or pair every device again after `palyra down` and `palyrad devices reset`"
+            }
             Self::AuthorityKeyMissing { .. } => {
                 "restore the vault, or rotate the authority without overlap and pair every device again"
             }

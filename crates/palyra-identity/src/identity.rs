@@ -20,7 +20,7 @@ use crate::standing::Standing;
 use crate::tally::Tally;
 use crate::tls::ServerCertificates;
 use crate::verify;
-use palyra_protocol::{Clock, DeviceId, Principal, Timestamp};
+use palyra_protocol::{Clock, DeviceId, Digest, Principal, Timestamp};
 use rustls::pki_types::CertificateDer;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -79,6 +79,12 @@ impl ConnectedDevice {
     #[must_use]
     pub fn principal(&self) -> &Principal {
         &self.principal
+    }
+
+    /// SHA-256 of its certificate.
+    #[must_use]
+    pub fn certificate(&self) -> Digest {
+        self.presented.sha256
     }
 
     /// When its certificate ends.

@@ -27,6 +27,7 @@ mod identity;
 mod journal;
 mod key_vault;
 mod names;
+mod net;
 pub mod pairing;
 mod private_file;
 mod refusal;
@@ -46,6 +47,7 @@ pub use identity::{AuthorityView, ConnectedDevice, Identity, IdentitySetup, Issu
 pub use journal::{IdentityEvent, IdentityJournal, JournalFailure, RecordedRegistry, RegistryChange};
 pub use key_vault::{KeyName, KeyVault, KeyVaultError, SealedDirectory};
 pub use names::{DeviceName, Host, MAX_HOST_CHARACTERS, MAX_HOSTS, NameError, Zone};
+pub use net::{Accepted, ClientStream, DeviceAcceptor, HandshakeFault, PairingAcceptor, ServerStream, connect_device};
 pub use refusal::CertificateRefusal;
 pub use registry::{
     BROWSER_LIFE, CertificateRecord, DEVICE_LIFE, DeviceKind, DeviceRecord, DeviceState, DeviceView, DeviceWarning,

@@ -12,6 +12,7 @@ pub struct Standing {
     kind: DeviceKind,
     principal: Principal,
     role: WorkspaceRole,
+    issuers: Vec<Principal>,
     renewal_due: bool,
 }
 
@@ -23,6 +24,7 @@ impl Standing {
             kind: record.kind,
             principal: record.principal.clone(),
             role: record.role,
+            issuers: std::iter::once(&record.by).chain(&record.invited_by).cloned().collect(),
             renewal_due: renewal_due && record.kind == DeviceKind::Program,
         }
     }
@@ -55,6 +57,12 @@ impl Standing {
     #[must_use]
     pub fn role(&self) -> WorkspaceRole {
         self.role
+    }
+
+    /// Everybody who had a hand in letting it in: who approved it, and who made its code.
+    #[must_use]
+    pub fn issuers(&self) -> &[Principal] {
+        &self.issuers
     }
 
     /// Whether the device should ask for a new certificate now.

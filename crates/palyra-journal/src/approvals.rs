@@ -10,10 +10,11 @@ use crate::store::JournalStore;
 use crate::writer::{PreparedEvent, Transaction};
 use palyra_protocol::access::ShownToken;
 use palyra_protocol::{
-    ApprovalId, ApprovalRecord, ApprovalResolution, ApprovalState, CallId, CallState, Digest, GivenApproval,
-    GrantRecord, JournalEvent, MatchKey, Principal, Problem,
+    ApprovalId, ApprovalRecord, ApprovalResolution, ApprovalState, ApprovalSubject, CallId, CallState, Digest, Facets,
+    GivenApproval, GrantRecord, JournalEvent, MatchKey, Principal, Problem, ToolName,
 };
 use rusqlite::{Connection, OptionalExtension};
+use serde::Deserialize;
 use std::sync::Arc;
 
 /// Which approvals to list.
@@ -23,6 +24,25 @@ pub enum ApprovalFilter {
     Pending,
     /// The newest so many of all.
     Newest(u32),
+}
+
+/// As much of an approval that has ended as tells what a grant would have answered. The input, which is most of one, is passed over.
+#[derive(Debug, Clone, Deserialize)]
+pub struct PastApproval {
+    /// The approval.
+    pub approval_id: ApprovalId,
+    /// The tool.
+    pub tool: ToolName,
+    /// The digest of the call.
+    pub call_digest: Digest,
+    /// Whose call it was.
+    pub principal: Principal,
+    /// What it would have touched.
+    pub facets: Facets,
+    /// How it ended.
+    pub state: ApprovalState,
+    #[serde(default)]
+    subject: ApprovalSubject,
 }
 
 /// How an approval is to end.
@@ -85,6 +105,21 @@ impl JournalStore {
     /// There is none, it has ended already, or nothing could be recorded.
     pub async fn resolve_approval(&self, resolve: Resolve) -> Result<ApprovalRecord, JournalError> {
         self.write(move |tx| apply(tx, &resolve)).await
+    }
+
+    /// The newest approvals of calls of one principal that a person allowed or denied, newest first. At most `count` of all
+    /// approvals are looked at, and at most so many bytes of them.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub async fn past_approvals(
+        &self,
+        principal: &Principal,
+        count: u32,
+        bytes: usize,
+    ) -> Result<Vec<PastApproval>, JournalError> {
+        let principal = principal.clone();
+        self.read(move |c| past(c, &principal, count, bytes)).await
     }
 
     /// One approval.
@@ -183,6 +218,29 @@ fn newest(
         });
     }
     Ok(Listing { records, more: false })
+}
+
+fn past(
+    connection: &Connection,
+    principal: &Principal,
+    count: u32,
+    mut bytes: usize,
+) -> Result<Vec<PastApproval>, JournalError> {
+    let query = "SELECT record FROM approvals ORDER BY approval_id DESC LIMIT ?1";
+    let mut statement = connection.prepare_cached(query)?;
+    let mut rows = statement.query([count])?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        let text = row.get_ref(0)?.as_str().map_err(rusqlite::Error::from)?;
+        let Some(left) = bytes.checked_sub(text.len()) else { break };
+        bytes = left;
+        let record: PastApproval = serde_json::from_str(text)?;
+        let answered = matches!(record.state, ApprovalState::Allowed | ApprovalState::Denied);
+        if answered && record.subject.is_call() && record.principal == *principal {
+            found.push(record);
+        }
+    }
+    Ok(found)
 }
 
 /// The text of a row that is not known to wait.
@@ -357,7 +415,7 @@ fn move_call(tx: &mut Transaction<'_>, record: &ApprovalRecord, problem: Option<
     }
     let problem =
         problem.unwrap_or_else(|| Problem::plain(state.as_str(), format!("the approval was {}", state.as_str())));
-    let ended = JournalEvent::ToolEnded { call_id: record.call_id.clone(), state, problem };
+    let ended = JournalEvent::ToolEnded { call_id: record.call_id.clone(), state, problem, grant: None };
     let seq = tx.append(&PreparedEvent::new(&ended)?)?;
     end(tx, &record.call_id, CallState::AwaitingApproval, state, seq)
 }

@@ -147,6 +147,8 @@ pub(crate) struct Started {
 #[derive(Deserialize)]
 pub(crate) struct Ended {
     pub(crate) state: CallState,
+    #[serde(default)]
+    pub(crate) grant: Option<String>,
 }
 
 /// The two kinds of bodies that are most of a journal, read only as far as their first fields, which is all that is needed of

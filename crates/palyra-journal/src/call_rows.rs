@@ -227,7 +227,7 @@ fn columns(r: &Row<'_>) -> Result<Columns, rusqlite::Error> {
 fn outcome_of(event: JournalEvent, ended_at: Timestamp) -> Option<ToolOutcome> {
     match event {
         JournalEvent::ToolFinished(finished) => Some(Arc::unwrap_or_clone(finished).into_outcome(ended_at)),
-        JournalEvent::ToolEnded { call_id, state, problem }
+        JournalEvent::ToolEnded { call_id, state, problem, .. }
         | JournalEvent::ToolRejected { call_id, state, problem, .. } => {
             Some(ToolOutcome::without_output(call_id, state, problem, ended_at))
         }

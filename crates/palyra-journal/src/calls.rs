@@ -114,7 +114,7 @@ impl JournalStore {
         state: CallState,
         problem: Problem,
     ) -> Result<Box<ToolOutcome>, JournalError> {
-        let ended = JournalEvent::ToolEnded { call_id: call_id.clone(), state, problem: problem.clone() };
+        let ended = JournalEvent::ToolEnded { call_id: call_id.clone(), state, problem: problem.clone(), grant: None };
         let event = PreparedEvent::new(&ended)?;
         let id = call_id.clone();
         self.write(move |tx| {

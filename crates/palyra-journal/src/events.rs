@@ -45,7 +45,7 @@ impl JournalStore {
         found.ok_or_else(|| JournalError::NotFound { what: "event", id: seq.to_string() })
     }
 
-    /// Every event about a call.
+    /// Every event about a call: from its opening to its end, and what became of its effect after that.
     ///
     /// # Errors
     /// They cannot be read.
@@ -58,10 +58,41 @@ impl JournalStore {
                 .optional()?;
             let (opened, ended) = range.ok_or_else(|| JournalError::NotFound { what: "call", id: id.clone() })?;
             let ended = ended.map_or(i64::MAX, |seq| i64::try_from(seq).unwrap_or(i64::MAX));
-            let mut statement =
-                c.prepare_cached(&format!("{COLUMNS} WHERE seq BETWEEN ?1 AND ?2 AND call_id = ?3 ORDER BY seq"))?;
+            let mut statement = c.prepare_cached(&format!(
+                "{COLUMNS} WHERE call_id = ?3 AND (seq BETWEEN ?1 AND ?2
+                 OR seq > ?2 AND kind IN ('effect.intended', 'effect.settled', 'effect.undone')) ORDER BY seq"
+            ))?;
             let events = statement.query_map((opened, ended, id), event)?.collect::<Result<_, _>>()?;
             Ok(events)
+        })
+        .await
+    }
+
+    /// The newest events about the vault that a caller picks, at most `limit`, the newest first. An index has them: the cost does
+    /// not grow with the rest of history.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub async fn vault_events(
+        &self,
+        limit: usize,
+        picks: impl Fn(&JournalEvent) -> bool + Send + 'static,
+    ) -> Result<Vec<(u64, Timestamp, JournalEvent)>, JournalError> {
+        self.read(move |c| {
+            let kinds = "kind = 'vault.accessed' OR kind = 'vault.changed'";
+            let mut statement = c.prepare_cached(&format!("{COLUMNS} WHERE {kinds} ORDER BY seq DESC"))?;
+            let mut rows = statement.query([])?;
+            let mut found = Vec::new();
+            while let Some(row) = rows.next()? {
+                let (event, at) = unchanged(row)?;
+                if picks(&event) {
+                    found.push((row.get(0)?, at, event));
+                }
+                if found.len() >= limit {
+                    break;
+                }
+            }
+            Ok(found)
         })
         .await
     }
@@ -72,6 +103,14 @@ impl JournalStore {
     /// It cannot be read.
     pub async fn last_access_change(&self) -> Result<Option<JournalEvent>, JournalError> {
         self.read(|c| Ok(newest(c, "kind = 'access.changed'")?.map(|(_, event)| event))).await
+    }
+
+    /// The newest change of the device registry.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub async fn last_device_change(&self) -> Result<Option<JournalEvent>, JournalError> {
+        self.read(|c| Ok(newest(c, "kind = 'devices.changed'")?.map(|(_, event)| event))).await
     }
 
     /// The newest event that says which key signs.

@@ -15,7 +15,8 @@ use crate::bodies::{
 use crate::error::JournalError;
 use palyra_protocol::chain::Link;
 use palyra_protocol::{
-    ApprovalRecord, ApprovalState, Authority, CallState, DecisionKind, Digest, GrantMatcher, GrantRecord, Timestamp,
+    ApprovalRecord, ApprovalState, Authority, CallState, DecisionKind, Digest, GrantEffect, GrantMatcher, GrantRecord,
+    Timestamp,
 };
 use serde::Deserialize;
 use std::borrow::Cow;
@@ -370,7 +371,8 @@ impl History {
                 Ok(())
             };
         }
-        let answered = (state == ApprovalState::Allowed).then(|| Box::new(record.clone()));
+        let answered =
+            matches!(state, ApprovalState::Allowed | ApprovalState::Denied).then(|| Box::new(record.clone()));
         let open = self.at(link, |stage| stage == Stage::Asked)?;
         (open.stage, open.facts.state) = match state {
             ApprovalState::Allowed => (Stage::Allowed, CallState::Approved),
@@ -391,6 +393,10 @@ impl History {
                 && (&answer.approval_id, &answer.principal, &answer.tool)
                     == (&grant.approval_id, &grant.principal, &grant.tool)
                 && answer.policy_hash == grant.policy_hash
+                && matches!(
+                    (answer.state, grant.effect),
+                    (ApprovalState::Allowed, GrantEffect::Allow) | (ApprovalState::Denied, GrantEffect::Deny)
+                )
         });
         if !born {
             return Err(impossible(link, "no answer left such a grant"));
@@ -431,7 +437,8 @@ impl History {
         let founded = match (&authority, *stage) {
             (Authority::Policy, Stage::Decided { kind: DecisionKind::Allow, .. }) => true,
             (Authority::Grant(id), Stage::Decided { kind: DecisionKind::NeedsApproval, policy_hash, grantable }) => {
-                let grant = grants.get_mut(id.as_str()).filter(|grant| grant.covers(facts, policy_hash, link.at));
+                let grant = grants.get_mut(id.as_str()).filter(|grant| grant.record.effect == GrantEffect::Allow);
+                let grant = grant.filter(|grant| grant.covers(facts, policy_hash, link.at));
                 grantable && (grant.map(|grant| grant.uses += 1).is_some() || limited)
             }
             (Authority::Approval(id), Stage::Allowed) => approval.as_ref().is_some_and(|a| a.approval_id == *id),
@@ -462,7 +469,10 @@ impl History {
     }
 
     fn ended(&mut self, link: &Link<'_>, ledger: &mut dyn Ledger) -> Result<(), JournalError> {
-        let Ended { state } = read(link)?;
+        let Ended { state, grant } = read(link)?;
+        if let Some(grant) = grant {
+            return self.denied_by_grant(link, state, &grant, ledger);
+        }
         self.at(link, |stage| match stage {
             // By policy, or because the run has had its calls.
             Stage::Decided { .. } => state == CallState::Denied,
@@ -471,6 +481,30 @@ impl History {
             Stage::Started => state == CallState::Indeterminate,
             Stage::Proposed | Stage::Asked => false,
         })?;
+        self.close(link, state, ledger)
+    }
+
+    /// A person's standing no: it counts as used, and covers only what a person would have been asked about.
+    fn denied_by_grant(
+        &mut self,
+        link: &Link<'_>,
+        state: CallState,
+        id: &str,
+        ledger: &mut dyn Ledger,
+    ) -> Result<(), JournalError> {
+        let asks = |stage| matches!(stage, Stage::Decided { kind: DecisionKind::NeedsApproval, .. });
+        let open = self.at(link, |stage| state == CallState::Denied && asks(stage))?;
+        let Stage::Decided { policy_hash, .. } = open.stage else {
+            return Err(impossible(link, "nothing was decided about it"));
+        };
+        let facts = open.facts.clone();
+        let grant = self.grants.get_mut(id).filter(|grant| grant.record.effect == GrantEffect::Deny);
+        let grant = grant.filter(|grant| grant.covers(&facts, policy_hash, link.at));
+        match grant {
+            Some(grant) => grant.uses += 1,
+            None if self.only_open => {}
+            None => return Err(impossible(link, "there is no such standing no")),
+        }
         self.close(link, state, ledger)
     }
 

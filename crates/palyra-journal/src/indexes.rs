@@ -10,11 +10,13 @@ use palyra_protocol::chain::Link;
 use rusqlite::Connection;
 
 /// Each partial index of `events`, with the kinds that it holds.
-pub(crate) const EVENT_INDEXES: [(&str, &[&str]); 4] = [
+pub(crate) const EVENT_INDEXES: [(&str, &[&str]); 6] = [
     ("events_access_changed", &["access.changed"]),
+    ("events_devices_changed", &["devices.changed"]),
     ("events_key", &["daemon.started", "daemon.key_accepted", "journal.begun_anew"]),
     ("events_grants_ended", &["grant.revoked", "grant.voided"]),
     ("events_settled", &["calls.settled"]),
+    ("events_vault", &["vault.accessed", "vault.changed"]),
 ];
 
 /// The condition of a partial index. An `IN` of three would build a table at every insert.

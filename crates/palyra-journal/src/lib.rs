@@ -8,6 +8,7 @@
 
 mod approvals;
 mod bodies;
+mod call_list;
 mod call_rows;
 mod calls;
 mod decisions;
@@ -30,7 +31,8 @@ mod tables;
 mod verify;
 mod writer;
 
-pub use approvals::{ApprovalFilter, Rebind, Resolve};
+pub use approvals::{ApprovalFilter, PastApproval, Rebind, Resolve};
+pub use call_list::{CallFilter, CallSummary};
 pub use call_rows::CallView;
 pub use calls::{Finish, Refused, RefusedCall};
 pub use decisions::{DecisionEvent, scan_decisions};

@@ -88,7 +88,7 @@ impl JournalStore {
         problem: Problem,
     ) -> Result<Result<Box<ToolOutcome>, KeyHolder>, JournalError> {
         let (call_id, state) = (opening.call.call_id.clone(), CallState::Denied);
-        let ended = JournalEvent::ToolEnded { call_id, state, problem: problem.clone() };
+        let ended = JournalEvent::ToolEnded { call_id, state, problem: problem.clone(), grant: None };
         let events = opening.events(&ended)?;
         self.write(move |tx| {
             if let Some(holder) = key_holder(tx, &opening.call)? {
@@ -97,6 +97,33 @@ impl JournalStore {
             record(tx, &opening.call, state, &events, &events.last)?;
             let call_id = opening.call.call_id.clone();
             Ok(Ok(Box::new(ToolOutcome::without_output(call_id, state, problem.clone(), tx.now))))
+        })
+        .await
+    }
+
+    /// Records that a call was proposed and that a person's standing no denies it. The grant is counted in the same transaction.
+    ///
+    /// # Errors
+    /// Nothing was recorded.
+    pub async fn deny_by_grant(
+        &self,
+        opening: Opening,
+        grant: GrantId,
+        problem: Problem,
+    ) -> Result<Result<Box<ToolOutcome>, NotByGrant>, JournalError> {
+        let (call_id, state) = (opening.call.call_id.clone(), CallState::Denied);
+        let ended = JournalEvent::ToolEnded { call_id, state, problem: problem.clone(), grant: Some(grant.clone()) };
+        let events = opening.events(&ended)?;
+        self.write(move |tx| {
+            if let Some(holder) = key_holder(tx, &opening.call)? {
+                return Ok(Err(NotByGrant::NotOpened(NotOpened::KeyHeld(holder))));
+            }
+            let Opening { call, decision, .. } = &opening;
+            if !grants::use_one(tx, &grant, call, &decision.policy_hash)? {
+                return Ok(Err(NotByGrant::GrantGone));
+            }
+            record(tx, call, state, &events, &events.last)?;
+            Ok(Ok(Box::new(ToolOutcome::without_output(call.call_id.clone(), state, problem.clone(), tx.now))))
         })
         .await
     }
@@ -196,7 +223,7 @@ fn open(tx: &mut Transaction<'_>, opening: &Opening, events: &Events) -> Result<
         return Ok(Ok(()));
     }
     let (state, problem) = (CallState::Denied, over_budget(&call.origin.run, *run_limit));
-    let ended = JournalEvent::ToolEnded { call_id: call.call_id.clone(), state, problem: problem.clone() };
+    let ended = JournalEvent::ToolEnded { call_id: call.call_id.clone(), state, problem: problem.clone(), grant: None };
     record(tx, call, state, events, &PreparedEvent::new(&ended)?)?;
     let outcome = ToolOutcome::without_output(call.call_id.clone(), state, problem, tx.now);
     Ok(Err(NotOpened::OverBudget(Box::new(outcome))))

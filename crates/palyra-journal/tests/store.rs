@@ -8,7 +8,7 @@ use palyra_journal::{
     Against, ApprovalFilter, JournalError, JournalStore, KeyHolder, NotByGrant, NotOpened, Opening, Page, Rebind,
     Recorded, Resolve, Verdict, verify,
 };
-use palyra_protocol::access::ShownToken;
+use palyra_protocol::access::{Credential, ShownToken};
 use palyra_protocol::call::ToolCallParts;
 use palyra_protocol::{
     ApprovalId, ApprovalRecord, ApprovalResolution, ApprovalScope, ApprovalState, Authority, CallId, CallRecord,
@@ -180,6 +180,7 @@ fn answer(approval: &ApprovalRecord, state: ApprovalState) -> Resolve {
 
 fn grant(call: &CallRecord, approval: &ApprovalRecord, expires_at: Option<u64>) -> (GrantRecord, MatchKey) {
     let record = GrantRecord {
+        effect: Default::default(),
         grant_id: GrantId::mint(),
         approval_id: approval.approval_id.clone(),
         subject_id: approval.subject_id.clone(),
@@ -364,7 +365,7 @@ async fn two_tokens_of_one_hand_are_not_two_people() {
         let mut resolve = answer(&approval, ApprovalState::Allowed);
         resolve.resolution.by = who.parse().unwrap();
         resolve.resolution.token = (!issuers.is_empty()).then(|| ShownToken {
-            token_id: TokenId::mint(),
+            credential: Credential::Token(TokenId::mint()),
             role: WorkspaceRole::Admin,
             issuers: issuers.iter().map(|i| i.parse().unwrap()).collect(),
         });

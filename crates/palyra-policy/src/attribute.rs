@@ -42,6 +42,7 @@ attributes! {
     IsAllowlistedTool = "is_allowlisted_tool",
     Capabilities = "capabilities",
     Risk = "risk",
+    Answer = "answer",
     // From here on, what a call's arguments say: `ARGUMENTS`.
     Executable = "executable",
     Executables = "executables",
@@ -62,6 +63,18 @@ attributes! {
     Endpoints = "endpoints",
     HostDomains = "host_domains",
     Method = "method",
+    Containment = "containment",
+    Secrets = "secrets",
+    // Known for the effect of a call that has run: `EffectUse`.
+    Deletes = "deletes",
+    DeletedUnder = "deleted_under",
+    Guarded = "guarded",
+    Counts = "counts",
+    Bytes = "bytes",
+    // Known for a secret: `SecretUse`.
+    SecretScope = "scope",
+    SecretScopeKind = "scope_kind",
+    SecretKey = "key",
 }
 
 impl Attribute {
@@ -79,7 +92,13 @@ impl Attributes {
     /// All that a `Door` has.
     pub(crate) const DOOR: Self = Self((1 << Attribute::Tool as u64) - 1);
     /// All that a `ToolUse` has.
-    pub(crate) const TOOL_USE: Self = Self((1 << Attribute::ALL.len()) - 1);
+    pub(crate) const TOOL_USE: Self = Self((1 << Attribute::Deletes as u64) - 1);
+    /// All that an `EffectUse` has.
+    pub(crate) const EFFECT_USE: Self = Self((1 << Attribute::SecretScope as u64) - 1);
+    /// All that any context has.
+    pub(crate) const EVERY: Self = Self((1 << Attribute::ALL.len()) - 1);
+    /// All that a `SecretUse` has.
+    pub(crate) const SECRET_USE: Self = Self(Self::DOOR.0 | Self::EVERY.0 & !Self::EFFECT_USE.0);
 
     /// What a scene fixes, and three flags beside it: rules that look at nothing else have few answers to give.
     pub(crate) const FLAGS: Self = Self::NONE
@@ -129,7 +148,7 @@ fn mentioned_here(expr: &Expr) -> Option<Attributes> {
     let (base, name) = match expr {
         Expr::GetAttr { expr, attr } => (expr, attr.as_str()),
         Expr::HasAttr { expr, attrs } => (expr, attrs.first().as_str()),
-        Expr::Var(Var::Context) => return Some(Attributes::TOOL_USE),
+        Expr::Var(Var::Context) => return Some(Attributes::EVERY),
         _ => return None,
     };
     matches!(**base, Expr::Var(Var::Context))

@@ -12,7 +12,7 @@ use crate::request::{PolicyRequest, PolicyRequestContext};
 use crate::toolbox::{RehearsedCall, Toolbox};
 use crate::verdict::Verdict;
 use crate::{PolicyAction, PolicyResource};
-use palyra_protocol::{ChannelId, Principal};
+use palyra_protocol::{ChannelId, ContainmentTier, Facets, NetworkReach, Principal, WorkspaceUse};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -124,6 +124,33 @@ struct CaseCall {
     /// Whether a grant covers it.
     #[serde(default)]
     granted: bool,
+    /// What would hold its process, where the case is about a configuration that holds it less well.
+    #[serde(default)]
+    held: Option<Held>,
+}
+
+/// Facts about a process that a weaker configuration than the usual one would make.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Held {
+    tier: Option<ContainmentTier>,
+    network: Option<NetworkReach>,
+    workspace: Option<WorkspaceUse>,
+    other_roots: Option<bool>,
+    secrets: Option<bool>,
+}
+
+impl Held {
+    fn change(&self, facets: &mut Facets) -> Result<(), String> {
+        let held = facets.containment.as_mut().ok_or("`held` is about a process, and this call runs none")?;
+        held.tier = self.tier.unwrap_or(held.tier);
+        held.network = self.network.unwrap_or(held.network);
+        held.workspace = self.workspace.unwrap_or(held.workspace);
+        held.reversible = held.workspace == WorkspaceUse::View;
+        held.other_roots = self.other_roots.unwrap_or(held.other_roots);
+        held.secrets = self.secrets.unwrap_or(held.secrets);
+        Ok(())
+    }
 }
 
 fn no_input() -> Value {
@@ -328,7 +355,10 @@ impl CaseCall {
         tools: Option<&dyn Toolbox>,
     ) -> Result<(PolicyRequest, PolicyRequestContext), String> {
         let tools = tools.ok_or("there are no tools here that a call could be tried with")?;
-        let RehearsedCall { tool, metadata, facets } = tools.rehearse(&self.tool, &self.input)?;
+        let RehearsedCall { tool, metadata, mut facets } = tools.rehearse(&self.tool, &self.input)?;
+        if let Some(held) = &self.held {
+            held.change(&mut facets)?;
+        }
         let decides = action == PolicyAction::ApprovalDecide;
         let proposed_by = self.proposed_by.as_ref().or(self.principal.as_ref()).unwrap_or(&principal);
         let context = PolicyRequestContext {

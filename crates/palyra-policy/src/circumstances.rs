@@ -10,7 +10,7 @@ use crate::request::{PolicyRequest, PolicyRequestContext};
 use crate::resource::PolicyResource;
 use cedar_policy::{Context, EntityUid, RestrictedExpression as Value};
 use palyra_protocol::facets::quote_words;
-use palyra_protocol::{PolicyAction, Principal, PrincipalKind};
+use palyra_protocol::{Containment, EffectCounts, PolicyAction, Principal, PrincipalKind, SecretRef};
 
 /// Whether a person's approval is assumed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +37,12 @@ pub(crate) struct Circumstances<'a> {
 
 /// All attributes that the schema knows for an action.
 pub(crate) fn known_for(action: PolicyAction) -> Attributes {
-    if action.concerns_tool_use() { Attributes::TOOL_USE } else { Attributes::DOOR }
+    match action {
+        PolicyAction::EffectApply => Attributes::EFFECT_USE,
+        action if action.concerns_tool_use() => Attributes::TOOL_USE,
+        action if action.concerns_secrets() => Attributes::SECRET_USE,
+        _ => Attributes::DOOR,
+    }
 }
 
 impl Circumstances<'_> {
@@ -46,7 +51,7 @@ impl Circumstances<'_> {
         let wanted = wanted.intersection(known_for(self.request.action));
         let mut pairs = Vec::with_capacity(wanted.len());
         for attribute in wanted.iter() {
-            if let Some(value) = self.value(attribute).map_err(|e| e.to_string())? {
+            if let Some(value) = self.value(attribute)? {
                 pairs.push((attribute.as_str().to_owned(), value));
             }
         }
@@ -62,7 +67,7 @@ impl Circumstances<'_> {
             .then(|| flags.into_iter().fold(0, |bits, flag| bits << 1 | usize::from(flag)))
     }
 
-    fn value(&self, attribute: Attribute) -> Result<Option<Value>, place::TooDeep> {
+    fn value(&self, attribute: Attribute) -> Result<Option<Value>, String> {
         let (context, facets) = (self.context, &self.context.facets);
         Ok(match attribute {
             Attribute::Channel => Some(Value::new_entity_uid(self.channel.clone())),
@@ -87,6 +92,7 @@ impl Circumstances<'_> {
             Attribute::IsAllowlistedTool => Some(Value::new_bool(context.is_allowlisted_tool)),
             Attribute::Capabilities => Some(texts(context.capabilities.iter().map(|c| c.policy_name()))),
             Attribute::Risk => context.risk.map(|risk| text(risk.as_str())),
+            Attribute::Answer => context.answer.map(|answer| text(answer.as_str())),
             Attribute::Executable => facets.executable.as_deref().map(text),
             Attribute::Executables => Some(texts(facets.all_executables())),
             Attribute::Argv => Some(texts(facets.argv.iter().map(String::as_str))),
@@ -101,15 +107,16 @@ impl Circumstances<'_> {
             Attribute::PathsRead => Some(texts(facets.paths_read.iter().map(String::as_str))),
             Attribute::PathsWritten => Some(texts(facets.paths_written.iter().map(String::as_str))),
             Attribute::ReadUnder => {
-                let mut under = place::under(&facets.paths_read)?;
-                under.extend(place::within(&facets.trees_read, self.places)?.map(str::to_owned));
+                let mut under = place::under(&facets.paths_read).map_err(told)?;
+                under.extend(place::within(&facets.trees_read, self.places).map_err(told)?.map(str::to_owned));
                 Some(Value::new_set(under.into_iter().map(Value::new_string)))
             }
             Attribute::WrittenUnder => {
-                Some(Value::new_set(place::under(&facets.paths_written)?.into_iter().map(Value::new_string)))
+                let under = place::under(&facets.paths_written).map_err(told)?;
+                Some(Value::new_set(under.into_iter().map(Value::new_string)))
             }
-            Attribute::ReadRoot => place::root(&facets.paths_read)?.map(Value::new_string),
-            Attribute::WrittenRoot => place::root(&facets.paths_written)?.map(Value::new_string),
+            Attribute::ReadRoot => place::root(&facets.paths_read).map_err(told)?.map(Value::new_string),
+            Attribute::WrittenRoot => place::root(&facets.paths_written).map_err(told)?.map(Value::new_string),
             Attribute::Hosts => Some(Value::new_set(place::hosts(&facets.hosts).into_iter().map(Value::new_string))),
             Attribute::Endpoints => {
                 Some(Value::new_set(place::endpoints(&facets.hosts).into_iter().map(Value::new_string)))
@@ -118,6 +125,24 @@ impl Circumstances<'_> {
                 Some(Value::new_set(place::domains(&facets.hosts).into_iter().map(Value::new_string)))
             }
             Attribute::Method => facets.method.as_deref().map(text),
+            Attribute::Deletes => Some(texts(context.effect.deletes.iter().map(String::as_str))),
+            Attribute::DeletedUnder => Some(Value::new_set(
+                place::under(&context.effect.deletes).map_err(told)?.into_iter().map(Value::new_string),
+            )),
+            Attribute::Guarded => Some(texts(context.effect.guarded.iter().map(String::as_str))),
+            Attribute::Counts => Some(counts(&context.effect.counts)),
+            Attribute::Bytes => Some(number(context.effect.bytes)),
+            Attribute::Containment => facets.containment.as_ref().map(containment).transpose()?,
+            Attribute::Secrets => {
+                Some(Value::new_set(facets.secrets.iter().map(|found| Value::new_string(found.secret.to_string()))))
+            }
+            Attribute::SecretScope => {
+                Some(Value::new_string(self.secret().map(|s| s.scope().to_string()).unwrap_or_default()))
+            }
+            Attribute::SecretScopeKind => Some(text(self.secret().map_or("", |secret| secret.scope().kind()))),
+            Attribute::SecretKey => {
+                Some(Value::new_string(self.secret().map(|s| s.name().to_string()).unwrap_or_default()))
+            }
         })
     }
 
@@ -136,14 +161,24 @@ impl Circumstances<'_> {
         Value::new_set(people.map(|person| Value::new_entity_uid(self.names.principal(person))))
     }
 
-    /// Running something that can do harm is sensitive even if whoever asks forgot to say so, and so is letting a rule stand in
-    /// for the person who would be asked about it.
+    /// Reading a secret is sensitive, and running something that can do harm, even if the caller did not say so; and so is letting a
+    /// rule stand in for the person who would be asked about it.
     fn is_sensitive(&self) -> bool {
         let runs = matches!(
             self.request.action,
             PolicyAction::ToolExecute | PolicyAction::SkillExecute | PolicyAction::ApprovalWaive
         );
-        self.context.is_sensitive_action || runs && self.context.capabilities.iter().any(|c| c.is_sensitive())
+        self.request.action == PolicyAction::VaultGet
+            || self.context.is_sensitive_action
+            || runs && self.context.capabilities.iter().any(|c| c.is_sensitive())
+    }
+
+    /// The secret that the request is about; nothing where all are meant.
+    fn secret(&self) -> Option<SecretRef> {
+        match &self.request.resource {
+            PolicyResource::Secret(reference) => reference.parse().ok(),
+            _ => None,
+        }
     }
 
     fn tool(&self) -> Option<&str> {
@@ -152,6 +187,37 @@ impl Circumstances<'_> {
             _ => self.context.tool.as_deref(),
         }
     }
+}
+
+fn number(number: u64) -> Value {
+    Value::new_long(i64::try_from(number).unwrap_or(i64::MAX))
+}
+
+fn counts(counts: &EffectCounts) -> Value {
+    let EffectCounts { added, changed, deleted, renamed, metadata } = *counts;
+    let fields =
+        [("added", added), ("changed", changed), ("deleted", deleted), ("renamed", renamed), ("metadata", metadata)];
+    let fields = fields.map(|(name, count)| (name.to_owned(), number(count)));
+    // Names that differ make a record; there is no other way to fail.
+    Value::new_record(fields).unwrap_or_else(|_| Value::new_bool(false))
+}
+
+fn told(error: place::TooDeep) -> String {
+    error.to_string()
+}
+
+/// What would hold a process, with what follows from it.
+fn containment(held: &Containment) -> Result<Value, String> {
+    let fields = [
+        ("tier", text(held.tier.as_str())),
+        ("network", text(held.network.as_str())),
+        ("hosts", Value::new_set(place::hosts(&held.hosts).into_iter().map(Value::new_string))),
+        ("workspace", text(held.workspace.as_str())),
+        ("reversible", Value::new_bool(held.reversible)),
+        ("secrets", Value::new_bool(held.secrets)),
+        ("contained", Value::new_bool(held.contained())),
+    ];
+    Value::new_record(fields.map(|(name, value)| (name.to_owned(), value))).map_err(|e| e.to_string())
 }
 
 fn text(text: &str) -> Value {

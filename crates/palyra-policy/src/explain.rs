@@ -315,6 +315,11 @@ fn shown(value: EvalResult) -> String {
             }
             format!("[{}]", items.join(", "))
         }
+        EvalResult::Record(record) => {
+            let fields: Vec<_> =
+                record.iter().map(|(name, value)| format!("{name}: {}", shown(value.clone()))).collect();
+            format!("{{{}}}", fields.join(", "))
+        }
         other => printable(&other.to_string()),
     }
 }

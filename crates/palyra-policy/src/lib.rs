@@ -58,7 +58,7 @@ pub use membership::{Membership, MembershipError};
 pub use palyra_protocol::{PolicyAction, UnknownAction};
 pub use registered::Registered;
 pub use replay::{Example, PastDecision, Replay, ReplayReport, Shift};
-pub use request::{PolicyRequest, PolicyRequestContext, SkillTrust};
+pub use request::{EffectUse, PolicyRequest, PolicyRequestContext, SkillTrust};
 pub use resource::{PolicyResource, ResourceError};
 pub use rule::{Effect, Rule};
 pub use set::{CheckedSet, Note, PolicyLoader, RefusedSet};

@@ -6,14 +6,18 @@
 
 use crate::attribute::Attribute;
 use crate::error::FlawKind;
-use crate::literal::{Compared, Counted, How, compared, counted, place_of_entity, place_of_text};
+use crate::literal::{
+    Compared, Counted, How, compared, counted, held_against_containment, place_of_entity, place_of_text,
+};
 use crate::membership::Membership;
 use crate::toolbox::Toolbox;
 use crate::verdict::MAX_APPROVERS;
 use cedar_policy::pst::BinaryOp;
 use cedar_policy::{EntityUid, Policy};
 use palyra_protocol::facets::{MAX_PREFIX_WORDS, quote_words};
-use palyra_protocol::{Principal, PrincipalKind, RiskLevel, ToolCapability};
+use palyra_protocol::{
+    ContainmentTier, NetworkReach, Principal, PrincipalKind, RiskLevel, ToolCapability, WorkspaceUse,
+};
 use std::path::{Path, PathBuf};
 
 /// The methods that a call can have.
@@ -45,6 +49,12 @@ pub(crate) fn look(policy: &Policy, text: &str, membership: &Membership, tools: 
             found.push(Never { kind: FlawKind::Suspicious, offset, message, help });
         }
     }
+    for (field, value) in held_against_containment(policy) {
+        if let Some((message, help)) = uncontained(&field, &value) {
+            let offset = place_of_text(text, &value, How::Whole);
+            found.push(Never { kind: FlawKind::Suspicious, offset, message, help });
+        }
+    }
     for uid in policy.entity_literals() {
         if let Some((message, help)) = stranger(&uid, membership, tools) {
             let offset = place_of_entity(text, &uid);
@@ -54,6 +64,24 @@ pub(crate) fn look(policy: &Policy, text: &str, membership: &Membership, tools: 
     found.sort_by_key(|never| never.offset);
     found.dedup();
     found
+}
+
+/// What is wrong with a text that a field of `context.containment` never has.
+fn uncontained(field: &str, value: &str) -> Option<(String, String)> {
+    let known = match field {
+        "tier" => ContainmentTier::NAMES,
+        "network" => NetworkReach::NAMES,
+        "workspace" => WorkspaceUse::NAMES,
+        "hosts" => {
+            let help = host(value)?;
+            return Some((format!("`context.containment.hosts` never has \"{value}\""), help));
+        }
+        _ => return None,
+    };
+    (!known.contains(&value)).then(|| {
+        let message = format!("`context.containment.{field}` is never \"{value}\"");
+        (message, format!("it is one of {}", known.join(", ")))
+    })
 }
 
 fn misfit(compared: &Compared) -> Option<(String, String)> {

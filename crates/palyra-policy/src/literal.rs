@@ -82,6 +82,31 @@ pub(crate) fn places(rules: &[Arc<Rule>]) -> Vec<String> {
     all.into_iter().collect()
 }
 
+/// Every text that a policy holds against a field of `context.containment`, with the field.
+pub(crate) fn held_against_containment(policy: &Policy) -> Vec<(String, String)> {
+    conditions(policy)
+        .iter()
+        .flat_map(|expr| expr.reduce(&containment_here, &|a, b| [a, b].concat(), Vec::new()))
+        .collect()
+}
+
+fn containment_here(expr: &Expr) -> Option<Vec<(String, String)>> {
+    let Expr::BinaryOp { op: BinaryOp::Eq | BinaryOp::NotEq | BinaryOp::Contains, left, right } = expr else {
+        return None;
+    };
+    let field = |expr: &Expr| match expr {
+        Expr::GetAttr { expr, attr } if attribute(expr) == Some(Attribute::Containment) => Some(attr.to_string()),
+        _ => None,
+    };
+    let (field, texts) = match (field(left), field(right)) {
+        (Some(field), None) => (field, right),
+        (None, Some(field)) => (field, left),
+        _ => return None,
+    };
+    let texts = texts.reduce(&text_here, &|a, b| [a, b].concat(), Vec::new());
+    Some(texts.into_iter().map(|text| (field.clone(), text)).collect())
+}
+
 fn conditions(policy: &Policy) -> Vec<Arc<Expr>> {
     // A policy that cannot be taken apart is refused when its rule is made.
     let Ok(tree) = policy.to_pst() else { return Vec::new() };

@@ -2,8 +2,8 @@
 
 use crate::resource::PolicyResource;
 use palyra_protocol::{
-    ChannelId, DeviceId, Facets, PolicyAction, Principal, RiskLevel, RunId, SessionId, ToolCapability, ToolMetadata,
-    WorkspaceRole,
+    ApprovalDecision, ChannelId, DeviceId, EffectCounts, Facets, PolicyAction, Principal, RiskLevel, RunId, SessionId,
+    ToolCapability, ToolMetadata, WorkspaceRole,
 };
 use serde::{Deserialize, Serialize};
 
@@ -98,6 +98,9 @@ pub struct PolicyRequestContext {
     /// How bad a wrong call can be.
     #[serde(default)]
     pub risk: Option<RiskLevel>,
+    /// What is answered, for `approval.decide`.
+    #[serde(default)]
+    pub answer: Option<ApprovalDecision>,
     /// Whether *this* action is sensitive. Deciding about a sensitive call is not itself sensitive.
     #[serde(default)]
     pub is_sensitive_action: bool,
@@ -110,9 +113,26 @@ pub struct PolicyRequestContext {
     /// How many different people have approved exactly this call.
     #[serde(default)]
     pub approval_count: u32,
-    /// What the call would touch.
+    /// What the call would touch; for the effect of a call that has run, what it wrote.
     #[serde(default)]
     pub facets: Facets,
+    /// What a call that has run would change besides the paths it wrote.
+    #[serde(default)]
+    pub effect: EffectUse,
+}
+
+/// What rules can say about the effect of a call that has run, besides the paths in [`Facets::paths_written`].
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct EffectUse {
+    /// Paths that would be gone.
+    pub deletes: Vec<String>,
+    /// Paths that nothing writes without consent.
+    pub guarded: Vec<String>,
+    /// How many changes of each kind.
+    pub counts: EffectCounts,
+    /// Bytes of new file content.
+    pub bytes: u64,
 }
 
 impl PolicyRequestContext {
@@ -137,11 +157,13 @@ impl PolicyRequestContext {
             trust: None,
             capabilities: Vec::new(),
             risk: None,
+            answer: None,
             is_sensitive_action: false,
             is_allowlisted_tool: false,
             allow_sensitive_tools: false,
             approval_count: 0,
             facets: Facets::default(),
+            effect: EffectUse::default(),
         }
     }
 
@@ -149,7 +171,7 @@ impl PolicyRequestContext {
     #[must_use]
     pub fn for_tool(channel: ChannelId, metadata: &ToolMetadata, facets: Facets) -> Self {
         Self {
-            capabilities: metadata.capabilities.iter().copied().collect(),
+            capabilities: metadata.capabilities_of(&facets),
             risk: Some(metadata.risk),
             is_sensitive_action: metadata.is_sensitive(),
             facets,

@@ -92,6 +92,29 @@ impl PolicyLoader {
         self.check(&files)
     }
 
+    /// Reads and checks the rules of the set, without their cases: to see how it would decide while they fail.
+    ///
+    /// # Errors
+    /// Everything that is wrong with the rules.
+    pub fn load_untried(&self) -> Result<PolicyEngine, RefusedSet> {
+        let files = match &self.directory {
+            Some(directory) => PolicyFiles::read(directory, self.custody.as_deref())
+                .map_err(|error| RefusedSet { files: None, error })?,
+            None => PolicyFiles::none(),
+        };
+        self.untried(&files)
+    }
+
+    /// Checks the rules of files, without their cases.
+    ///
+    /// # Errors
+    /// Everything that is wrong with them.
+    pub fn untried(&self, files: &PolicyFiles) -> Result<PolicyEngine, RefusedSet> {
+        files
+            .engine(&self.membership, self.tools.as_deref())
+            .map_err(|error| RefusedSet { files: Some(files.digest()), error })
+    }
+
     /// Checks and tries files that are not the running ones.
     ///
     /// # Errors

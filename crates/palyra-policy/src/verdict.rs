@@ -4,6 +4,7 @@
 //! as they would stand if people approved this very call, as many as some rule counts. Grants and waivers are no people: where a
 //! rule counts even one, the call is shown to a person. There is no second place that knows what needs a person.
 
+use crate::change::Change;
 use crate::circumstances::Approval;
 use crate::engine::{PolicyDecision, PolicyEngine};
 use crate::explain::{Detail, ExplanationRecord, PolicyExplanation};
@@ -119,6 +120,15 @@ impl Verdict {
         ids
     }
 
+    /// The ids of the rules that would allow the call once people approved it.
+    #[must_use]
+    pub fn approved_rule_ids(&self) -> Vec<String> {
+        match self {
+            Self::NeedsApproval { approved, .. } => approved.rule_ids(),
+            Self::Allow(_) | Self::Waived { .. } | Self::Deny(_) => Vec::new(),
+        }
+    }
+
     /// One sentence for people.
     #[must_use]
     pub fn summary(&self) -> String {
@@ -207,6 +217,16 @@ impl PolicyEngine {
         }
         // What stands in the way even then is the reason worth telling: asking people would not help.
         Verdict::Deny(one.explanation)
+    }
+
+    /// The rules that would stand in for a person if what they wait for held.
+    #[must_use]
+    pub fn nearly_waived(&self, request: &PolicyRequest, context: &PolicyRequestContext) -> Vec<Change> {
+        if !self.0.waives() {
+            return Vec::new();
+        }
+        let waive = PolicyRequest { action: PolicyAction::ApprovalWaive, ..request.clone() };
+        self.evaluate(&waive, context, Approval::AsItStands).explanation.what_would_change()
     }
 
     /// The rule that stands in for a person in this call, if one does.

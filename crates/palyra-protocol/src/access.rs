@@ -7,11 +7,11 @@ mod change;
 mod token;
 
 pub use change::AccessChange;
-pub use token::{ApiTokenRecord, ChangedToken, ReplacedSecret, ShownToken, TokenState, TokenView};
+pub use token::{ApiTokenRecord, ChangedToken, Credential, ReplacedSecret, ShownToken, TokenState, TokenView};
 
 use crate::clock::Timestamp;
 use crate::decision::DecisionKind;
-use crate::id::{ChannelId, TokenId, WorkspaceId, excerpt};
+use crate::id::{ChannelId, DeviceId, TokenId, WorkspaceId, excerpt};
 use crate::principal::Principal;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -359,7 +359,10 @@ pub struct WhoAmI {
     pub scopes: Option<Vec<TokenScope>>,
     /// The token.
     pub token: Option<TokenId>,
-    /// Until when the token holds.
+    /// The paired device that the caller speaks by.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<DeviceId>,
+    /// Until when the token or the device's certificate holds.
     pub expires_at: Option<Timestamp>,
     /// The workspace.
     pub workspace: WorkspaceRecord,

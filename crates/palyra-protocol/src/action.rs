@@ -41,6 +41,14 @@ actions! {
     DaemonStatus = "daemon.status",
     /// Read a secret.
     VaultGet = "vault.get",
+    /// Put a secret in, or bind it to endpoints.
+    VaultPut = "vault.put",
+    /// Delete a secret.
+    VaultDelete = "vault.delete",
+    /// See which secrets there are, never their values.
+    VaultList = "vault.list",
+    /// Tend the vault itself: its keys, its backend, copies of all of it.
+    VaultManage = "vault.manage",
     /// Search the memory.
     MemorySearch = "memory.search",
     /// Remove a scheduled job.
@@ -101,13 +109,30 @@ actions! {
     DeviceRevoke = "device.revoke",
     /// End the daemon.
     DaemonStop = "daemon.stop",
+    /// Have what a call changed count. Nobody does this; it is asked about a call that has run.
+    EffectApply = "effect.apply",
+    /// See what a call changed.
+    EffectRead = "effect.read",
+    /// Put back what a call changed.
+    EffectUndo = "effect.undo",
 }
 
 impl PolicyAction {
     /// Whether its circumstances include a tool call's arguments (`ToolUse` in the schema, otherwise `Door`).
     #[must_use]
     pub fn concerns_tool_use(self) -> bool {
-        matches!(self, Self::ToolExecute | Self::SkillExecute | Self::ApprovalDecide | Self::ApprovalWaive)
+        matches!(
+            self,
+            Self::ToolExecute | Self::SkillExecute | Self::ApprovalDecide | Self::ApprovalWaive | Self::EffectApply
+        )
+    }
+}
+
+impl PolicyAction {
+    /// Whether its circumstances include a secret's scope and key (`SecretUse` in the schema).
+    #[must_use]
+    pub fn concerns_secrets(self) -> bool {
+        matches!(self, Self::VaultGet | Self::VaultPut | Self::VaultDelete | Self::VaultList)
     }
 }
 

@@ -7,8 +7,9 @@
 use crate::access::ShownToken;
 use crate::capability::RiskLevel;
 use crate::clock::Timestamp;
-use crate::digest::{Digest, DigestBuilder};
-use crate::facets::{Facets, MAX_PREFIX_WORDS, quote_words};
+use crate::digest::Digest;
+use crate::facets::Facets;
+use crate::grant_match::GrantMatcher;
 use crate::id::{ApprovalId, CallId, DecisionId, GrantId, SessionId};
 use crate::principal::Principal;
 use crate::subject::ApprovalSubject;
@@ -64,6 +65,17 @@ pub enum ApprovalDecision {
     Deny,
 }
 
+impl ApprovalDecision {
+    /// Its name, as rules and records spell it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::Deny => "deny",
+        }
+    }
+}
+
 /// How long a yes holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -81,131 +93,6 @@ pub enum ApprovalScope {
 
 /// The longest time window: a day.
 pub const MAX_WINDOW_MS: u64 = 24 * 60 * 60 * 1000;
-
-/// How wide a yes is.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum GrantMatcher {
-    /// Exactly this call again.
-    ExactCall,
-    /// Any call of this tool, in the same directory, whose executable is the same and whose argv begins with these words;
-    /// with the environment variables and the standard input of the call that was shown, which mostly are none.
-    ArgvPrefix {
-        /// The words, as many as the operator chose on screen.
-        words: Vec<String>,
-    },
-    /// Any call of this tool.
-    Tool,
-}
-
-impl GrantMatcher {
-    /// What is shown to people.
-    #[must_use]
-    pub fn describe(&self) -> String {
-        match self {
-            Self::ExactCall => "exactly this call".to_owned(),
-            Self::ArgvPrefix { words } => format!("commands that begin with `{}`", quote_words(words)),
-            Self::Tool => "any call of this tool".to_owned(),
-        }
-    }
-}
-
-/// The key under which a grant is found: one look-up whatever the number of grants.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct MatchKey(pub Digest);
-
-impl MatchKey {
-    /// Of the workspace too: a yes that was given in one says nothing about another.
-    fn builder(kind: &str, workspace: &str, tool: &ToolName) -> DigestBuilder {
-        DigestBuilder::new("palyra.grant-match.v2")
-            .field(workspace.as_bytes())
-            .field(kind.as_bytes())
-            .field(tool.as_str().as_bytes())
-    }
-
-    fn exact(workspace: &str, tool: &ToolName, digest: &Digest) -> Self {
-        Self(Self::builder("exact", workspace, tool).field(digest.as_bytes()).finish())
-    }
-
-    fn any(workspace: &str, tool: &ToolName) -> Self {
-        Self(Self::builder("tool", workspace, tool).finish())
-    }
-
-    fn prefix(workspace: &str, tool: &ToolName, facets: &Facets, words: &[String]) -> Self {
-        // One program: its own path says which. More: a grant for `nice ./build` is one for that file and no other.
-        let builder = match facets.executables.as_slice() {
-            [] => Self::builder("argv", workspace, tool),
-            files => Self::builder("argv-of-several", workspace, tool).field(quote_words(files).as_bytes()),
-        };
-        // `./build` is what it was when it was shown: rewritten, it is another program.
-        let builder = match &facets.programs_sha256 {
-            None => builder,
-            Some(digest) => builder.field(b"holding").field(digest.as_bytes()),
-        };
-        // `HOME=… git status` and `git status` are two commands.
-        let builder = match (&facets.environment, &facets.stdin_sha256) {
-            (None, None) => builder,
-            (environment, stdin) => builder
-                .field(b"with surroundings")
-                .optional(environment.as_ref().map(|environment| environment.digest.as_bytes().as_slice()))
-                .optional(stdin.as_ref().map(|stdin| stdin.as_bytes().as_slice())),
-        };
-        let builder = builder
-            .optional(facets.executable.as_deref().map(str::as_bytes))
-            .optional(facets.working_directory.as_deref().map(str::as_bytes));
-        Self(words.iter().fold(builder, |b, word| b.field(word.as_bytes())).finish())
-    }
-
-    /// Every key that a grant covering this call could have.
-    #[must_use]
-    pub fn candidates(workspace: &str, tool: &ToolName, digest: &Digest, facets: &Facets) -> Vec<Self> {
-        let mut keys = vec![Self::exact(workspace, tool, digest), Self::any(workspace, tool)];
-        keys.extend(facets.argv_prefixes().map(|words| Self::prefix(workspace, tool, facets, words)));
-        keys
-    }
-
-    /// The key of a grant made for this call.
-    ///
-    /// # Errors
-    /// The matcher does not fit the call that was shown.
-    pub fn of(
-        matcher: &GrantMatcher,
-        workspace: &str,
-        tool: &ToolName,
-        digest: &Digest,
-        facets: &Facets,
-    ) -> Result<Self, MatcherMisfit> {
-        match matcher {
-            GrantMatcher::ExactCall => Ok(Self::exact(workspace, tool, digest)),
-            GrantMatcher::Tool => Ok(Self::any(workspace, tool)),
-            GrantMatcher::ArgvPrefix { .. } if facets.argv.is_empty() => Err(MatcherMisfit::NoCommand),
-            GrantMatcher::ArgvPrefix { words } if words.is_empty() || words.len() > MAX_PREFIX_WORDS => {
-                Err(MatcherMisfit::Length)
-            }
-            GrantMatcher::ArgvPrefix { words } if facets.argv.starts_with(words) => {
-                Ok(Self::prefix(workspace, tool, facets, words))
-            }
-            GrantMatcher::ArgvPrefix { words } => Err(MatcherMisfit::OtherCommand { words: quote_words(words) }),
-        }
-    }
-}
-
-/// Why a matcher cannot be granted for a call.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum MatcherMisfit {
-    /// The call runs nothing.
-    #[error("this call runs no command, so an argv prefix cannot match it; use `exact` or `tool`")]
-    NoCommand,
-    /// Too many words, or none.
-    #[error("an argv prefix has 1 to {MAX_PREFIX_WORDS} words")]
-    Length,
-    /// Not a prefix of what was shown.
-    #[error("the command that was shown does not begin with `{words}`")]
-    OtherCommand {
-        /// The words that were given.
-        words: String,
-    },
-}
 
 /// A question to a human, and its answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -310,6 +197,24 @@ pub struct ApprovalResolution {
     pub grant: Option<GrantId>,
 }
 
+/// What a standing answer says.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GrantEffect {
+    /// Yes: calls that it covers start without a person.
+    #[default]
+    Allow,
+    /// No: calls that it covers, and that a person would be asked about, are denied.
+    Deny,
+}
+
+impl GrantEffect {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands fields over by reference")]
+    fn is_allow(&self) -> bool {
+        *self == Self::Allow
+    }
+}
+
 /// A standing answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GrantRecord {
@@ -326,6 +231,9 @@ pub struct GrantRecord {
     /// The session it is bound to, for session scope.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<SessionId>,
+    /// Whether it is a yes or a no.
+    #[serde(default, skip_serializing_if = "GrantEffect::is_allow")]
+    pub effect: GrantEffect,
     /// How wide it is.
     pub matcher: GrantMatcher,
     /// The policy it was given under; another policy voids it.
@@ -395,100 +303,5 @@ impl ShownCall {
             executable: facets.executable.as_deref().map(cut),
             working_directory: facets.working_directory.as_deref().map(cut),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::facets::Environment;
-
-    fn facets(words: &[&str]) -> Facets {
-        Facets {
-            executable: Some("/usr/bin/git".to_owned()),
-            argv: words.iter().map(|w| (*w).to_owned()).collect(),
-            working_directory: Some(".".to_owned()),
-            ..Facets::default()
-        }
-    }
-
-    fn covered(granted_for: &Facets, matcher: &GrantMatcher, call: &Facets) -> bool {
-        let tool: ToolName = "palyra.process.run".parse().unwrap();
-        let digest = |f: &Facets| Digest::of(crate::json::canonical_text(f).unwrap().as_bytes());
-        let key = MatchKey::of(matcher, "/srv", &tool, &digest(granted_for), granted_for).unwrap();
-        assert!(!MatchKey::candidates("/other", &tool, &digest(call), call).contains(&key), "in another workspace");
-        MatchKey::candidates("/srv", &tool, &digest(call), call).contains(&key)
-    }
-
-    #[test]
-    fn a_prefix_matches_whole_words_of_the_same_program_in_the_same_directory() {
-        let shown = facets(&["git", "status", "-s"]);
-        let prefix = GrantMatcher::ArgvPrefix { words: vec!["git".into(), "status".into()] };
-        assert!(covered(&shown, &prefix, &facets(&["git", "status"])));
-        assert!(covered(&shown, &prefix, &facets(&["git", "status", "--long"])));
-        assert!(!covered(&shown, &prefix, &facets(&["git", "status && git push"])));
-        assert!(!covered(&shown, &prefix, &facets(&["git", "statusx"])));
-        assert!(!covered(&shown, &prefix, &facets(&["git"])));
-        let other_program = Facets { executable: Some("/srv/git".to_owned()), ..facets(&["git", "status"]) };
-        assert!(!covered(&shown, &prefix, &other_program));
-        let wrapped = |program: &str| Facets {
-            executables: vec!["/usr/bin/git".to_owned(), program.to_owned()],
-            ..facets(&["git", "status"])
-        };
-        assert!(!covered(&shown, &prefix, &wrapped("/usr/bin/a")));
-        assert!(covered(&wrapped("/usr/bin/a"), &prefix, &wrapped("/usr/bin/a")));
-        assert!(!covered(&wrapped("/usr/bin/a"), &prefix, &wrapped("/srv/a")));
-        let elsewhere = Facets { working_directory: Some("sub".to_owned()), ..facets(&["git", "status"]) };
-        assert!(!covered(&shown, &prefix, &elsewhere));
-    }
-
-    #[test]
-    fn a_prefix_covers_only_the_surroundings_that_were_shown() {
-        let prefix = GrantMatcher::ArgvPrefix { words: vec!["git".into(), "status".into()] };
-        let plain = facets(&["git", "status"]);
-        let env = |value: &str| Facets { environment: Environment::new([("HOME", value)]), ..plain.clone() };
-        let fed = |text: &str| Facets { stdin_sha256: Some(Digest::of(text.as_bytes())), ..plain.clone() };
-        let holding = |text: &str| Facets { programs_sha256: Some(Digest::of(text.as_bytes())), ..plain.clone() };
-        let all = [
-            plain.clone(),
-            holding("a"),
-            holding("b"),
-            Facets { programs_sha256: holding("a").programs_sha256, ..env("a") },
-            env("a"),
-            env("b"),
-            fed("a"),
-            fed("b"),
-            Facets { stdin_sha256: fed("a").stdin_sha256, ..env("a") },
-        ];
-        for (n, shown) in all.iter().enumerate() {
-            for (m, call) in all.iter().enumerate() {
-                let longer = Facets { argv: [&call.argv[..], &["-s".to_owned()]].concat(), ..call.clone() };
-                assert_eq!(covered(shown, &prefix, &longer), n == m, "{shown:?} {call:?}");
-            }
-        }
-    }
-
-    #[test]
-    fn exact_matches_only_itself_and_tool_matches_all() {
-        let shown = facets(&["git", "status"]);
-        assert!(covered(&shown, &GrantMatcher::ExactCall, &shown));
-        assert!(!covered(&shown, &GrantMatcher::ExactCall, &facets(&["git", "push"])));
-        assert!(covered(&shown, &GrantMatcher::Tool, &facets(&["git", "push"])));
-    }
-
-    #[test]
-    fn a_matcher_is_never_wider_than_what_was_shown() {
-        let tool: ToolName = "palyra.process.run".parse().unwrap();
-        let shown = facets(&["git", "status"]);
-        let prefix = |words: &[&str]| GrantMatcher::ArgvPrefix { words: words.iter().map(|w| (*w).into()).collect() };
-        for (matcher, misfit) in [
-            (prefix(&["git", "push"]), MatcherMisfit::OtherCommand { words: "git push".into() }),
-            (prefix(&[]), MatcherMisfit::Length),
-            (prefix(&["git"; 9]), MatcherMisfit::Length),
-        ] {
-            assert_eq!(MatchKey::of(&matcher, "/srv", &tool, &Digest::ZERO, &shown), Err(misfit));
-        }
-        let no_command = MatchKey::of(&prefix(&["a"]), "/srv", &tool, &Digest::ZERO, &Facets::default());
-        assert_eq!(no_command, Err(MatcherMisfit::NoCommand));
     }
 }

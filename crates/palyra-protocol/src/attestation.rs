@@ -8,6 +8,7 @@
 use crate::call::{Authority, CallState};
 use crate::clock::Timestamp;
 use crate::digest::{Digest, DigestBuilder};
+use crate::effect::AttestedEffect;
 use crate::id::{AttestationId, CallId, DecisionId};
 use crate::json::{self, JsonRejection, canonical_text, canonical_value, is_plain};
 use crate::signing::{DaemonKey, PublicKey, Signature, SignatureError};
@@ -35,6 +36,9 @@ pub struct ExecutionStatement {
     pub call_id: CallId,
     /// The decision that allowed it.
     pub decision_id: DecisionId,
+    /// What it changed in the workspace, where it could change something.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effect: Option<AttestedEffect>,
     /// What carried it out.
     pub executor: String,
     /// The process's exit, where there was a process.
@@ -226,6 +230,7 @@ mod tests {
             call_digest: Digest::of(b"call"),
             decision_id: DecisionId::mint(),
             authority: Authority::Policy,
+            effect: None,
             executor: "builtin".to_owned(),
             sandbox_enforcement: json!({"tier": "none"}),
             started_at: Timestamp::from_unix_ms(1),

@@ -5,6 +5,7 @@
 //! whole list, so that a change that is not listed cannot be denied later.
 
 use crate::digest::{Digest, DigestBuilder};
+use crate::id::ApprovalId;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -264,6 +265,31 @@ pub struct EffectRecord {
     pub skipped: Vec<EffectPath>,
     /// Whether `palyra undo` can put back what was replaced.
     pub reversible: bool,
+    /// The approval that `waiting` waits for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval: Option<ApprovalId>,
+}
+
+/// What an attestation states of an effect. Its digest covers every change, so that the whole can be compared with it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttestedEffect {
+    /// Bytes of new file content.
+    pub bytes: u64,
+    /// How many changes.
+    pub changes: u64,
+    /// The digest of every change.
+    pub changes_sha256: Digest,
+    /// What became of it when the call ended.
+    pub state: EffectState,
+}
+
+impl EffectRecord {
+    /// What an attestation states of it.
+    #[must_use]
+    pub fn attested(&self) -> AttestedEffect {
+        let Self { state, bytes, changes_sha256, counts, .. } = self;
+        AttestedEffect { bytes: *bytes, changes: counts.total(), changes_sha256: *changes_sha256, state: *state }
+    }
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]

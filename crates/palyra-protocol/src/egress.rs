@@ -4,6 +4,7 @@
 //! were moved. A query string may hold secrets and is left out.
 
 use crate::clock::Timestamp;
+use crate::vault::SecretRef;
 use serde::{Deserialize, Serialize};
 
 /// How a client spoke to the proxy, or that no proxy was needed.
@@ -130,6 +131,9 @@ pub struct EgressRecord {
     /// What the TLS greeting showed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsName>,
+    /// The secrets that the proxy attached to the request, by reference.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub credentials: Vec<SecretRef>,
     /// Bytes that went to the server.
     pub bytes_sent: u64,
     /// Bytes that came from it.
@@ -158,6 +162,7 @@ impl EgressRecord {
             code: None,
             rule: None,
             tls: None,
+            credentials: Vec::new(),
             bytes_sent: 0,
             bytes_received: 0,
             duration_ms: 0,

@@ -4,16 +4,20 @@
 //! journals that exist, so fields are only ever added, with a default.
 
 use crate::access::AccessChange;
-use crate::approval::{ApprovalRecord, ApprovalResolution, ApprovalState, GivenApproval, GrantRecord};
+use crate::approval::{
+    ApprovalDecision, ApprovalRecord, ApprovalResolution, ApprovalState, GivenApproval, GrantRecord,
+};
 use crate::attestation::ToolAttestation;
 use crate::call::{Authority, CallRecord, CallState, Origin, Problem, ToolOutcome};
 use crate::clock::Timestamp;
 use crate::decision::ToolDecision;
 use crate::digest::Digest;
+use crate::effect::{EffectPath, EffectState};
 use crate::egress::EgressRecord;
 use crate::id::{ApprovalId, CallId, GrantId, IdempotencyKey, JournalId};
 use crate::principal::Principal;
 use crate::signing::PublicKey;
+use crate::vault_event::{VaultAccess, VaultChange};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -169,6 +173,18 @@ pub enum JournalEvent {
         /// By whom, when, how wide.
         resolution: Box<ApprovalResolution>,
     },
+    /// A person took an answer back before it was given: it decided nothing.
+    #[serde(rename = "approval.taken_back")]
+    ApprovalTakenBack {
+        /// The approval.
+        approval_id: ApprovalId,
+        /// The call that waits.
+        call_id: CallId,
+        /// What the answer would have been.
+        decision: ApprovalDecision,
+        /// By whom.
+        by: Principal,
+    },
     /// Somebody tried what they may not.
     #[serde(rename = "access.refused")]
     AccessRefused {
@@ -225,6 +241,29 @@ pub enum JournalEvent {
         /// How many, by reason.
         refused: std::collections::BTreeMap<String, u64>,
     },
+    /// The device registry was changed. Recorded before its file is replaced, like a change of the access registry.
+    #[serde(rename = "devices.changed")]
+    DevicesChanged {
+        /// By whom.
+        by: Principal,
+        /// What was changed, without any secret.
+        change: serde_json::Value,
+        /// The registry's revision after it.
+        revision: u64,
+        /// SHA-256 of the file before; none when there was none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        before: Option<Digest>,
+        /// SHA-256 of the file after.
+        after: Digest,
+    },
+    /// Something happened to devices that changes no registry: a pairing code, a pairing, refused attempts in sums.
+    #[serde(rename = "devices.noted")]
+    DevicesNoted {
+        /// What: `pairing.pending`, `identity.refused`.
+        what: String,
+        /// The rest of it, without any secret.
+        detail: serde_json::Value,
+    },
     /// An approval left a standing answer.
     #[serde(rename = "grant.created")]
     GrantCreated {
@@ -261,6 +300,55 @@ pub enum JournalEvent {
     /// The outcome of an execution: durable before the answer.
     #[serde(rename = "tool.finished")]
     ToolFinished(Arc<FinishedCall>),
+    /// The intent to change the workspace by a plan: durable before the first change.
+    #[serde(rename = "effect.intended")]
+    EffectIntended {
+        /// The call whose effect it is; for an undo, the call that is undone.
+        call_id: CallId,
+        /// The view that holds the plan.
+        view: String,
+        /// The digest of the plan.
+        plan_sha256: Digest,
+        /// The policy that allowed it.
+        policy_hash: Digest,
+    },
+    /// What became of an effect after its call had ended: a person answered, a start finished it, or it expired.
+    #[serde(rename = "effect.settled")]
+    EffectSettled {
+        /// The call.
+        call_id: CallId,
+        /// The view.
+        view: String,
+        /// What became of it.
+        state: EffectState,
+        /// How many entries of the workspace were changed.
+        done: u64,
+        /// Entries that changed in the workspace meanwhile; at most 200.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        conflicts: Vec<EffectPath>,
+        /// Why.
+        reason: String,
+        /// The approval that decided.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        approval: Option<ApprovalId>,
+    },
+    /// A person put back what a call had changed.
+    #[serde(rename = "effect.undone")]
+    EffectUndone {
+        /// The call.
+        call_id: CallId,
+        /// The view that was undone.
+        view: String,
+        /// The undo's own view, by which it can be undone.
+        undo: String,
+        /// Who.
+        by: Principal,
+        /// How many entries were put back.
+        done: u64,
+        /// Entries that somebody had changed since, and that stay as they are; at most 200.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        refused: Vec<EffectPath>,
+    },
     /// A running call reached, or was kept from reaching, another host.
     #[serde(rename = "egress.connection")]
     EgressConnection {
@@ -268,6 +356,18 @@ pub enum JournalEvent {
         call_id: CallId,
         /// The connection.
         connection: Box<EgressRecord>,
+    },
+    /// A secret is about to be used, or the vault to be looked at or changed: durable before that happens.
+    #[serde(rename = "vault.accessed")]
+    VaultAccessed {
+        /// Who, which secret, for what. Never a value.
+        access: Box<VaultAccess>,
+    },
+    /// The vault was changed: durable before the answer.
+    #[serde(rename = "vault.changed")]
+    VaultChanged {
+        /// By whom, what, which secret. Never a value.
+        change: Box<VaultChange>,
     },
     /// A call that ended without having run: denied, expired, cancelled, over budget; or that nobody knows about.
     #[serde(rename = "tool.ended")]
@@ -278,6 +378,9 @@ pub enum JournalEvent {
         state: CallState,
         /// Why.
         problem: Problem,
+        /// The standing no that denied it, where one did.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        grant: Option<GrantId>,
     },
 }
 
@@ -300,16 +403,24 @@ impl JournalEvent {
             Self::PolicyReloaded { .. } => "policy.reloaded",
             Self::PolicyRejected { .. } => "policy.rejected",
             Self::ApprovalResolved { .. } => "approval.resolved",
+            Self::ApprovalTakenBack { .. } => "approval.taken_back",
             Self::AccessRefused { .. } => "access.refused",
             Self::AccessChanged { .. } => "access.changed",
             Self::AccessRegistryRefused { .. } => "access.registry_refused",
             Self::AccessAttempts { .. } => "access.attempts",
+            Self::DevicesChanged { .. } => "devices.changed",
+            Self::DevicesNoted { .. } => "devices.noted",
             Self::GrantCreated { .. } => "grant.created",
             Self::GrantRevoked { .. } => "grant.revoked",
             Self::GrantsVoided { .. } => "grant.voided",
             Self::ToolStarted { .. } => "tool.started",
             Self::ToolFinished(_) => "tool.finished",
+            Self::EffectIntended { .. } => "effect.intended",
+            Self::EffectSettled { .. } => "effect.settled",
+            Self::EffectUndone { .. } => "effect.undone",
             Self::EgressConnection { .. } => "egress.connection",
+            Self::VaultAccessed { .. } => "vault.accessed",
+            Self::VaultChanged { .. } => "vault.changed",
             Self::ToolEnded { .. } => "tool.ended",
         }
     }
@@ -327,11 +438,15 @@ impl JournalEvent {
             | Self::AccessChanged { .. }
             | Self::AccessRegistryRefused { .. }
             | Self::AccessAttempts { .. }
+            | Self::DevicesChanged { .. }
+            | Self::DevicesNoted { .. }
             | Self::PolicyReloaded { .. }
             | Self::PolicyRejected { .. }
             | Self::GrantCreated { .. }
             | Self::GrantRevoked { .. }
+            | Self::VaultChanged { .. }
             | Self::GrantsVoided { .. } => None,
+            Self::VaultAccessed { access } => access.call_id.as_ref(),
             Self::ToolProposed { call } => Some(&call.call_id),
             Self::ApprovalRequested { approval } => Some(&approval.call_id),
             Self::ToolFinished(finished) => Some(&finished.call_id),
@@ -340,7 +455,11 @@ impl JournalEvent {
             | Self::ApprovalGiven { call_id, .. }
             | Self::ApprovalRebound { call_id, .. }
             | Self::ApprovalResolved { call_id, .. }
+            | Self::ApprovalTakenBack { call_id, .. }
             | Self::ToolStarted { call_id, .. }
+            | Self::EffectIntended { call_id, .. }
+            | Self::EffectSettled { call_id, .. }
+            | Self::EffectUndone { call_id, .. }
             | Self::EgressConnection { call_id, .. }
             | Self::ToolEnded { call_id, .. } => Some(call_id),
         }

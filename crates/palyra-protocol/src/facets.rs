@@ -4,8 +4,11 @@
 //! here, already resolved. Paths are relative to the workspace and free of symlinks, so that a rule about `infra/` also
 //! sees a write through a link that points there.
 
+use crate::containment::Containment;
 use crate::digest::{Digest, DigestBuilder};
 use crate::display::deceives;
+use crate::vault::SecretRef;
+use crate::vault_event::SecretDelivery;
 use serde::{Deserialize, Serialize};
 
 /// What a call would touch, as far as its input tells.
@@ -48,6 +51,47 @@ pub struct Facets {
     /// The HTTP method.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method: Option<String>,
+    /// What would hold the process, where the call runs one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub containment: Option<Containment>,
+    /// Secrets of the vault that it would use.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub secrets: Vec<SecretUse>,
+}
+
+/// A secret that a call would use, and how.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SecretUse {
+    /// Which secret.
+    pub secret: SecretRef,
+    /// How it reaches what uses it.
+    #[serde(rename = "as")]
+    pub via: SecretDelivery,
+    /// The file or variable.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The endpoints that the proxy attaches it to.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub endpoints: Vec<String>,
+}
+
+impl SecretUse {
+    /// One line for people: which secret goes where.
+    fn describe(&self, program: Option<&str>) -> String {
+        let program = program.unwrap_or("the request");
+        let (secret, name) = (&self.secret, self.name.as_deref().unwrap_or(""));
+        match self.via {
+            SecretDelivery::Proxy => {
+                format!("{secret} to {} for {program}, attached by the proxy", self.endpoints.join(", "))
+            }
+            SecretDelivery::File => format!("{secret} to {program}, in the file /run/secrets/{name}"),
+            SecretDelivery::Env => format!(
+                "{secret} to {program}, in the variable {name}: the least preferred way, everything that it starts can read it"
+            ),
+            SecretDelivery::Reply | SecretDelivery::Daemon => format!("{secret} to the daemon"),
+        }
+    }
 }
 
 /// Variables that a caller sets for a program. Rules see the names; a grant that covers more than one call holds for the same
@@ -96,6 +140,18 @@ impl Facets {
     #[must_use]
     pub fn env_names(&self) -> &[String] {
         self.environment.as_ref().map_or(&[], |environment| &environment.names)
+    }
+
+    /// Whether the call runs a process that could reach other hosts.
+    #[must_use]
+    pub fn process_reaches_hosts(&self) -> bool {
+        self.containment.as_ref().is_some_and(Containment::reaches_hosts)
+    }
+
+    /// Which secrets go to which program and endpoint, a line for each.
+    #[must_use]
+    pub fn secret_lines(&self) -> Vec<String> {
+        self.secrets.iter().map(|found| found.describe(self.executable.as_deref())).collect()
     }
 
     /// The whole command on one line, each word quoted where it needs to be: for people, never for execution.

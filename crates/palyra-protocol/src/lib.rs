@@ -11,9 +11,10 @@ pub mod approval;
 pub mod attestation;
 pub mod call;
 pub mod capability;
-pub mod card;
 pub mod chain;
 pub mod clock;
+pub mod code_words;
+pub mod containment;
 pub mod custody;
 pub mod decision;
 pub mod digest;
@@ -24,22 +25,25 @@ pub mod event;
 pub mod facets;
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod grant_match;
 pub mod id;
 pub mod json;
 pub mod principal;
 pub mod problem_code;
+pub mod review;
 pub mod secret;
 pub mod signing;
 pub mod subject;
 pub mod tool;
 pub mod vault;
+pub mod vault_event;
 
 pub use access::{ApiTokenRecord, WorkspaceRole};
 pub use action::{PolicyAction, UnknownAction};
 pub use alias::ToolAlias;
 pub use approval::{
-    ApprovalDecision, ApprovalRecord, ApprovalResolution, ApprovalScope, ApprovalState, GivenApproval, GrantMatcher,
-    GrantRecord, MatchKey, ShownCall,
+    ApprovalDecision, ApprovalRecord, ApprovalResolution, ApprovalScope, ApprovalState, GivenApproval, GrantEffect,
+    GrantRecord, ShownCall,
 };
 pub use attestation::{ExecutionStatement, ToolAttestation};
 pub use call::{
@@ -47,9 +51,9 @@ pub use call::{
     ToolOutcome, ToolProposal,
 };
 pub use capability::{RiskLevel, SENSITIVE_CAPABILITY_POLICY_NAMES, ToolCapability};
-pub use card::{Card, speaker};
 pub use chain::{ChainFault, ChainVerifier, Checkpoint, CheckpointFault};
 pub use clock::{Clock, SteadyClock, SystemClock, Timestamp};
+pub use containment::{Containment, ContainmentTier, NetworkReach, WorkspaceUse};
 pub use custody::{Custody, CustodyError};
 pub use decision::{DecisionBasis, DecisionKind, ToolDecision};
 pub use digest::{Digest, DigestBuilder};
@@ -58,7 +62,8 @@ pub use effect::{
 };
 pub use egress::{EgressEnd, EgressProtocol, EgressRecord, EgressVerdict, TlsName};
 pub use event::{ChainedEvent, FinishedCall, JournalEvent};
-pub use facets::{Environment, Facets};
+pub use facets::{Environment, Facets, SecretUse};
+pub use grant_match::{GrantMatcher, MatchKey, MatcherMisfit};
 pub use id::{
     ApprovalId, AttestationId, BindingId, CallId, ChannelId, DecisionId, DeviceId, GrantId, IdempotencyKey, JournalId,
     RequestId, RunId, SessionId, TokenId, VaultId, WorkspaceId,
@@ -66,8 +71,10 @@ pub use id::{
 pub use json::CanonicalJson;
 pub use principal::{Principal, PrincipalKind};
 pub use problem_code::ProblemCode;
+pub use review::{Review, speaker};
 pub use secret::Secret;
 pub use signing::{DaemonKey, PublicKey, Signature};
 pub use subject::{ApprovalSubject, PairingDevice, SkillChange, WaitingEffects};
 pub use tool::{ExecutorKind, ToolDefinition, ToolMetadata, ToolName, ToolSource};
 pub use vault::{ScopeName, SecretCaller, SecretName, SecretRef, SecretRefError, VaultScope};
+pub use vault_event::{SecretBlame, SecretDelivery, VaultAccess, VaultChange, VaultChangeKind};

@@ -4,6 +4,7 @@
 //! there is no second place that says what a tool takes or may do.
 
 use crate::capability::{RiskLevel, ToolCapability};
+use crate::facets::Facets;
 use crate::id::excerpt;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
@@ -187,6 +188,16 @@ pub struct ToolMetadata {
 }
 
 impl ToolMetadata {
+    /// What one call can do: a process that may reach other hosts is a call with the network.
+    #[must_use]
+    pub fn capabilities_of(&self, facets: &Facets) -> Vec<ToolCapability> {
+        let mut all = self.capabilities.clone();
+        if facets.process_reaches_hosts() {
+            all.insert(ToolCapability::Network);
+        }
+        all.into_iter().collect()
+    }
+
     /// Whether any capability makes the tool sensitive.
     #[must_use]
     pub fn is_sensitive(&self) -> bool {

@@ -135,7 +135,7 @@ pub(crate) fn compose(
 /// Whether runs under this policy have a proxy: their only way out of a network of their own.
 pub(crate) fn has_proxy(policy: &SandboxProcessRunnerPolicy) -> bool {
     let strict = policy.tier == SandboxTier::C && policy.egress == EgressEnforcementMode::Strict;
-    strict && !policy.egress_rules.is_empty()
+    strict && policy.egress_rules.need_a_proxy()
 }
 
 /// Checks the variables that a caller asks for, as running the command would: so that what cannot run is refused before anybody

@@ -43,7 +43,8 @@ impl NamedHost {
     }
 
     /// The host, where it is one that can be spoken to.
-    pub(crate) fn known(&self) -> Option<Host> {
+    #[must_use]
+    pub fn known(&self) -> Option<Host> {
         Host::parse(&self.host).ok()
     }
 }
@@ -232,9 +233,15 @@ pub fn check_hosts(
         return Err(SandboxError::TooManyHosts { limit: MOST_HOSTS });
     }
     hosts.extend(in_arguments);
-    let fits = |named: &&NamedHost| named.known().is_some_and(|host| policy.egress_rules.speaks_of(&host, named.port));
-    match hosts[..judged].iter().find(|named| !fits(named)) {
-        Some(named) => Err(SandboxError::HostNotAllowed { host: named.to_string() }),
+    let rules = &policy.egress_rules;
+    // What is asked for is decided about; what only stands in the arguments must be on the list already.
+    let fits = |at: usize, named: &NamedHost| match named.known() {
+        Some(host) if at < asked => rules.may_be_asked_for(&host, named.port),
+        Some(host) => rules.speaks_of(&host, named.port),
+        None => false,
+    };
+    match hosts[..judged].iter().enumerate().find(|(at, named)| !fits(*at, named)) {
+        Some((_, named)) => Err(SandboxError::HostNotAllowed { host: named.to_string() }),
         None => {
             let mut seen = HashSet::new();
             hosts.retain(|named| seen.insert(named.clone()));

@@ -66,7 +66,8 @@ pub use outcome::{
 };
 pub use palyra_egress::{CancelHandle, CancelSignal};
 pub use policy::{
-    EgressEnforcementMode, ProcessRequest, SandboxProcessRunnerPolicy, SandboxTier, WorkspaceAccess, WorkspaceView,
+    EgressEnforcementMode, PrivateFile, ProcessRequest, RunSecrets, SandboxProcessRunnerPolicy, SandboxTier,
+    WorkspaceAccess, WorkspaceView,
 };
 pub use roots::check_roots;
 

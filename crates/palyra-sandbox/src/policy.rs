@@ -4,7 +4,8 @@
 //! layer enforces; none of them is advice. What was *really* enforced is told by [`crate::Enforcement`], which is never
 //! derived from this file.
 
-use palyra_egress::EgressRules;
+use palyra_egress::{Credentials, EgressRules};
+use palyra_protocol::Secret;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -111,7 +112,56 @@ pub struct ProcessRequest {
     pub requested_egress_hosts: Vec<String>,
     /// Where its changes to the workspace go instead of the workspace; `None`: it works on the workspace itself.
     pub view: Option<WorkspaceView>,
+    /// What only this run has: secrets, and credentials that its proxy attaches. Tier C only.
+    pub secrets: RunSecrets,
 }
+
+/// The secrets of one run.
+#[derive(Debug, Clone, Default)]
+pub struct RunSecrets {
+    /// Files in `/run/secrets` that only this run sees.
+    pub files: Vec<PrivateFile>,
+    /// What its proxy attaches to requests.
+    pub credentials: Option<Arc<dyn Credentials>>,
+}
+
+impl RunSecrets {
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.files.is_empty() && self.credentials.is_none()
+    }
+}
+
+impl PartialEq for RunSecrets {
+    fn eq(&self, other: &Self) -> bool {
+        let same = match (&self.credentials, &other.credentials) {
+            (None, None) => true,
+            (Some(ours), Some(theirs)) => Arc::ptr_eq(ours, theirs),
+            _ => false,
+        };
+        same && self.files == other.files
+    }
+}
+
+impl Eq for RunSecrets {}
+
+/// A file that only one run sees.
+#[derive(Debug, Clone)]
+pub struct PrivateFile {
+    /// Its name in `/run/secrets`: a plain name.
+    pub name: String,
+    /// What it holds.
+    pub content: Secret,
+}
+
+impl PartialEq for PrivateFile {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name && self.content.expose() == other.content.expose()
+    }
+}
+
+impl Eq for PrivateFile {}
 
 /// The layers of a run's own view of the workspace: an overlay whose lower layer is the workspace.
 #[derive(Debug, Clone, PartialEq, Eq)]

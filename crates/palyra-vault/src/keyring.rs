@@ -78,19 +78,31 @@ impl Keyring {
         Ok(Self { jobs, timeout })
     }
 
-    pub(crate) fn read(&self, service: &str, name: &str) -> Result<Option<KeyringBytes>, VaultError> {
+    /// An item of a service; nothing when there is none.
+    ///
+    /// # Errors
+    /// The keyring is locked, does not answer in time, or is not there.
+    pub fn read(&self, service: &str, name: &str) -> Result<Option<KeyringBytes>, VaultError> {
         match self.ask(service, Operation::Read(name.to_owned()))? {
             Answer::Bytes(bytes) => Ok(bytes),
             _ => Err(mixed_up()),
         }
     }
 
-    pub(crate) fn write(&self, service: &str, name: &str, bytes: &[u8]) -> Result<(), VaultError> {
+    /// Keeps an item of a service, in place of the one before.
+    ///
+    /// # Errors
+    /// The keyring is locked, does not answer in time, or is not there.
+    pub fn write(&self, service: &str, name: &str, bytes: &[u8]) -> Result<(), VaultError> {
         let bytes = Zeroizing::new(bytes.to_vec());
         self.ask(service, Operation::Write(name.to_owned(), bytes)).map(drop)
     }
 
-    pub(crate) fn remove(&self, service: &str, name: &str) -> Result<bool, VaultError> {
+    /// Removes an item of a service; tells whether there was one.
+    ///
+    /// # Errors
+    /// The keyring is locked, does not answer in time, or is not there.
+    pub fn remove(&self, service: &str, name: &str) -> Result<bool, VaultError> {
         match self.ask(service, Operation::Remove(name.to_owned()))? {
             Answer::Removed(removed) => Ok(removed),
             _ => Err(mixed_up()),

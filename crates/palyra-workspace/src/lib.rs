@@ -19,6 +19,7 @@
 //! [`Workspace::open`], follow a link, open what is not a regular file, or write to git's or Palyra's own files.
 
 mod beneath;
+mod difference;
 pub mod effects;
 mod error;
 #[doc(hidden)]
@@ -41,6 +42,7 @@ mod write;
 #[cfg(test)]
 mod tests;
 
+pub use difference::WriteDifference;
 pub use error::FileError;
 pub use leftovers::Leftovers;
 pub use list::{Entry, EntryKind, ListOptions, Listing};
@@ -134,8 +136,14 @@ impl Workspace {
         path.strip_prefix(&self.canonical).or_else(|_| path.strip_prefix(&self.given)).ok()
     }
 
-    /// Whether a path may be written at all; a root inside git's own directory makes everything git's own.
+    /// Whether a path may be written at all where nothing can wait for consent.
     fn refuse_protected(&self, path: &ResolvedPath) -> Result<(), FileError> {
+        self.refuse_in_git(path)?;
+        path.refuse_protected()
+    }
+
+    /// A root inside git's own directory makes everything git's own.
+    fn refuse_in_git(&self, path: &ResolvedPath) -> Result<(), FileError> {
         let in_git = self.canonical.components().any(|part| part.as_os_str().to_str().is_some_and(path::is_git));
         if in_git {
             return Err(FileError::Protected {
@@ -144,6 +152,6 @@ impl Workspace {
                 instead: "open the workspace at the working tree instead",
             });
         }
-        path.refuse_protected()
+        Ok(())
     }
 }

@@ -81,6 +81,11 @@ fn protection(component: &str) -> Option<(&'static str, &'static str)> {
     }
 }
 
+/// Whether a path leads through a directory that no file tool writes to without consent.
+pub(super) fn is_protected(path: &str) -> bool {
+    path.split('/').any(|part| protection(part).is_some())
+}
+
 /// Whether a component is git's directory.
 pub(super) fn is_git(component: &str) -> bool {
     matches!(folded(component).as_str(), ".git" | "git~1")

@@ -19,12 +19,14 @@
 //! may remove (`leftovers.rs`).
 //! A transaction that is dropped undoes itself. It must never remove a file that holds an original it did not restore.
 
-use super::beneath::require_regular;
+use super::beneath::{DirUse, open_subdir, require_regular};
+use super::effects::{EffectError, FileChanges, GuardRules};
 use super::error::{FileError, at, io_at, shown};
 use super::leftovers::{ORIGINAL_SUFFIX, temporary_prefix};
+use super::path::is_protected;
 use super::rename::{exchange, rename_no_replace};
 use palyra_protocol::CallId;
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat, Uid, fchmod, fchown, fsync, openat, statat, unlinkat};
 use rustix::io::Errno;
 use std::fs::File;
@@ -129,7 +131,7 @@ pub(super) struct Transaction {
     /// How the names of its temporary files begin.
     prefix: String,
     steps: Vec<Step>,
-    /// Directories that were made on the way: where, and their names.
+    /// Directories that were made on the way: where, and their paths.
     made: Vec<(Arc<OwnedFd>, String)>,
     /// Directories that are open already, by their paths.
     open: Vec<(String, Arc<OwnedFd>)>,
@@ -165,8 +167,8 @@ impl Transaction {
     }
 
     /// Remembers a directory that was made for this transaction, to be removed with it.
-    pub(super) fn made_directory(&mut self, dir: Arc<OwnedFd>, name: String) {
-        self.made.push((dir, name));
+    pub(super) fn made_directory(&mut self, dir: Arc<OwnedFd>, path: String) {
+        self.made.push((dir, path));
     }
 
     /// The descriptor of a directory in which something is staged already.
@@ -199,6 +201,43 @@ impl Transaction {
                 })
             }
         }
+    }
+
+    /// Hands over what is staged to a view of a store, where it becomes a plan: see [`FileChanges`]. `stop` is asked once,
+    /// before. What is not taken over is taken back.
+    pub(super) fn hand_over(
+        mut self,
+        stop: &dyn Fn() -> bool,
+        (kept, guard): (&OwnedFd, &GuardRules),
+    ) -> Result<FileChanges, FileError> {
+        if stop() {
+            return Err(FileError::Cancelled);
+        }
+        let mut changes = FileChanges::new();
+        for (dir, path) in &self.made {
+            let made = open_subdir(dir.as_fd(), last_part(path), path, DirUse::Content)?;
+            changes.take_directory(dir, &made, path).map_err(|error| in_store(path, &error))?;
+        }
+        for step in &self.steps {
+            step.check_in_place()?;
+            let path = step.place.path.as_str();
+            let handed = Handed {
+                directory: step.place.dir.as_fd(),
+                name: &step.place.name,
+                temporary: &step.temporary,
+                path,
+                action: match step.action {
+                    Action::Create => HandedAction::Create,
+                    Action::Replace(_) => HandedAction::Replace,
+                    Action::Delete(_) => HandedAction::Delete,
+                },
+                protected: is_protected(path),
+            };
+            changes.take(&handed, kept, guard).map_err(|error| in_store(path, &error))?;
+        }
+        changes.withhold_directories(kept).map_err(|error| in_store(".", &error))?;
+        self.finished = true;
+        Ok(changes)
     }
 
     fn stage(&mut self, place: Place, action: Action, new: Option<(&[u8], Rights)>) -> Result<(), FileError> {
@@ -241,9 +280,9 @@ impl Transaction {
                 failed = Some((shown(&step.place.path), kept_as));
             }
         }
-        for (dir, name) in self.made.iter().rev() {
+        for (dir, path) in self.made.iter().rev() {
             // Somebody else may have put something into it: then it stays, which is right.
-            let _ = unlinkat(dir, name.as_str(), AtFlags::REMOVEDIR);
+            let _ = unlinkat(dir, last_part(path), AtFlags::REMOVEDIR);
         }
         failed.map_or(Ok(()), Err)
     }
@@ -294,6 +333,20 @@ impl Step {
         Ok(())
     }
 
+    /// Looks at what is in the place, before it is planned to leave it.
+    fn check_in_place(&self) -> Result<(), FileError> {
+        let (Action::Replace(expect) | Action::Delete(expect)) = self.action else { return Ok(()) };
+        let path = self.place.path.as_str();
+        let Some((_, stat)) = look(&self.place)? else { return Err(FileError::ContentChanged { path: shown(path) }) };
+        require_regular(&stat, path)?;
+        match expect {
+            Expect::Exactly(identity) if identity != Identity::of(&stat) => {
+                Err(FileError::ContentChanged { path: shown(path) })
+            }
+            Expect::Exactly(_) | Expect::AnyFile => Ok(()),
+        }
+    }
+
     /// Looks at what was in the place, now that it is ours alone.
     fn check_original(&self, expect: Expect) -> Result<(), FileError> {
         let path = self.place.path.as_str();
@@ -341,6 +394,38 @@ impl Step {
             Err(_) => Err(self.temporary.clone()),
         }
     }
+}
+
+/// A staged change that is handed over instead of being made.
+#[derive(Debug)]
+pub(super) struct Handed<'a> {
+    pub(super) directory: BorrowedFd<'a>,
+    pub(super) name: &'a str,
+    /// Where the new file is, beside it.
+    pub(super) temporary: &'a str,
+    pub(super) path: &'a str,
+    pub(super) action: HandedAction,
+    /// Whether no file tool writes there without consent, whatever the list of guarded paths says.
+    pub(super) protected: bool,
+}
+
+/// What a change that is handed over does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum HandedAction {
+    Create,
+    Replace,
+    Delete,
+}
+
+fn in_store(path: &str, error: &EffectError) -> FileError {
+    match error {
+        EffectError::DiskFull => FileError::DiskFull { path: shown(path) },
+        other => FileError::Io { path: shown(path), source: std::io::Error::other(other.to_string()) },
+    }
+}
+
+fn last_part(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
 }
 
 fn inode(stat: &Stat) -> (i128, i128) {

@@ -5,6 +5,7 @@
 //! set-id bits stay behind; its permission bits come along. It must never write to what later runs as code outside.
 
 use super::beneath::{DirUse, open_regular, open_subdir, require_regular};
+use super::effects::{FileChanges, GuardRules, View};
 use super::error::{FileError, at, io_at, shown};
 use super::limits::MAX_WRITE_BYTES;
 use super::path::ResolvedPath;
@@ -48,8 +49,43 @@ impl Workspace {
         options: &WriteOptions,
         errand: Errand<'_>,
     ) -> Result<Written, FileError> {
-        self.in_place()?;
         self.refuse_protected(path)?;
+        let (transaction, written) = self.prepare_write(path, content, options, errand)?;
+        transaction.commit(errand.stop).map_err(|error| match error {
+            // It did not exist a moment ago, and nobody asked that it should not.
+            FileError::AlreadyExists { path } if !options.must_not_exist => FileError::ContentChanged { path },
+            other => other,
+        })?;
+        Ok(written)
+    }
+
+    /// Prepares a file in a view of a store instead of writing it: what it replaces will be kept, and a guarded file waits.
+    ///
+    /// # Errors
+    /// As for [`Workspace::write`], but that git's and Palyra's own files are guarded instead of refused.
+    pub fn stage_write(
+        &self,
+        (path, content, options): (&ResolvedPath, &[u8], &WriteOptions),
+        errand: Errand<'_>,
+        (view, guard): (&View, &GuardRules),
+    ) -> Result<(FileChanges, Written), FileError> {
+        self.refuse_in_git(path)?;
+        let (transaction, written) = self.prepare_write(path, content, options, errand)?;
+        let kept = view.kept_for_files().map_err(|error| FileError::Io {
+            path: shown(path.as_str()),
+            source: std::io::Error::other(error.to_string()),
+        })?;
+        Ok((transaction.hand_over(errand.stop, (&kept, guard))?, written))
+    }
+
+    fn prepare_write(
+        &self,
+        path: &ResolvedPath,
+        content: &[u8],
+        options: &WriteOptions,
+        errand: Errand<'_>,
+    ) -> Result<(Transaction, Written), FileError> {
+        self.in_place()?;
         if content.len() > MAX_WRITE_BYTES {
             return Err(FileError::TooLarge {
                 path: shown(path.as_str()),
@@ -76,12 +112,7 @@ impl Workspace {
                 transaction.replace(place, content, Rights::like(&stat), expect)?;
             }
         }
-        transaction.commit(errand.stop).map_err(|error| match error {
-            // It did not exist a moment ago, and nobody asked that it should not.
-            FileError::AlreadyExists { path } if !options.must_not_exist => FileError::ContentChanged { path },
-            other => other,
-        })?;
-        Ok(Written { bytes: content.len() as u64, sha256: sha256_hex(content), created })
+        Ok((transaction, Written { bytes: content.len() as u64, sha256: sha256_hex(content), created }))
     }
 
     /// Opens the directory in which a file is to be, making it if asked; what is made belongs to the transaction.
@@ -117,9 +148,12 @@ impl Workspace {
         transaction: &mut Transaction,
     ) -> Result<Arc<OwnedFd>, FileError> {
         let mut dir = Arc::new(self.open_dir(".", DirUse::Content)?);
+        let mut so_far = String::new();
         for parent in parents.split('/') {
+            so_far.push_str(if so_far.is_empty() { "" } else { "/" });
+            so_far.push_str(parent);
             match mkdirat(&dir, parent, Mode::from_raw_mode(0o777)) {
-                Ok(()) => transaction.made_directory(Arc::clone(&dir), parent.to_owned()),
+                Ok(()) => transaction.made_directory(Arc::clone(&dir), so_far.clone()),
                 Err(Errno::EXIST) => {}
                 Err(errno) => return Err(FileError::from_errno(path.as_str(), errno)),
             }

@@ -101,6 +101,7 @@ impl World {
             env: BTreeMap::new(),
             requested_egress_hosts: vec![],
             view: None,
+            secrets: palyra_sandbox::RunSecrets::default(),
         }
     }
 

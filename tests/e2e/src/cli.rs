@@ -181,6 +181,17 @@ impl Running {
         while !self.stderr.recv_timeout(PATIENCE).expect("a line on standard error").contains(text) {}
     }
 
+    /// Waits for the next line of standard error that is not empty.
+    #[must_use]
+    pub fn side_line(&self) -> String {
+        loop {
+            let line = self.stderr.recv_timeout(PATIENCE).expect("a line on standard error");
+            if !line.trim().is_empty() {
+                return line.trim().to_owned();
+            }
+        }
+    }
+
     /// Ctrl-C.
     pub fn interrupt(&self) {
         signal(self.child.id(), rustix::process::Signal::INT);

@@ -31,6 +31,10 @@ pub struct Stopped {
 pub struct Host {
     dir: TempDir,
     daemon: Option<Child>,
+    /// What its daemon finds in its environment besides.
+    env: Vec<(String, std::ffi::OsString)>,
+    /// The network namespace that its programs run in.
+    network: Option<String>,
 }
 
 impl Host {
@@ -40,7 +44,15 @@ impl Host {
         // Not under `TMPDIR`: the socket's path must be short.
         let dir = tempfile::Builder::new().prefix("pal").tempdir_in("/tmp").expect("a temporary directory");
         fs::create_dir(dir.path().join("w")).expect("a workspace");
-        Self { dir, daemon: None }
+        Self { dir, daemon: None, env: Vec::new(), network: None }
+    }
+
+    /// A host in a network of its own.
+    #[must_use]
+    pub fn idle_in(namespace: &str) -> Self {
+        let mut host = Self::idle();
+        host.network = Some(namespace.to_owned());
+        host
     }
 
     /// A host with a running daemon, everything at its default.
@@ -63,6 +75,11 @@ impl Host {
     /// Writes the configuration that the next start reads.
     pub fn configure(&self, config: &str) {
         fs::write(self.config(), config).expect("the configuration can be written");
+    }
+
+    /// Sets a variable for the next start of the daemon.
+    pub fn set_env(&mut self, name: &str, value: impl Into<std::ffi::OsString>) {
+        self.env.push((name.to_owned(), value.into()));
     }
 
     /// A file or directory of the host, outside workspace and state.
@@ -121,14 +138,27 @@ impl Host {
     /// Like [`Self::command`], for a copy of a program.
     #[must_use]
     pub fn command_at(&self, program: &Path) -> Command {
-        let mut command = Command::new(program);
-        for variable in
-            ["PALYRA_STATE_DIR", "PALYRA_CONFIG", "PALYRA_LOG", "PALYRA_TOKEN", "XDG_STATE_HOME", "XDG_CONFIG_HOME"]
-        {
+        let mut command = self
+            .network
+            .as_ref()
+            .map_or_else(|| Command::new(program), |namespace| crate::network::inside(namespace, program));
+        for variable in [
+            "PALYRA_STATE_DIR",
+            "PALYRA_CONFIG",
+            "PALYRA_LOG",
+            "PALYRA_TOKEN",
+            "PALYRA_HOST",
+            "XDG_STATE_HOME",
+            "XDG_CONFIG_HOME",
+        ] {
             command.env_remove(variable);
         }
         // Hosts run beside each other: each takes a port of its own.
-        command.env("HOME", self.path("home")).env("PALYRA_HTTP_PORT", "0").arg("--state-dir").arg(self.state());
+        command.env("HOME", self.path("home")).env("PALYRA_HTTP_PORT", "0");
+        if self.network.is_none() {
+            command.env("PALYRA_REMOTE_PORT", "0");
+        }
+        command.arg("--state-dir").arg(self.state());
         command
     }
 
@@ -144,6 +174,7 @@ impl Host {
 
     fn spawn(&self, stderr: Stdio) -> Child {
         let mut command = self.daemon_command();
+        command.envs(self.env.iter().map(|(name, value)| (name, value)));
         command.arg("--workspace").arg(self.path("w"));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr).spawn().expect("palyrad starts")
     }

@@ -11,12 +11,16 @@ pub mod cli;
 pub mod host;
 pub mod http;
 pub mod mcp;
+pub mod network;
 pub mod tamper;
+pub mod terminal;
 
 pub use api::{Caller, Proposal, Underway};
 pub use cli::{Ran, Running};
 pub use host::{Host, Stopped};
 pub use http::{Answer, Http};
+pub use network::Network;
+pub use terminal::Terminal;
 
 use std::time::Duration;
 

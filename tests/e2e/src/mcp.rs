@@ -71,7 +71,7 @@ impl Host {
     pub fn cat_from_pipe(&self) -> Value {
         let made = std::process::Command::new("mkfifo").arg("-m").arg("666").arg(self.work("pipe")).status();
         assert!(made.expect("mkfifo is there").success());
-        json!({ "name": "palyra_process_run", "arguments": { "argv": ["cat", "pipe"] } })
+        json!({ "name": "palyra_process_run", "arguments": { "workspace": "live", "argv": ["cat", "pipe"] } })
     }
 
     /// The other end of the pipe, once the call is there to read.

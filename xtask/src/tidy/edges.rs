@@ -21,7 +21,7 @@ struct Door {
     rooms: &'static [&'static str],
 }
 
-const DOORS: [Door; 26] = [
+const DOORS: [Door; 27] = [
     Door { dependency: "cedar-policy", rooms: &["policy"] },
     Door { dependency: "rusqlite", rooms: &["journal"] },
     Door { dependency: "wasmtime", rooms: &["plugins"] },
@@ -37,9 +37,10 @@ const DOORS: [Door; 26] = [
     Door { dependency: "axum", rooms: &["daemon"] },
     Door { dependency: "rmcp", rooms: &["daemon"] },
     // Certificates and pairing; egress is a TLS client too.
-    Door { dependency: "rcgen", rooms: &["identity"] },
+    Door { dependency: "rcgen", rooms: &["identity", "egress"] },
     Door { dependency: "rustls", rooms: &["identity", "egress"] },
     Door { dependency: "rustls-webpki", rooms: &["identity"] },
+    Door { dependency: "tokio-rustls", rooms: &["identity"] },
     Door { dependency: "x509-parser", rooms: &["identity"] },
     Door { dependency: "pakery-cpace", rooms: &["identity"] },
     Door { dependency: "p12-keystore", rooms: &["identity"] },
@@ -64,8 +65,10 @@ fn may_use(room: &str) -> Option<Vec<&'static str>> {
         "engine" => Some(with_middle(&[])),
         "agent" => Some(vec!["protocol", "egress", "engine"]),
         "daemon" => Some(with_middle(&["engine", "agent", "api", "plugins-build"])),
-        "api" => Some(vec!["protocol"]),
-        "cli" => Some(vec!["protocol", "api"]),
+        // A device's side: what it keeps of its daemons, and how it connects to them.
+        "api" => Some(vec!["protocol", "identity"]),
+        // The keyring of the vault holds a device's keys.
+        "cli" => Some(vec!["protocol", "identity", "vault", "api"]),
         "sandbox" | "plugins" => Some(vec!["protocol", "egress", "workspace"]),
         // Makes components out of sources; knows nothing of ours but the interface package.
         "plugins-build" => Some(vec![]),
@@ -179,7 +182,7 @@ mod tests {
             "palyra-cli",
             "palyra-engine",
             Value::Null,
-            "must not depend on `palyra-engine`; it may use protocol, api",
+            "must not depend on `palyra-engine`; it may use protocol, identity, vault, api",
         );
         check_one(
             "xtask",

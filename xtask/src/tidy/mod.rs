@@ -12,6 +12,7 @@ mod size;
 mod traces;
 mod tree;
 mod unfinished;
+mod wire;
 mod witnesses;
 
 use crate::shell::{Failure, Result, metadata, whole_metadata};
@@ -62,7 +63,7 @@ impl fmt::Display for Violation {
 pub fn run() -> Result<()> {
     let tree = Tree::read()?;
     let whole = whole_metadata()?;
-    let checks: [(&str, Vec<Violation>); 10] = [
+    let checks: [(&str, Vec<Violation>); 11] = [
         ("crate edges", edges::check(&metadata()?)),
         ("module docs", docs::check(&tree)),
         ("witnesses", witnesses::check(&tree)),
@@ -71,6 +72,7 @@ pub fn run() -> Result<()> {
         ("unsafe code", unfinished::check_unsafe(&tree)),
         ("unfinished code", unfinished::check(&tree)),
         ("named invariants", invariants::check(&tree)),
+        ("wire", wire::check(&tree)),
         ("packages", packages::check(&tree, &whole)),
         ("heavy dependencies", packages::check_heavy(&whole)),
     ];

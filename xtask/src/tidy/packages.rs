@@ -11,9 +11,10 @@ use serde_json::Value;
 const CEILING: usize = 650;
 
 /// Dependencies that bring many others along, and what each is for.
-const HEAVY: [(&str, &str); 9] = [
+const HEAVY: [(&str, &str); 10] = [
     ("cedar-policy", "decides: the policy language and its validator"),
     ("jsonschema", "holds tool inputs and outputs to their schemas"),
+    ("ratatui", "draws the terminal screen"),
     ("rmcp", "speaks the Model Context Protocol"),
     ("rusqlite", "stores the journal; SQLite itself is built in"),
     ("rustls", "speaks TLS, as a client and as a server"),

@@ -190,6 +190,6 @@ pub enum Switch {
 }
 
 /// A duration, or none.
-fn overlap(text: &str) -> Result<Duration, String> {
+pub fn overlap(text: &str) -> Result<Duration, String> {
     if text == "0s" { Ok(Duration::ZERO) } else { duration(text) }
 }

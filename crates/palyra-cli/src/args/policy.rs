@@ -26,7 +26,13 @@ pub enum Policy {
     /// Say what would be decided about a call, and why; nothing is recorded or run
     #[command(after_help = "Example:
   palyra policy explain palyra.process.run --input '{\"argv\":[\"git\",\"push\"]}' --as agent:demo")]
-    Explain(Proposed),
+    Explain {
+        #[command(flatten)]
+        proposed: Proposed,
+        /// Decide by the rules of this directory instead of by those in force; its cases are not run
+        #[arg(long, value_name = "DIR")]
+        candidate: Option<PathBuf>,
+    },
     /// Parse, validate, look twice at and try a set of rules; needs no daemon
     #[command(after_help = CHECK_CODES)]
     Check(PolicyDirectory),
@@ -109,10 +115,13 @@ pub struct Suggest {
     /// How many approvals a rule must have spared
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     pub least: u32,
+    /// Write each rule and its cases into this directory, which must exist; files that are there are not replaced
+    #[arg(long, value_name = "DIR")]
+    pub to: Option<PathBuf>,
 }
 
 /// A time in the past, as milliseconds since 1970.
-fn since(text: &str) -> Result<u64, String> {
+pub(super) fn since(text: &str) -> Result<u64, String> {
     let wrong = || "write a date, a time with its zone, or how long ago: `7d`, `12h`, `30m`".to_owned();
     let ms = |stamp: jiff::Timestamp| u64::try_from(stamp.as_millisecond()).map_err(|_| wrong());
     let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());

@@ -65,6 +65,9 @@ async fn whoami(context: &Context, connection: &Connection) -> Result<(), Failur
         None => "not limited by a token".to_owned(),
     };
     let token = match (&me.token, me.expires_at) {
+        (None, Some(until)) if me.device.is_some() => {
+            format!("none: a paired device, whose certificate holds for {}", remaining(until))
+        }
         (Some(id), Some(until)) => format!("{id}, for {}", remaining(until)),
         _ => "none: you run this daemon".to_owned(),
     };

@@ -2,7 +2,9 @@
 
 use super::live::{self, Live};
 use super::{read, read_optional};
-use crate::args::{Call, Calls, Proposed};
+use crate::answering::question::{Desk, Others};
+use crate::answering::{End, Keys, Question, Screen, at_terminal};
+use crate::args::{Call, Calls, Exec, Proposed};
 use crate::context::Context;
 use crate::exit::{CANCELLED, FAILED, Failure, REJECTED};
 use crate::output::{self, DIM, GOOD, WARN, note, say, styled};
@@ -36,12 +38,41 @@ pub async fn call(context: &Context, call: Call) -> Result<(), Failure> {
     follow(context, &connection, updates, call.detach, Interrupt::Withdraws).await
 }
 
+/// `palyra exec`: a call of the tool that runs programs.
+pub async fn exec(context: &Context, exec: Exec) -> Result<(), Failure> {
+    let mut input = json!({ "argv": exec.command });
+    if let Some(cwd) = exec.cwd {
+        input["cwd"] = json!(cwd);
+    }
+    let mut variables = serde_json::Map::new();
+    for variable in &exec.env {
+        let Some((name, value)) = variable.split_once('=') else {
+            return Err(Failure::usage(format!("`{}` is no variable", safe(variable)), "write `--env NAME=VALUE`"));
+        };
+        variables.insert(name.to_owned(), json!(value));
+    }
+    if !variables.is_empty() {
+        input["env"] = Value::Object(variables);
+    }
+    let proposed =
+        Proposed { tool: "palyra.process.run".to_owned(), input: input.to_string(), session: exec.session, run: None };
+    call(context, Call { proposed, idempotency_key: None, detach: exec.detach }).await
+}
+
 pub async fn calls(context: &Context, command: Calls) -> Result<(), Failure> {
     let connection = context.connect().await?;
     match command {
+        Calls::List(filter) => super::call_list::list(context, &connection, filter).await,
         Calls::Show { call } => {
             let update = connection.calls().get(GetCallRequest { call_id: call.into() }).await?.into_inner();
-            show(context, &update, Live::new()).await
+            if !context.json() {
+                super::call_list::given(&update)?;
+            }
+            let shown = show(context, &update, Live::new()).await;
+            if !context.json() {
+                super::call_list::held(&update)?;
+            }
+            shown
         }
         Calls::Follow { call } => {
             let request = FollowCallRequest { call_id: call.into(), live_output: !context.json() };
@@ -63,7 +94,7 @@ pub fn request(proposed: &Proposed, key: Option<String>) -> Result<ProposeReques
         session: proposed.session.clone().map_or_else(String::new, String::from),
         run: proposed.run.clone().map_or_else(String::new, String::from),
         idempotency_key: key.unwrap_or_default(),
-        live_output: false,
+        ..ProposeRequest::default()
     })
 }
 
@@ -97,9 +128,13 @@ async fn follow(
     let mut call_id = String::new();
     let mut asked = false;
     let mut live = Live::new();
+    let mut next_update = None;
     loop {
         let next = async {
-            let update = updates.message().await?;
+            let update = match next_update.take() {
+                Some(update) => Some(update),
+                None => updates.message().await?,
+            };
             if let Some(piece) = update.as_ref().and_then(|update| update.output.as_ref()) {
                 live.show(piece).await;
             }
@@ -133,8 +168,56 @@ async fn follow(
             && approval.state == ApprovalState::Pending
             && !context.json()
         {
-            waiting(&approval);
+            match answer_here(context, &approval, &mut updates).await? {
+                Asked::Elsewhere => waiting(&approval),
+                Asked::Here => {}
+                Asked::News(update) => next_update = Some(*update),
+                Asked::Left => {
+                    return match interrupt {
+                        Interrupt::Withdraws => withdraw(connection, &call_id).await,
+                        Interrupt::Leaves => Err(left(&call_id)),
+                    };
+                }
+            }
         }
+    }
+}
+
+/// How an approval was dealt with at this terminal.
+enum Asked {
+    /// It is for another terminal.
+    Elsewhere,
+    /// It was answered here.
+    Here,
+    /// The call went on without an answer from here.
+    News(Box<CallUpdate>),
+    /// The person leaves.
+    Left,
+}
+
+/// Puts the approval of the call that is followed to the person at this terminal, if there is one.
+async fn answer_here(
+    context: &Context,
+    approval: &ApprovalRecord,
+    updates: &mut Streaming<CallUpdate>,
+) -> Result<Asked, Failure> {
+    if !at_terminal(std::io::stderr()) {
+        return Ok(Asked::Elsewhere);
+    }
+    let connection = context.connect_as_self().await?;
+    let Ok(shown) = super::approvals::fetch(&connection, approval.approval_id.as_str()).await else {
+        return Ok(Asked::Elsewhere);
+    };
+    let (mut screen, mut keys) = (Screen::open(false)?, Keys::take()?);
+    let desk = Desk { screen: &mut screen, keys: &mut keys, connection: &connection };
+    let (_others, waiting) = tokio::sync::watch::channel(Others::default());
+    let shown = [shown];
+    match Question::new(desk, &shown).ask(waiting, updates.message()).await? {
+        End::News(update) => Ok(update?.map_or(Asked::Here, |update| Asked::News(Box::new(update)))),
+        End::Answered => Ok(Asked::Here),
+        End::Later | End::Group => Ok(Asked::Elsewhere),
+        End::Quit => Ok(Asked::Left),
+        End::Lost(failure) => Err(failure),
     }
 }
 

@@ -5,7 +5,8 @@ use crate::context::Context;
 use crate::exit::{FAILED, Failure};
 use crate::output::{self, BAD, DIM, GOOD, WARN, say, styled};
 use crate::text::safe;
-use palyra_api::v1::{StatusReply, StatusRequest};
+use palyra_api::Connection;
+use palyra_api::v1::{ExposureRequest, StatusReply, StatusRequest};
 use rustix::fs::{StatVfsMountFlags, statvfs};
 use serde::{Deserialize, Serialize};
 use std::os::unix::fs::MetadataExt as _;
@@ -64,6 +65,7 @@ pub async fn doctor(context: &Context) -> Result<(), Failure> {
                 checks.push(check("daemon", true, format!("palyrad {} answers", status.version), ""));
                 checks.push(version(&status));
                 examine(&status, &mut checks)?;
+                checks.push(exposure(&connection).await);
             }
             // What is wrong with it is what one wants to know.
             Err(status) => match Failure::from(status) {
@@ -76,8 +78,10 @@ pub async fn doctor(context: &Context) -> Result<(), Failure> {
         },
         Err(failure) => checks.push(check("daemon", false, failure.message, "palyra up")),
     }
-    checks.push(privacy(context));
-    checks.extend(space(&context.state_dir));
+    if context.host().is_none() {
+        checks.push(privacy(context));
+        checks.extend(space(&context.state_dir));
+    }
     if context.json() {
         output::json(&checks)?;
     } else {
@@ -95,6 +99,50 @@ pub async fn doctor(context: &Context) -> Result<(), Failure> {
     ))
 }
 
+/// What is exposed to whom.
+async fn exposure(connection: &Connection) -> Check {
+    let told = connection.devices().exposure(ExposureRequest {}).await;
+    let exposed =
+        told.map_err(Failure::from).and_then(|told| read::<serde_json::Value>(&told.into_inner().document_json));
+    match exposed {
+        Ok(exposed) => exposed_check(&exposed),
+        Err(failure) => {
+            let fix = failure.hint.unwrap_or_else(|| "see `palyrad.log` in the state directory".to_owned());
+            Check { name: "devices".to_owned(), finding: Finding::Notice, detail: failure.message, fix: Some(fix) }
+        }
+    }
+}
+
+fn exposed_check(exposed: &serde_json::Value) -> Check {
+    let devices = &exposed["devices"];
+    let roles = devices["active"].as_object().into_iter().flatten();
+    let roles: Vec<_> = roles.map(|(role, count)| format!("{count} {role}")).collect();
+    let who = match roles.len() {
+        0 => "no paired device".to_owned(),
+        _ => format!("paired devices ({})", roles.join(", ")),
+    };
+    let pairing = match exposed["pairing_address"].as_str() {
+        Some(at) => format!("; pairing is open to anybody who reaches {at} and has the code"),
+        None => String::new(),
+    };
+    let warned = devices["with_warnings"].as_u64().unwrap_or(0);
+    let (detail, beyond) = match exposed["address"].as_str() {
+        None => ("closed: nothing is reached from elsewhere".to_owned(), false),
+        Some(at) if exposed["loopback_only"] == true => (format!("{at}, this machine only, to {who}{pairing}"), false),
+        Some(at) => (format!("{at}, beyond this machine, to {who}{pairing}"), true),
+    };
+    let look = match warned {
+        0 => None,
+        1 => Some("one device is worth a look: `palyra devices list`".to_owned()),
+        count => Some(format!("{count} devices are worth a look: `palyra devices list`")),
+    };
+    let finding = if beyond || look.is_some() { Finding::Notice } else { Finding::Good };
+    let fix = look.or_else(|| {
+        beyond.then(|| "if that is not meant: leave `listen` of `[remote]` out of the configuration".to_owned())
+    });
+    Check { name: "remote door".to_owned(), finding, detail, fix }
+}
+
 fn version(status: &StatusReply) -> Check {
     let ours = env!("CARGO_PKG_VERSION");
     check(
@@ -103,6 +151,22 @@ fn version(status: &StatusReply) -> Check {
         format!("palyra {ours}, palyrad {}", status.version),
         "palyra down && palyra up",
     )
+}
+
+/// Whether what calls change can be looked at before it counts, and put back.
+fn effects(status: &StatusReply) -> Vec<Check> {
+    let effects = super::status::effects(status);
+    let told = |name: &str, field: &str| effects[name][field].as_str().map(str::to_owned);
+    let notice = |name: &str, good: &str, problem: &str| Check {
+        name: name.to_owned(),
+        finding: if effects[problem].is_object() { Finding::Notice } else { Finding::Good },
+        detail: told(problem, "message").unwrap_or_else(|| good.to_owned()),
+        fix: told(problem, "hint"),
+    };
+    vec![
+        notice("undo", "what calls replace is kept", "problem"),
+        notice("views", "processes work on a view of the workspace", "views_problem"),
+    ]
 }
 
 fn examine(status: &StatusReply, checks: &mut Vec<Check>) -> Result<(), Failure> {
@@ -114,6 +178,7 @@ fn examine(status: &StatusReply, checks: &mut Vec<Check>) -> Result<(), Failure>
     let detail = refused.as_ref().map_or_else(|| rules.clone(), |refused| format!("{rules}; {refused}"));
     let good = status.policy_rules > 0 && refused.is_none();
     checks.push(check("policy", good, detail, "mend the files in the policy directory, then `palyra policy reload`"));
+    checks.extend(effects(status));
     let host: Host = read(&status.sandbox_json)?;
     let works = if status.process_tier == "c" { host.tier_c } else { host.tier_b };
     checks.push(check(
@@ -185,6 +250,23 @@ fn print(check: &Check) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_exposed_is_told_with_its_reach() {
+        let told = |address: Option<&str>, loopback_only: bool, pairing: Option<&str>| {
+            exposed_check(&serde_json::json!({
+                "address": address, "loopback_only": loopback_only, "pairing_address": pairing,
+                "devices": { "active": { "operator": 2 }, "with_warnings": 0 },
+            }))
+        };
+        let check = told(Some("127.0.0.1:7443"), true, None);
+        assert_eq!((check.finding, check.fix), (Finding::Good, None));
+        assert_eq!(check.detail, "127.0.0.1:7443, this machine only, to paired devices (2 operator)");
+        let check = told(Some("10.0.0.5:7443"), false, Some("10.0.0.5:7444"));
+        assert!(check.finding == Finding::Notice && check.fix.is_some());
+        assert!(check.detail.contains("beyond this machine") && check.detail.contains("10.0.0.5:7444"));
+        assert!(told(None, true, None).detail.starts_with("closed"));
+    }
 
     #[test]
     fn a_disk_without_room_is_found() {

@@ -1,6 +1,6 @@
 //! A journal's event on one line, from its type: a new kind of event does not compile until it has its line here.
 
-use palyra_protocol::{Digest, EgressRecord, JournalEvent, PublicKey};
+use palyra_protocol::{ApprovalDecision, Digest, EgressRecord, JournalEvent, PublicKey, VaultAccess};
 
 /// What an event says. It may hold text of callers: whoever prints it escapes it.
 pub fn event_line(event: &JournalEvent) -> String {
@@ -13,10 +13,17 @@ pub fn event_line(event: &JournalEvent) -> String {
         | JournalEvent::AccessChanged { .. }
         | JournalEvent::AccessRegistryRefused { .. }
         | JournalEvent::AccessAttempts { .. } => of_access(event),
+        JournalEvent::DevicesChanged { by, change, .. } => {
+            let what = change.get("change").and_then(serde_json::Value::as_str).unwrap_or("changed");
+            let device = change.get("name").or_else(|| change.get("device")).and_then(serde_json::Value::as_str);
+            format!("{what}{} by {by}", device.map_or_else(String::new, |device| format!(" {device}")))
+        }
+        JournalEvent::DevicesNoted { what, detail } => format!("{what} {detail}"),
         JournalEvent::ApprovalRequested { .. }
         | JournalEvent::ApprovalGiven { .. }
         | JournalEvent::ApprovalRebound { .. }
         | JournalEvent::ApprovalResolved { .. }
+        | JournalEvent::ApprovalTakenBack { .. }
         | JournalEvent::GrantCreated { .. }
         | JournalEvent::GrantRevoked { .. }
         | JournalEvent::GrantsVoided { .. } => of_approvals(event),
@@ -36,11 +43,27 @@ pub fn event_line(event: &JournalEvent) -> String {
             let attested = ended.attestation.execution_sha256.short();
             format!("{} {}, attested {attested}", ended.call_id, ended.state.as_str())
         }
+        JournalEvent::EffectIntended { .. }
+        | JournalEvent::EffectSettled { .. }
+        | JournalEvent::EffectUndone { .. } => of_effects(event),
         JournalEvent::EgressConnection { connection, .. } => of_connection(connection),
-        JournalEvent::ToolEnded { call_id, state, problem } => {
+        JournalEvent::VaultAccessed { access } => of_secret(access),
+        JournalEvent::VaultChanged { change } => {
+            let secret = change.secret.as_ref().map_or_else(String::new, |secret| format!(" {secret}"));
+            format!("{}{secret} by {}", change.what.as_str(), change.by)
+        }
+        JournalEvent::ToolEnded { call_id, state, problem, .. } => {
             format!("{call_id} {}: {}", state.as_str(), problem.message)
         }
     }
+}
+
+/// `vault.get vault://global/github by agent:demo for call_01K…: a process, as a file`.
+fn of_secret(access: &VaultAccess) -> String {
+    let secret = access.secret.as_ref().map_or_else(String::new, |secret| format!(" {secret}"));
+    let call = access.call_id.as_ref().map_or_else(String::new, |call| format!(" for {call}"));
+    let via = access.via.map_or_else(String::new, |via| format!(", by {via}"));
+    format!("{}{secret} by {}{call}: {}{via}", access.action, access.by, access.purpose)
 }
 
 fn of_daemon(event: &JournalEvent) -> String {
@@ -77,8 +100,26 @@ fn of_access(event: &JournalEvent) -> String {
     }
 }
 
+fn of_effects(event: &JournalEvent) -> String {
+    match event {
+        JournalEvent::EffectIntended { view, plan_sha256, .. } => format!("{view}, plan {}", plan_sha256.short()),
+        JournalEvent::EffectSettled { view, state, done, reason, .. } => {
+            let state = serde_json::to_value(state).ok().and_then(|state| state.as_str().map(str::to_owned));
+            format!("{view} {}, {done} paths: {reason}", state.unwrap_or_default().replace('_', " "))
+        }
+        JournalEvent::EffectUndone { view, undo, by, done, refused, .. } => {
+            format!("{view} by {by} as {undo}: {done} paths put back, {} left", refused.len())
+        }
+        _ => String::new(),
+    }
+}
+
 fn of_approvals(event: &JournalEvent) -> String {
     match event {
+        JournalEvent::ApprovalTakenBack { approval_id, decision, by, .. } => {
+            let answer = if *decision == ApprovalDecision::Allow { "yes" } else { "no" };
+            format!("{approval_id}: {by} took a {answer} back before it was given")
+        }
         JournalEvent::ApprovalRequested { approval } => {
             let about = approval.subject.headline().map_or_else(String::new, |what| format!(": {what}"));
             format!("{} for {}{about}", approval.approval_id, approval.principal)

@@ -7,8 +7,9 @@ use crate::exit::Failure;
 use crate::output::{self, GOOD, remaining, say, styled};
 use crate::text::safe;
 use palyra_api::Connection;
-use palyra_api::v1::{Grant, ListGrantsRequest, RevokeGrantRequest};
-use palyra_protocol::{Clock as _, GrantMatcher, GrantRecord, SystemClock};
+use palyra_api::v1::{GetGrantRequest, Grant, ListGrantsRequest, RevokeGrantRequest};
+use palyra_protocol::{Clock as _, GrantEffect, GrantMatcher, GrantRecord, SystemClock};
+use serde_json::{Value, json};
 
 pub async fn run(context: &Context, command: Grants) -> Result<(), Failure> {
     let connection = context.connect().await?;
@@ -19,6 +20,7 @@ pub async fn run(context: &Context, command: Grants) -> Result<(), Failure> {
             grants.reverse();
             list(context, &grants)
         }
+        Grants::Show { grant } => show(context, &connection, grant.as_str()).await,
         Grants::Revoke { grant } => {
             let request = RevokeGrantRequest { grant_id: grant.into() };
             let grant: GrantRecord = read(&connection.grants().revoke(request).await?.into_inner().grant_json)?;
@@ -29,6 +31,21 @@ pub async fn run(context: &Context, command: Grants) -> Result<(), Failure> {
             Ok(())
         }
     }
+}
+
+/// One, with what it let through or denied.
+async fn show(context: &Context, connection: &Connection, id: &str) -> Result<(), Failure> {
+    let reply = connection.grants().get(GetGrantRequest { grant_id: id.to_owned() }).await?.into_inner();
+    let grant: GrantRecord = read(&reply.grant_json)?;
+    let calls = reply.calls_json.iter().map(|call| read(call)).collect::<Result<Vec<Value>, _>>()?;
+    if context.json() {
+        return output::json(&json!({ "grant": grant, "calls": calls }));
+    }
+    let word = if grant.effect == GrantEffect::Deny { "denies" } else { "lets through" };
+    say!("{}  {word} {}", grant.grant_id, covers(&grant));
+    say!("holds: {}; given by {}; used {} times", holds(&grant), grant.granted_by, grant.uses);
+    super::call_list::table(&calls);
+    Ok(())
 }
 
 /// Every standing answer, newest first: the daemon tells them page by page.
@@ -63,7 +80,8 @@ fn holds(grant: &GrantRecord) -> String {
 
 /// What it covers: how wide it is, and what was shown when it was given.
 fn covers(grant: &GrantRecord) -> String {
-    let mut what = format!("{}: {}", grant.tool, safe(&grant.matcher.describe()));
+    let no = if grant.effect == GrantEffect::Deny { "no to " } else { "" };
+    let mut what = format!("{no}{}: {}", grant.tool, safe(&grant.matcher.describe()));
     if let Some(shown) = &grant.shown {
         if grant.matcher == GrantMatcher::ExactCall && !shown.what.is_empty() {
             what.push_str(&format!(": {}", safe(&shown.what)));

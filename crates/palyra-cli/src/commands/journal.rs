@@ -1,7 +1,7 @@
 //! `palyra journal`: reading, verifying, exporting.
 
 use super::event_line::event_line;
-use crate::args::Journal;
+use crate::args::{Journal, Tail, Verdict};
 use crate::context::Context;
 use crate::exit::{FAILED, Failure, UNVERIFIED};
 use crate::output::{self, BAD, BOLD, DIM, GOOD, note, say, styled, when};
@@ -10,16 +10,18 @@ use palyra_api::v1::{
     CheckpointRequest, Event, GetCallRequest, GetEventRequest, TailRequest, VerifyRequest, VerifyUpdate,
 };
 use palyra_protocol::{
-    CallId, ChainFault, ChainVerifier, ChainedEvent, Checkpoint, CheckpointFault, Digest, PublicKey, Timestamp,
+    CallId, ChainFault, ChainVerifier, ChainedEvent, Checkpoint, CheckpointFault, Digest, JournalEvent, PublicKey,
+    Timestamp,
 };
 use serde_json::{Value, json};
+use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, BufWriter, IsTerminal as _, Write};
 use std::path::{Path, PathBuf};
 
 pub async fn run(context: &Context, command: Journal) -> Result<(), Failure> {
     match command {
-        Journal::Tail { last, follow } => tail(context, last, follow).await,
+        Journal::Tail(wanted) => tail(context, &wanted).await,
         Journal::Show { what } => show(context, &what).await,
         Journal::Verify { against, export: Some(file), key } => {
             verify_export(context, &file, against.as_deref(), key.as_ref())
@@ -43,16 +45,94 @@ fn chained(event: Event) -> Result<ChainedEvent, Failure> {
     })
 }
 
-async fn tail(context: &Context, last: u32, follow: bool) -> Result<(), Failure> {
+async fn tail(context: &Context, wanted: &Tail) -> Result<(), Failure> {
     let connection = context.connect().await?;
+    let mut filter = TailFilter::new(wanted);
+    // What fits is found among more than is shown.
+    let last = if filter.wants_all() { wanted.last } else { MOST_SEARCHED };
+    let follow = wanted.follow;
     let mut events = connection.journal().tail(TailRequest { first: 0, last, follow }).await?.into_inner();
+    let newest = TailRequest { first: 0, last: 1, follow: false };
+    let newest = connection.journal().tail(newest).await?.into_inner().message().await?.map_or(0, |event| event.seq);
+    let mut found = VecDeque::new();
     loop {
         let event = tokio::select! {
             event = events.message() => event?,
             _ = tokio::signal::ctrl_c() => return Ok(()),
         };
-        let Some(event) = event else { return if follow { Err(Failure::daemon_ended()) } else { Ok(()) } };
-        print_line(context, &chained(event)?)?;
+        let ended = event.is_none();
+        if let Some(event) = event {
+            let (event, old) = (chained(event)?, found.len() >= wanted.last as usize);
+            let searching = event.seq <= newest;
+            let at_end = event.seq == newest;
+            if filter.fits(&event) && searching && !filter.wants_all() {
+                found.push_back(event);
+                if old {
+                    found.pop_front();
+                }
+            } else if filter.fitted && (!searching || filter.wants_all()) {
+                print_line(context, &event)?;
+            }
+            if !at_end {
+                continue;
+            }
+        }
+        found.drain(..).try_for_each(|event| print_line(context, &event))?;
+        if ended {
+            return if follow { Err(Failure::daemon_ended()) } else { Ok(()) };
+        }
+    }
+}
+
+/// How many of the newest events are searched for those that fit.
+const MOST_SEARCHED: u32 = 100_000;
+
+/// Which events are wanted: those about calls of which all that is asked for holds.
+struct TailFilter<'a> {
+    wanted: &'a Tail,
+    /// Of each call that was proposed here: whose it is, its tool, and what was decided.
+    calls: HashMap<String, (String, String, Option<&'static str>)>,
+    fitted: bool,
+}
+
+impl<'a> TailFilter<'a> {
+    fn new(wanted: &'a Tail) -> Self {
+        Self { wanted, calls: HashMap::new(), fitted: false }
+    }
+
+    fn wants_all(&self) -> bool {
+        let Tail { last: _, follow: _, principal, tool, since, verdict } = self.wanted;
+        principal.is_none() && tool.is_none() && since.is_none() && verdict.is_none()
+    }
+
+    fn fits(&mut self, event: &ChainedEvent) -> bool {
+        match serde_json::from_str::<JournalEvent>(&event.body) {
+            Ok(JournalEvent::ToolProposed { call }) => {
+                let whose = (call.origin.principal.to_string(), call.tool.to_string(), None);
+                self.calls.insert(event.call_id.clone(), whose);
+            }
+            Ok(JournalEvent::ToolRejected { origin, tool, .. }) => {
+                self.calls.insert(event.call_id.clone(), (origin.principal.to_string(), tool, Some("deny")));
+            }
+            Ok(JournalEvent::ToolDecided { decision, .. }) => {
+                if let Some(known) = self.calls.get_mut(&event.call_id) {
+                    known.2 = Some(decision.decision.as_str());
+                }
+            }
+            _ => {}
+        }
+        let Tail { last: _, follow: _, principal, tool, since, verdict } = self.wanted;
+        let call = self.calls.get(&event.call_id);
+        let verdict = verdict.map(|verdict| match verdict {
+            Verdict::Allow => "allow",
+            Verdict::NeedsApproval => "needs_approval",
+            Verdict::Deny => "deny",
+        });
+        self.fitted = since.is_none_or(|since| event.at.unix_ms() >= since)
+            && principal.as_ref().is_none_or(|who| call.is_some_and(|(whose, ..)| *whose == who.to_string()))
+            && tool.as_ref().is_none_or(|name| call.is_some_and(|(_, tool, _)| tool == name))
+            && verdict.is_none_or(|verdict| call.is_some_and(|(.., decided)| *decided == Some(verdict)));
+        self.fitted
     }
 }
 

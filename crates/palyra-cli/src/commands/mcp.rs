@@ -16,7 +16,7 @@ use std::os::unix::net::UnixStream as StdStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader};
 use tokio::net::UnixStream;
 
 /// Whom a client without a token speaks as.
@@ -40,34 +40,88 @@ pub async fn serve(context: &Context, serve: Serve) -> Result<(), Failure> {
         None => context.token_text(),
     };
     let act_as = context.act_as().map(ToString::to_string);
+    if let Some(host) = context.host() {
+        let greeting = json!({ "palyra_mcp": 1, "act_as": act_as });
+        let stream = context.remote(host)?.connect(palyra_api::MCP_PROTOCOL).await?;
+        return elsewhere(stream, &greeting).await;
+    }
     let act_as = act_as.or_else(|| token.is_none().then(|| NAMELESS.to_owned()));
+    let greeting = json!({ "palyra_mcp": 1, "token": token, "act_as": act_as });
     let stream = connect(context, &serve).await?;
     let (reader, mut writer) = stream.into_split();
     let mut reader = BufReader::new(reader);
-    let greeting = json!({ "palyra_mcp": 1, "token": token, "act_as": act_as });
-    let broken = |e: std::io::Error| Failure::io("the connection to the daemon broke off", &e);
+    let principal = greet(&mut reader, &mut writer, &greeting).await?;
+    if token.is_none() {
+        note!("no token: this client speaks as `{principal}`, an agent of yours");
+    }
+    let heard = reader.buffer().to_vec();
+    let stream = reader.into_inner().reunite(writer).map_err(|e| Failure::bug(&e))?;
+    let stream = stream.into_std().and_then(|stream| stream.set_nonblocking(false).map(|()| stream));
+    pass(&heard, stream.map_err(broken)?)
+}
+
+fn broken(e: std::io::Error) -> Failure {
+    Failure::io("the connection to the daemon broke off", &e)
+}
+
+/// Says who the client speaks as, and hears whom the daemon takes it for.
+async fn greet<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
+    reader: &mut BufReader<R>,
+    writer: &mut W,
+    greeting: &Value,
+) -> Result<Principal, Failure> {
     writer.write_all(format!("{greeting}\n").as_bytes()).await.map_err(broken)?;
+    writer.flush().await.map_err(broken)?;
     let mut line = String::new();
-    (&mut reader).take(MAX_LINE).read_line(&mut line).await.map_err(broken)?;
+    reader.take(MAX_LINE).read_line(&mut line).await.map_err(broken)?;
     if line.is_empty() {
         return Err(Failure::new(UNREACHABLE, "daemon_unreachable", "the daemon hung up without a word", None));
     }
-    let welcome: Welcome = serde_json::from_str(&line).map_err(|e| Failure::bug(&e))?;
-    match welcome {
-        Welcome { ok: true, principal: Some(principal), .. } => {
-            if token.is_none() {
-                note!("no token: this client speaks as `{principal}`, an agent of yours");
-            }
-            let heard = reader.buffer().to_vec();
-            let stream = reader.into_inner().reunite(writer).map_err(|e| Failure::bug(&e))?;
-            let stream = stream.into_std().and_then(|stream| stream.set_nonblocking(false).map(|()| stream));
-            pass(&heard, stream.map_err(broken)?)
-        }
+    match serde_json::from_str(&line).map_err(|e| Failure::bug(&e))? {
+        Welcome { ok: true, principal: Some(principal), .. } => Ok(principal),
         Welcome { error: Some(Problem { code, message, hint, .. }), .. } => {
             Err(Failure { exit: REFUSED, code, message, hint })
         }
         _ => Err(Failure::new(FAILED, "unexpected_answer", "the daemon did not say who we are", None)),
     }
+}
+
+/// The same with a daemon on another machine. It speaks first; what it says was heard when the connection was made.
+async fn elsewhere(stream: impl AsyncRead + AsyncWrite + Unpin, greeting: &Value) -> Result<(), Failure> {
+    let (reader, mut writer) = tokio::io::split(stream);
+    let mut reader = BufReader::new(reader);
+    let mut hello = String::new();
+    (&mut reader).take(MAX_LINE).read_line(&mut hello).await.map_err(broken)?;
+    let principal = greet(&mut reader, &mut writer, greeting).await?;
+    note!("this client speaks as `{principal}`, on another machine");
+    let (mut input, mut output) = (tokio::io::stdin(), tokio::io::stdout());
+    let speaking = async {
+        tokio::io::copy(&mut input, &mut writer).await?;
+        // The daemon still answers what it was asked.
+        writer.shutdown().await
+    };
+    let hearing = async {
+        loop {
+            let piece = reader.fill_buf().await?;
+            if piece.is_empty() {
+                return std::io::Result::Ok(());
+            }
+            let length = piece.len();
+            output.write_all(piece).await?;
+            output.flush().await?;
+            reader.consume(length);
+        }
+    };
+    let mut hearing = std::pin::pin!(hearing);
+    tokio::select! {
+        heard = hearing.as_mut() => {
+            heard.map_err(broken)?;
+            let message = "the daemon ended the connection";
+            return Err(Failure::new(UNREACHABLE, "daemon_unreachable", message, None));
+        }
+        spoken = speaking => spoken.map_err(broken)?,
+    }
+    hearing.await.map_err(broken)
 }
 
 /// Connects to the daemon, starting it if nobody answers.
@@ -102,7 +156,6 @@ fn read_token(file: &Path) -> Result<String, Failure> {
 /// Passes bytes on until the daemon has said its last word. By two threads that block: a runtime's standard input and output
 /// are threads as well, with a hand-over to each.
 fn pass(heard_already: &[u8], stream: StdStream) -> Result<(), Failure> {
-    let broken = |e: std::io::Error| Failure::io("the connection broke off", &e);
     let mut reader = stream.try_clone().map_err(broken)?;
     let mut writer = stream;
     let client_ended = Arc::new(AtomicBool::new(false));

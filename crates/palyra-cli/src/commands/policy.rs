@@ -18,7 +18,7 @@ use std::path::PathBuf;
 
 pub async fn run(context: &Context, command: Policy) -> Result<(), Failure> {
     match command {
-        Policy::Explain(proposed) => explain(context, &proposed).await,
+        Policy::Explain { proposed, candidate } => explain(context, &proposed, candidate).await,
         Policy::Check(directory) => Err(on_directory(context, "check", directory)),
         Policy::Test(directory) => Err(on_directory(context, "test", directory)),
         Policy::Decide { candidate, workspace, config, jsonl: _ } => {
@@ -53,8 +53,11 @@ fn option(words: &mut Vec<OsString>, name: &str, value: Option<PathBuf>) {
     }
 }
 
-async fn explain(context: &Context, proposed: &Proposed) -> Result<(), Failure> {
-    let request = super::call::request(proposed, None)?;
+async fn explain(context: &Context, proposed: &Proposed, candidate: Option<PathBuf>) -> Result<(), Failure> {
+    let mut request = super::call::request(proposed, None)?;
+    if let Some(directory) = candidate {
+        (request.by_candidate, request.candidate) = (true, candidate::files(&directory)?);
+    }
     let connection = context.connect().await?;
     let reply = connection.policy().explain(request).await?.into_inner();
     let decision = super::call::decision(&reply.decision_json)?;
@@ -77,6 +80,10 @@ fn print(decision: &ToolDecision, call: &CallRecord) {
     if decision.people > 1 {
         say!("{} different people have to approve.", decision.people);
     }
+    if let Some(held) = &call.facets.containment {
+        let contained = if held.contained() { "contained" } else { "not contained" };
+        say!("{contained}: {}", safe(&held.describe()));
+    }
     let explanation = &decision.explanation;
     section("rule that stands in for a person", &explanation["waiver"]["rules"], rule);
     section("rules that decided", &explanation["rules"], rule);
@@ -85,9 +92,36 @@ fn print(decision: &ToolDecision, call: &CallRecord) {
     };
     section("facts that the rule in a person's place looked at", &explanation["waiver"]["facts"], fact);
     section("facts that mattered", &explanation["facts"], fact);
+    section("rules that nearly stood in for a person", &explanation["nearly_waived"], change);
+    section("facts of the call", &facts(decision, call), fact);
     section("what would change it", &explanation["what_would_change"], change);
     section("errors", &explanation["errors"], |error| safe(error.as_str().unwrap_or("")));
     say!("\n{}", styled(DIM, format!("policy {} · call digest {}", decision.policy_hash.short(), call.digest.short())));
+}
+
+/// Every fact of the call that rules can speak about.
+fn facts(decision: &ToolDecision, call: &CallRecord) -> Value {
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let origin = &call.origin;
+    let mut facts = vec![
+        ("principal".to_owned(), origin.principal.to_string()),
+        ("proposed_by".to_owned(), origin.proposed_by.to_string()),
+        ("channel".to_owned(), origin.channel.to_string()),
+        ("session".to_owned(), origin.session.to_string()),
+        ("run".to_owned(), origin.run.to_string()),
+        ("tool".to_owned(), call.tool.to_string()),
+        ("workspace".to_owned(), call.workspace_root.clone()),
+    ];
+    if let Some(basis) = &decision.basis {
+        facts.push(("allowlisted".to_owned(), basis.allowlisted.to_string()));
+        facts.push(("risk".to_owned(), basis.risk.to_string()));
+        let powers: Vec<_> = basis.capabilities.iter().map(ToString::to_string).collect();
+        facts.push(("capabilities".to_owned(), powers.join(", ")));
+    }
+    let facets = json!(call.facets);
+    let touched = facets.as_object().into_iter().flatten();
+    facts.extend(touched.map(|(name, value)| (name.clone(), text(value))));
+    facts.into_iter().map(|(name, value)| json!({ "name": name, "value": value })).collect()
 }
 
 /// A rule with its text.

@@ -35,11 +35,13 @@ pub async fn status(context: &Context) -> Result<(), Failure> {
         ("workspace", workspace(&status)),
         ("state", status.state_dir.clone()),
         ("http", if status.http_url.is_empty() { "closed".to_owned() } else { status.http_url.clone() }),
+        ("remote", if status.remote_address.is_empty() { "closed".to_owned() } else { status.remote_address.clone() }),
         ("policy", format!("{} rules, {}", status.policy_rules, &status.policy_hash[..12])),
         ("processes", format!("tier {}, egress {}", status.process_tier, status.process_egress)),
         ("tools", status.tools.to_string()),
         ("calls under way", status.open_calls.to_string()),
         ("waiting for you", pending),
+        ("can be undone", kept(&effects(&status))),
         ("journal", format!("{} events, head {}", status.journal_size, &status.journal_head[..12])),
         ("public key", styled(DIM, &status.public_key)),
     ] {
@@ -54,6 +56,22 @@ pub async fn status(context: &Context) -> Result<(), Failure> {
         );
     }
     Ok(())
+}
+
+/// What is kept for undoing, as the daemon tells it.
+pub fn effects(status: &StatusReply) -> serde_json::Value {
+    serde_json::from_str(&status.effects_json).unwrap_or_else(|_| json!({}))
+}
+
+/// How much is kept, and for how long.
+fn kept(effects: &serde_json::Value) -> String {
+    if let Some(problem) = effects["problem"]["message"].as_str() {
+        return styled(WARN, safe(problem));
+    }
+    let number = |name: &str| effects[name].as_u64().unwrap_or(0);
+    let days = number("max_age_ms") / (24 * 60 * 60 * 1000);
+    let (kept, used, most) = (number("kept"), number("kept_bytes") >> 20, number("max_bytes") >> 20);
+    format!("{kept} calls, {used} MiB of {most} MiB, kept {days} days")
 }
 
 /// How the rules stand. `hash` and `rules` are what they always were; the rest comes from the daemon as it is.
@@ -81,10 +99,11 @@ pub fn document(status: &StatusReply) -> serde_json::Value {
         "principal": status.principal, "state_dir": status.state_dir, "workspace_root": status.workspace_root,
         "config_path": status.config_path,
         "http_url": (!status.http_url.is_empty()).then_some(&status.http_url),
+        "remote_address": (!status.remote_address.is_empty()).then_some(&status.remote_address),
         "policy": policy(status),
         "process_runner": { "tier": status.process_tier, "egress": status.process_egress },
         "tools": status.tools, "open_calls": status.open_calls, "pending_approvals": status.pending_approvals,
         "journal": { "origin": status.journal_origin, "size": status.journal_size, "head": status.journal_head },
-        "public_key": status.public_key,
+        "public_key": status.public_key, "effects": effects(status),
     })
 }

@@ -247,14 +247,16 @@ pub fn daemon_binary() -> Result<PathBuf, Failure> {
             FAILED,
             "daemon_not_installed",
             "`palyrad` is neither beside `palyra` nor on the path",
-            Some("install both: `cargo install --path crates/palyra-daemon`"),
+            Some("install it beside `palyra`: `cargo install --path crates/palyra-daemon`"),
         )
     })
 }
 
 pub async fn down(context: &Context) -> Result<(), Failure> {
     let nothing = |failure: Failure| match failure.exit {
-        UNREACHABLE => Failure { hint: Some("nothing is left to do, if none runs".to_owned()), ..failure },
+        UNREACHABLE => {
+            Failure { hint: Some("nothing to stop: no daemon runs with this state directory".to_owned()), ..failure }
+        }
         _ => failure,
     };
     let connection = context.connect().await.map_err(nothing)?;

@@ -1,6 +1,6 @@
 //! `[egress]`: the hosts that calls may reach. Each rule is parsed by its type.
 
-use palyra_egress::{EgressRule, EgressRules};
+use palyra_egress::{EgressRule, EgressRules, UnlistedHosts};
 use serde::Deserialize;
 use std::sync::Arc;
 
@@ -9,10 +9,11 @@ use std::sync::Arc;
 #[serde(deny_unknown_fields, default)]
 pub(super) struct RawEgress {
     allowed_hosts: Vec<EgressRule>,
+    unlisted_hosts: UnlistedHosts,
 }
 
 impl RawEgress {
     pub(super) fn validate(self) -> Arc<EgressRules> {
-        Arc::new(EgressRules::new(self.allowed_hosts))
+        Arc::new(EgressRules::new(self.allowed_hosts).with_unlisted(self.unlisted_hosts))
     }
 }

@@ -5,33 +5,41 @@
 //! its own here, which holds both.
 
 mod checks;
+mod effects;
 mod egress;
 mod error;
 mod http;
 mod policy;
 mod process_runner;
+mod remote;
 mod text;
 mod tool_call;
+mod vault;
 mod wasm_runtime;
 mod workspace;
 
 pub use error::ConfigError;
+pub(crate) use remote::RemoteConfig;
 
 use crate::custody::AgentReach;
 use crate::http::Port;
+use effects::RawEffects;
 use egress::RawEgress;
 use http::RawHttp;
 use palyra_engine::ToolCallConfig;
+use palyra_engine::vault::VaultSettings;
 use palyra_policy::{Membership, PolicyLoader};
 use palyra_protocol::Custody;
 use palyra_sandbox::{SandboxProcessRunnerPolicy, SandboxTier};
 use process_runner::{RawProcessRunner, usable_roots};
+use remote::RawRemote;
 use serde::Deserialize;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use text::{text_of, with_nearest};
 use tool_call::{RawToolCall, ToolCalls};
+use vault::RawVault;
 use wasm_runtime::RawWasmRuntime;
 
 /// The file as it is typed.
@@ -44,7 +52,10 @@ pub struct RawConfig {
     process_runner: RawProcessRunner,
     egress: RawEgress,
     wasm_runtime: RawWasmRuntime,
+    effects: RawEffects,
     http: RawHttp,
+    vault: RawVault,
+    remote: RawRemote,
 }
 
 /// A configuration that the daemon can run on.
@@ -60,6 +71,10 @@ pub struct Config {
     pub policy_dir: Option<PathBuf>,
     /// Where the HTTP door is, if it is to be open.
     pub http: Option<Port>,
+    /// Where secrets are, and what opens them.
+    pub vault: VaultSettings,
+    /// Where paired devices come in, if they may.
+    pub(crate) remote: Option<RemoteConfig>,
     /// Says of files that decide whether an agent could write them.
     pub custody: Arc<AgentReach>,
 }
@@ -140,7 +155,10 @@ impl RawConfig {
         let ToolCalls { allowed_tools, max_calls_per_run, limits, execution_timeout, approval_timeout } =
             self.tool_call.validate()?;
         let egress_rules = self.egress.validate();
-        let process_runner = self.process_runner.validate(&workspace_root, state_dir, Arc::clone(&egress_rules))?;
+        let effects = self.effects.validate(&workspace_root, state_dir)?;
+        let mut process_runner = self.process_runner.validate(&workspace_root, state_dir, Arc::clone(&egress_rules))?;
+        // What calls replaced is the daemon's own, wherever it lies.
+        process_runner.protected_paths.extend(effects.store.clone().filter(|store| !store.starts_with(state_dir)));
         usable_roots(&process_runner)?;
         let custody = AgentReach::of(&process_runner);
         let policy_dir = self.policy_dir.map(|dir| policy::validate(&dir, &workspace_root, &custody)).transpose()?;
@@ -154,9 +172,12 @@ impl RawConfig {
                 process_runner,
                 egress_rules,
                 wasm_runtime,
+                effects,
             },
             membership,
             http: self.http.validate(),
+            vault: self.vault.validate(state_dir, &custody)?,
+            remote: self.remote.validate()?,
             policy_dir,
             custody: Arc::new(custody),
             workspace_root,

@@ -4,7 +4,7 @@ use super::{Door, Reply, Streamed, document, malformed, optional, parsed, refuse
 use palyra_api::v1::approvals_server::Approvals;
 use palyra_api::v1::{
     Approval, DecideRequest, GetApprovalRequest, ListApprovalsReply, ListApprovalsRequest, Matcher, Scope,
-    WatchApprovalsRequest,
+    TakeBackReply, TakeBackRequest, WatchApprovalsRequest,
 };
 use palyra_engine::{Answer, ApprovalFilter, Engine, MAX_LISTED, VerifiedPeer};
 use palyra_protocol::{ApprovalDecision, ApprovalRecord, ApprovalScope, ApprovalState, GrantMatcher};
@@ -32,7 +32,15 @@ impl Approvals for Door {
     async fn get(&self, request: Request<GetApprovalRequest>) -> Reply<Approval> {
         let peer = self.peer(&request)?;
         let id = parsed(&request.get_ref().approval_id)?;
-        Ok(Response::new(told(&self.engine.approval(&peer, &id).await.map_err(refused)?)?))
+        let asked = self.engine.approval(&peer, &id).await.map_err(refused)?;
+        Ok(Response::new(shown(&self.engine, &peer, &asked).await?))
+    }
+
+    async fn take_back(&self, request: Request<TakeBackRequest>) -> Reply<TakeBackReply> {
+        let peer = self.peer(&request)?;
+        let TakeBackRequest { approval_id, allow } = request.get_ref();
+        self.engine.take_back(&peer, &parsed(approval_id)?, decision(*allow)).await.map_err(refused)?;
+        Ok(Response::new(TakeBackReply {}))
     }
 
     async fn decide(&self, request: Request<DecideRequest>) -> Reply<Approval> {
@@ -61,7 +69,7 @@ async fn watch(engine: Engine, peer: Arc<VerifiedPeer>, sender: mpsc::Sender<Res
         };
         let told_already: HashSet<_> = pending.iter().map(|record| record.approval_id.clone()).collect();
         for record in &pending {
-            if sender.send(told(record)).await.is_err() {
+            if sender.send(shown(&engine, &peer, record).await).await.is_err() {
                 return;
             }
         }
@@ -78,7 +86,14 @@ async fn watch(engine: Engine, peer: Arc<VerifiedPeer>, sender: mpsc::Sender<Res
                     if let Err(error) = engine.may_watch_approvals(&peer) {
                         return drop(sender.send(Err(refused(error))).await);
                     }
-                    if engine.sees_approval(&peer, &record) && sender.send(told(&record)).await.is_err() {
+                    if !engine.sees_approval(&peer, &record) {
+                        continue;
+                    }
+                    let news = match record.state {
+                        ApprovalState::Pending => shown(&engine, &peer, &record).await,
+                        _ => told(&record),
+                    };
+                    if sender.send(news).await.is_err() {
                         return;
                     }
                 }
@@ -90,7 +105,17 @@ async fn watch(engine: Engine, peer: Arc<VerifiedPeer>, sender: mpsc::Sender<Res
 }
 
 fn told(record: &ApprovalRecord) -> Result<Approval, Status> {
-    Ok(Approval { approval_json: document(record)? })
+    Ok(Approval { approval_json: document(record)?, review_json: String::new() })
+}
+
+/// An approval with what a person is shown.
+async fn shown(engine: &Engine, peer: &VerifiedPeer, record: &ApprovalRecord) -> Result<Approval, Status> {
+    let review = engine.review_of(peer, record).await;
+    Ok(Approval { approval_json: document(record)?, review_json: document(&review)? })
+}
+
+fn decision(allow: bool) -> ApprovalDecision {
+    if allow { ApprovalDecision::Allow } else { ApprovalDecision::Deny }
 }
 
 fn answer(request: DecideRequest) -> Result<Answer, Status> {
@@ -101,6 +126,12 @@ fn answer(request: DecideRequest) -> Result<Answer, Status> {
     if !request.argv_prefix.is_empty() && request.matcher != i32::from(Matcher::ArgvPrefix) {
         return Err(malformed("words were given, and the matcher is not an argv prefix"));
     }
+    if !request.directory.is_empty() && request.matcher != i32::from(Matcher::PathPrefix) {
+        return Err(malformed("a directory was given, and the matcher is not a path prefix"));
+    }
+    if !(request.host.is_empty() && request.method.is_empty()) && request.matcher != i32::from(Matcher::HostMethod) {
+        return Err(malformed("a host or a method was given, and the matcher is not a host and its method"));
+    }
     let scope = match Scope::try_from(request.scope).map_err(|_| malformed("there is no such scope"))? {
         Scope::Once => ApprovalScope::Once,
         Scope::Session => ApprovalScope::Session,
@@ -110,13 +141,16 @@ fn answer(request: DecideRequest) -> Result<Answer, Status> {
         Matcher::ExactCall => GrantMatcher::ExactCall,
         Matcher::ArgvPrefix => GrantMatcher::ArgvPrefix { words: request.argv_prefix },
         Matcher::Tool => GrantMatcher::Tool,
+        Matcher::PathPrefix => GrantMatcher::PathPrefix { directory: request.directory },
+        Matcher::HostMethod => GrantMatcher::HostMethod { host: request.host, method: request.method },
     };
     Ok(Answer {
         approval_id: parsed(&request.approval_id)?,
-        decision: if request.allow { ApprovalDecision::Allow } else { ApprovalDecision::Deny },
+        decision: decision(request.allow),
         scope,
         matcher,
         reason: Some(request.reason),
+        digest: optional(&request.digest)?,
     })
 }
 

@@ -1,15 +1,15 @@
 //! Tool calls.
 
-use super::{Door, Reply, Streamed, document, optional, parsed, refused};
+use super::{Door, Reply, Streamed, document, malformed, optional, parsed, refused};
 use palyra_api::v1::calls_server::Calls;
 use palyra_api::v1::{
-    CallUpdate as Wire, CancelCallRequest, FollowCallRequest, GetCallRequest, OutputPiece as WirePiece,
-    OutputStream as WireStream, ProposeRequest,
+    CallUpdate as Wire, CancelCallRequest, FollowCallRequest, GetCallRequest, ListCallsReply, ListCallsRequest,
+    OutputPiece as WirePiece, OutputStream as WireStream, ProposeRequest,
 };
 use palyra_engine::{
-    CallInProgress, CallUpdate, Engine, OutputPiece, OutputStream, OutputWatcher, Proposal, VerifiedPeer,
+    CallFilter, CallInProgress, CallUpdate, Engine, OutputPiece, OutputStream, OutputWatcher, Proposal, VerifiedPeer,
 };
-use palyra_protocol::{CallId, CallState};
+use palyra_protocol::{CallId, CallState, Timestamp};
 use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -33,7 +33,30 @@ impl Calls for Door {
         let peer = self.peer(&request)?;
         let id: CallId = parsed(&request.get_ref().call_id)?;
         let update = self.engine.call(&peer, &id).await.map_err(refused)?;
-        Ok(Response::new(told(&update, &self.engine, &peer)?))
+        let record = self.engine.call_record(&peer, &id).await.map_err(refused)?;
+        let mut told = told(&update, &self.engine, &peer)?;
+        told.call_json = record.as_ref().map(document).transpose()?.unwrap_or_default();
+        Ok(Response::new(told))
+    }
+
+    async fn list(&self, request: Request<ListCallsRequest>) -> Reply<ListCallsReply> {
+        let peer = self.peer(&request)?;
+        let ListCallsRequest { principal, tool, session, state, since_unix_ms, before, most } = request.into_inner();
+        let text = |text: String| Some(text).filter(|text| !text.is_empty());
+        let known = |state: String| CallState::parse(&state).ok_or_else(|| malformed("there is no such state"));
+        let filter = CallFilter {
+            principal: optional(&principal)?,
+            tool: text(tool),
+            session: text(session),
+            state: text(state).map(known).transpose()?,
+            since: Some(since_unix_ms).filter(|ms| *ms > 0).map(Timestamp::from_unix_ms),
+            before: optional(&before)?,
+            most,
+        };
+        let (page, last) = self.engine.calls(&peer, filter).await.map_err(refused)?;
+        let calls_json = page.records.iter().map(document).collect::<Result<_, _>>()?;
+        let go_on_before = last.map_or_else(String::new, String::from);
+        Ok(Response::new(ListCallsReply { calls_json, go_on_before }))
     }
 
     async fn follow(&self, request: Request<FollowCallRequest>) -> Reply<Self::FollowStream> {
@@ -176,6 +199,9 @@ async fn forward(
 }
 
 pub(super) fn proposal(request: ProposeRequest) -> Result<Proposal, Status> {
+    if request.by_candidate || !request.candidate.is_empty() {
+        return Err(malformed("only an explanation is made by a candidate"));
+    }
     Ok(Proposal {
         tool: request.tool,
         input: request.input,
@@ -201,5 +227,6 @@ fn told(update: &CallUpdate, engine: &Engine, peer: &VerifiedPeer) -> Result<Wir
         outcome_json: optional(update.outcome.as_deref())?,
         replayed: update.replayed,
         output: None,
+        call_json: String::new(),
     })
 }

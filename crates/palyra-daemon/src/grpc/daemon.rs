@@ -13,6 +13,8 @@ impl Daemon for Door {
         let peer = self.peer(&request)?;
         let status = self.engine.status(&peer).map_err(refused)?;
         let sandbox = if request.get_ref().probe_sandbox { probe().await? } else { String::new() };
+        let probe = request.get_ref().probe_sandbox;
+        let effects = self.engine.effects_status(&peer, probe).await.map_err(refused)?;
         let runner = &self.engine.config().process_runner;
         Ok(Response::new(StatusReply {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -41,7 +43,9 @@ impl Daemon for Door {
             principal: peer.effective().to_string(),
             config_path: self.about.config_path.display().to_string(),
             policy_json: document(&self.engine.policy_status(&peer).map_err(refused)?)?,
+            effects_json: document(&effects)?,
             http_url: self.about.http_url.clone().unwrap_or_default(),
+            remote_address: self.about.remote.address().map(|at| at.to_string()).unwrap_or_default(),
         }))
     }
 

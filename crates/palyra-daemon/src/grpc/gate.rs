@@ -3,10 +3,12 @@
 
 use super::{malformed, parsed, refused};
 use crate::doors::DoorName;
+use crate::mtls::token_of_a_device;
 use crate::rights;
 use palyra_api::{ACT_AS, AUTHORIZATION, ApiError};
 use palyra_engine::{Engine, VerifiedPeer};
-use palyra_protocol::Principal;
+use palyra_identity::ConnectedDevice;
+use palyra_protocol::{Principal, Problem};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use tonic::body::Body;
@@ -39,9 +41,30 @@ impl Gate {
         Ok(peer)
     }
 
-    /// Who is speaking: the uid that the kernel reports for the socket's other end; whom the token speaks for, if one is
-    /// shown; the agent they act as, if any. Whoever shows something as a token is never taken for the owner.
+    /// Who is speaking: the paired device at the other end; or the uid that the kernel reports for the socket's other end, and
+    /// whom the token speaks for, if one is shown; the agent they act as, if any. Whoever shows something as a token is never taken for the owner.
     fn identify<B>(&self, request: &http::Request<B>) -> Result<VerifiedPeer, Status> {
+        let peer = match request.extensions().get::<Arc<ConnectedDevice>>() {
+            Some(device) => self.by_device(device, request)?,
+            None => self.on_socket(request)?,
+        };
+        let Some(name) = request.headers().get(ACT_AS) else { return Ok(peer) };
+        let name = name.to_str().map_err(|_| malformed("the name to act as is not text"))?;
+        let name: Principal = parsed(name)?;
+        self.engine.act_as(peer, name).map_err(refused)
+    }
+
+    /// A paired device, by its certificate alone.
+    fn by_device<B>(&self, device: &Arc<ConnectedDevice>, request: &http::Request<B>) -> Result<VerifiedPeer, Status> {
+        if request.headers().contains_key(AUTHORIZATION) {
+            let Problem { code, message, hint, .. } = token_of_a_device();
+            return Err(ApiError::new(&code, message, hint).into_status(Code::Unauthenticated));
+        }
+        VerifiedPeer::by_device(&self.engine, device, DoorName::Remote.channel()).map_err(refused)
+    }
+
+    /// Somebody on the daemon's own socket.
+    fn on_socket<B>(&self, request: &http::Request<B>) -> Result<VerifiedPeer, Status> {
         let credentials = request.extensions().get::<UdsConnectInfo>().and_then(|info| info.peer_cred);
         let uid = credentials.map(|c| c.uid());
         let channel = DoorName::Cli.channel();
@@ -56,10 +79,7 @@ impl Gate {
             let token = token.unwrap_or("");
             peer = VerifiedPeer::by_token(&self.engine, token, "local socket", channel).map_err(refused)?;
         }
-        let Some(name) = request.headers().get(ACT_AS) else { return Ok(peer) };
-        let name = name.to_str().map_err(|_| malformed("the name to act as is not text"))?;
-        let name: Principal = parsed(name)?;
-        self.engine.act_as(peer, name).map_err(refused)
+        Ok(peer)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{Door, Reply, document, optional, parsed, refused};
 use palyra_api::v1::grants_server::Grants;
-use palyra_api::v1::{Grant, ListGrantsReply, ListGrantsRequest, RevokeGrantRequest};
+use palyra_api::v1::{GetGrantRequest, Grant, GrantWithCalls, ListGrantsReply, ListGrantsRequest, RevokeGrantRequest};
 use palyra_protocol::GrantRecord;
 use tonic::{Request, Response, Status};
 
@@ -14,6 +14,14 @@ impl Grants for Door {
         let page = self.engine.grants(&peer, before.as_ref()).await.map_err(refused)?;
         let grants = page.records.iter().map(told).collect::<Result<_, _>>()?;
         Ok(Response::new(ListGrantsReply { grants, more: page.more }))
+    }
+
+    async fn get(&self, request: Request<GetGrantRequest>) -> Reply<GrantWithCalls> {
+        let peer = self.peer(&request)?;
+        let id = parsed(&request.get_ref().grant_id)?;
+        let (grant, calls) = self.engine.grant_with_calls(&peer, &id).await.map_err(refused)?;
+        let calls_json = calls.iter().map(document).collect::<Result<_, _>>()?;
+        Ok(Response::new(GrantWithCalls { grant_json: document(&grant)?, calls_json }))
     }
 
     async fn revoke(&self, request: Request<RevokeGrantRequest>) -> Reply<Grant> {

@@ -1,25 +1,33 @@
-//! The gRPC door on the UNIX socket. Each file adapts one service: it parses, calls the engine, and packs the answer.
+//! The gRPC services, on the UNIX socket and for paired devices. Each file adapts one service: it parses, calls the engine, and packs the answer.
 
 mod access;
 mod approvals;
 mod calls;
 mod daemon;
+mod devices;
+mod effects;
 mod gate;
 mod grants;
 mod journal;
 mod policy;
+mod standard;
 mod tools;
+mod vault;
 
+use crate::mtls::RemoteDoor;
 use palyra_api::ApiError;
 use palyra_api::client::{MAX_MESSAGE_BYTES, MAX_REPLY_BYTES};
 use palyra_api::v1::access_server::AccessServer;
 use palyra_api::v1::approvals_server::ApprovalsServer;
 use palyra_api::v1::calls_server::CallsServer;
 use palyra_api::v1::daemon_server::DaemonServer;
+use palyra_api::v1::devices_server::DevicesServer;
+use palyra_api::v1::effects_server::EffectsServer;
 use palyra_api::v1::grants_server::GrantsServer;
 use palyra_api::v1::journal_server::JournalServer;
 use palyra_api::v1::policy_server::PolicyServer;
 use palyra_api::v1::tools_server::ToolsServer;
+use palyra_api::v1::vault_server::VaultServer;
 use palyra_engine::{Engine, EngineError, ErrorKind, VerifiedPeer};
 use palyra_protocol::Problem;
 use serde::Serialize;
@@ -30,6 +38,7 @@ use tokio::net::UnixListener;
 use tokio::sync::Notify;
 use tokio_stream::Stream;
 use tokio_stream::wrappers::UnixListenerStream;
+use tonic::service::Routes;
 use tonic::{Code, Request, Status};
 
 /// What the daemon says about itself beyond the engine.
@@ -43,6 +52,8 @@ pub struct About {
     pub started_at_unix_ms: u64,
     /// Where its HTTP door is, if it is open.
     pub http_url: Option<String>,
+    /// Where paired devices come in.
+    pub(crate) remote: RemoteDoor,
     /// Told when somebody who may has asked the daemon to end.
     pub stop: Arc<Notify>,
 }
@@ -57,10 +68,37 @@ pub(crate) struct Door {
 type Reply<T> = Result<tonic::Response<T>, Status>;
 type Streamed<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
-/// Serves every service on the socket.
-pub(crate) async fn serve(engine: Engine, about: About, listener: UnixListener) -> Result<(), tonic::transport::Error> {
-    let gate = gate::Gate::new(engine.clone());
-    let door = Door { engine, about: Arc::new(about) };
+/// Every service behind its gate, for whichever listener.
+#[derive(Debug, Clone)]
+pub(crate) struct Services {
+    gate: gate::Gate,
+    routes: Routes,
+}
+
+impl Services {
+    /// Puts the services together.
+    pub(crate) fn new(engine: Engine, about: About) -> Self {
+        let gate = gate::Gate::new(engine.clone());
+        let door = Door { engine, about: Arc::new(about) };
+        Self { gate, routes: routes(&door).prepare() }
+    }
+
+    /// The services for a connection that says itself who is at its other end.
+    pub(crate) fn guarded(&self) -> gate::Guarded<Routes> {
+        tower::Layer::layer(&self.gate, self.routes.clone())
+    }
+
+    /// Serves on the socket.
+    pub(crate) async fn serve(self, listener: UnixListener) -> Result<(), tonic::transport::Error> {
+        tonic::transport::Server::builder()
+            .layer(self.gate)
+            .add_routes(self.routes)
+            .serve_with_incoming(UnixListenerStream::new(listener))
+            .await
+    }
+}
+
+fn routes(door: &Door) -> Routes {
     macro_rules! service {
         ($server:ident) => {
             $server::new(door.clone())
@@ -68,18 +106,18 @@ pub(crate) async fn serve(engine: Engine, about: About, listener: UnixListener) 
                 .max_encoding_message_size(MAX_REPLY_BYTES)
         };
     }
-    tonic::transport::Server::builder()
-        .layer(gate)
-        .add_service(service!(DaemonServer))
+    let routes = Routes::new(service!(DaemonServer))
         .add_service(service!(ToolsServer))
         .add_service(service!(CallsServer))
         .add_service(service!(ApprovalsServer))
         .add_service(service!(GrantsServer))
+        .add_service(service!(EffectsServer))
         .add_service(service!(PolicyServer))
         .add_service(service!(JournalServer))
         .add_service(service!(AccessServer))
-        .serve_with_incoming(UnixListenerStream::new(listener))
-        .await
+        .add_service(service!(VaultServer))
+        .add_service(service!(DevicesServer));
+    standard::added_to(routes)
 }
 
 impl Door {

@@ -24,7 +24,11 @@ impl Policy for Door {
 
     async fn explain(&self, request: Request<ProposeRequest>) -> Reply<ExplainReply> {
         let peer = self.peer(&request)?;
-        let (call, decision) = self.engine.explain(&peer, proposal(request.into_inner())?).await.map_err(refused)?;
+        let mut request = request.into_inner();
+        let sent = std::mem::take(&mut request.candidate);
+        let candidate = std::mem::take(&mut request.by_candidate).then(|| files(sent));
+        let explained = self.engine.explain_by(&peer, proposal(request)?, candidate).await;
+        let (call, decision) = explained.map_err(refused)?;
         Ok(Response::new(ExplainReply { decision_json: document(&decision)?, call_json: document(&call)? }))
     }
 

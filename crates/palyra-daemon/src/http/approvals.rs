@@ -8,7 +8,8 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use palyra_engine::{Answer, ApprovalFilter, MAX_LISTED};
-use palyra_protocol::{ApprovalDecision, ApprovalId, ApprovalRecord, ApprovalScope, GrantMatcher};
+use palyra_protocol::review::Row;
+use palyra_protocol::{ApprovalDecision, ApprovalId, ApprovalRecord, ApprovalScope, Digest, GrantMatcher, Review};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -54,6 +55,39 @@ pub(super) async fn list(
     told(StatusCode::OK, &Approvals { approvals: page.records, more: page.more })
 }
 
+/// An approval, and what a person is shown before they answer.
+#[derive(Debug, Serialize, ToSchema)]
+struct Reviewed {
+    #[schema(value_type = Approval)]
+    approval: ApprovalRecord,
+    /// What would run by its parts, what would change, what would hold it, why a person is asked with the rules' text, and the
+    /// grants that a yes could leave with what each would have answered.
+    #[schema(value_type = std::collections::BTreeMap<String, serde_json::Value>)]
+    review: Review,
+    /// The review as rows of text in which everything that could deceive a reader is visible.
+    #[schema(value_type = Vec<serde_json::Value>)]
+    rows: Vec<Row>,
+}
+
+/// One approval with its review.
+#[utoipa::path(
+    get,
+    path = "/v1/approvals/{approval_id}",
+    operation_id = "show_approval",
+    params(("approval_id" = String, Path, description = "The approval")),
+    responses((status = 200, description = "The approval and its review", body = Reviewed, content_type = "application/json"), Refusals)
+)]
+pub(super) async fn show(
+    State(door): State<Door>,
+    caller: Caller,
+    Id(approval_id): Id<ApprovalId>,
+) -> Result<Response, Refused> {
+    let approval = door.engine.approval(&caller.peer, &approval_id).await?;
+    let review = door.engine.review_of(&caller.peer, &approval).await;
+    let rows = review.rows();
+    told(StatusCode::OK, &Reviewed { approval, review, rows })
+}
+
 /// A person's answer.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -72,6 +106,10 @@ pub(super) struct Decide {
     #[serde(default)]
     #[schema(max_length = 1000)]
     reason: Option<String>,
+    /// The digest that was shown: an answer about something else is refused.
+    #[serde(default)]
+    #[schema(value_type = Option<String>)]
+    digest: Option<Digest>,
 }
 
 fn once() -> ApprovalScope {
@@ -104,13 +142,16 @@ enum Scope {
     },
 }
 
-/// How wide a yes is: `"exact_call"`, `"tool"` or `{"argv_prefix": {"words": ["git", "status"]}}`.
+/// How wide a yes is: `"exact_call"`, `"tool"`, `{"argv_prefix": {"words": ["git", "status"]}}`,
+/// `{"path_prefix": {"directory": "src"}}` or `{"host_method": {"host": "example.org", "method": "GET"}}`.
 #[derive(ToSchema)]
 #[schema(rename_all = "snake_case")]
 #[expect(dead_code, reason = "a description")]
 enum Width {
     ExactCall,
     ArgvPrefix { words: Vec<String> },
+    PathPrefix { directory: String },
+    HostMethod { host: String, method: String },
     Tool,
 }
 
@@ -129,8 +170,8 @@ pub(super) async fn decide(
     Id(approval_id): Id<ApprovalId>,
     Payload(decide): Payload<Decide>,
 ) -> Result<Response, Refused> {
-    let Decide { decision, scope, matcher, reason } = decide;
-    let answer = Answer { approval_id, decision, scope, matcher, reason };
+    let Decide { decision, scope, matcher, reason, digest } = decide;
+    let answer = Answer { approval_id, decision, scope, matcher, reason, digest };
     let record = door.engine.decide_approval(&caller.peer, answer).await?;
     // In the span of its request, which is where its id is.
     tracing::info!(by = %caller.peer.effective(), approval = %record.approval_id, state = record.state.as_str(), "answered");

@@ -2,50 +2,51 @@
 
 use super::problem::Refused;
 use axum::http::StatusCode;
-use palyra_protocol::{Problem, TokenId};
+use palyra_protocol::Problem;
+use palyra_protocol::access::Credential;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// How many requests of one token may be under way, streams included.
+/// How many requests of one token or device may be under way, streams included.
 pub(super) const PER_TOKEN: usize = 256;
 
 /// Who is inside.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Crowd(Arc<Mutex<HashMap<TokenId, usize>>>);
+pub(super) struct Crowd(Arc<Mutex<HashMap<Credential, usize>>>);
 
 /// A place inside. Given back when the answer has been sent to its end, or its reader has gone.
 #[derive(Debug)]
 pub(super) struct Place {
     crowd: Crowd,
-    token: TokenId,
+    by: Credential,
 }
 
 impl Crowd {
-    /// Takes a place for a request of this token.
-    pub(super) fn enter(&self, token: &TokenId) -> Result<Place, Refused> {
+    /// Takes a place for a request of this token or device.
+    pub(super) fn enter(&self, by: &Credential) -> Result<Place, Refused> {
         let mut inside = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = inside.entry(token.clone()).or_default();
+        let count = inside.entry(by.clone()).or_default();
         if *count >= PER_TOKEN {
             let problem = Problem::new(
                 "too_many_at_once",
-                format!("{PER_TOKEN} requests with this token are under way"),
+                format!("{PER_TOKEN} requests of this token or device are under way"),
                 "wait until some have ended",
             );
             return Err(Refused::new(StatusCode::TOO_MANY_REQUESTS, problem).retry_after(Duration::from_secs(1)));
         }
         *count += 1;
-        Ok(Place { crowd: self.clone(), token: token.clone() })
+        Ok(Place { crowd: self.clone(), by: by.clone() })
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
         let mut inside = self.crowd.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = inside.get_mut(&self.token) {
+        if let Some(count) = inside.get_mut(&self.by) {
             *count -= 1;
             if *count == 0 {
-                inside.remove(&self.token);
+                inside.remove(&self.by);
             }
         }
     }
@@ -55,11 +56,12 @@ impl Drop for Place {
 mod tests {
     use super::*;
     use axum::response::IntoResponse as _;
+    use palyra_protocol::TokenId;
 
     #[test]
     fn one_token_does_not_take_the_places_of_another() {
         let crowd = Crowd::default();
-        let (first, second) = (TokenId::mint(), TokenId::mint());
+        let (first, second) = (Credential::Token(TokenId::mint()), Credential::Token(TokenId::mint()));
         let mut places: Vec<_> = (0..PER_TOKEN).map(|_| crowd.enter(&first).unwrap()).collect();
         assert!(crowd.enter(&first).is_err());
         assert!(crowd.enter(&second).is_ok());

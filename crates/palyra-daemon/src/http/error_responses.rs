@@ -16,7 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// A connection whose every refusal is a problem document.
 #[derive(Debug)]
-pub(super) struct ErrorResponses<S> {
+pub(crate) struct ErrorResponses<S> {
     stream: S,
     /// What goes out in place of what was said, and how much of it has.
     instead: Vec<u8>,
@@ -24,7 +24,7 @@ pub(super) struct ErrorResponses<S> {
 }
 
 impl<S> ErrorResponses<S> {
-    pub(super) fn new(stream: S) -> Self {
+    pub(crate) fn new(stream: S) -> Self {
         Self { stream, instead: Vec::new(), sent: 0 }
     }
 }

@@ -9,16 +9,18 @@ use super::guests::{Busy, Guest};
 use super::kept::keep;
 use super::listen::MAX_HEAD;
 use super::problem::Refused;
-use super::site;
+use super::site::Site;
 use super::unread_body::{Discarded, UnreadBody};
 use crate::doors::DoorName;
 use crate::mcp;
+use crate::mtls::token_of_a_device;
 use crate::rights::{self, Need};
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use palyra_engine::VerifiedPeer;
+use palyra_identity::ConnectedDevice;
 use palyra_protocol::{Problem, RequestId};
 use std::sync::Arc;
 use std::time::Duration;
@@ -135,7 +137,7 @@ impl Door {
             let problem = Problem::plain("head_too_large", message);
             return Err(Refused::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, problem));
         }
-        site::check(request.uri(), request.headers(), self.port)?;
+        self.site.check(request.uri(), request.headers())?;
         let right = match self.need(request)? {
             Need::Open => return Ok(None),
             Need::Right(right) => right,
@@ -143,7 +145,7 @@ impl Door {
         let peer = Arc::new(self.identify(request)?);
         request.extensions_mut().insert(Arc::clone(&peer));
         self.engine.admit(&peer, right.action, right.on.resource())?;
-        peer.token_id().map(|token| self.crowd.enter(token)).transpose()
+        peer.credential().map(|by| self.crowd.enter(by)).transpose()
     }
 
     /// What the route needs, by the one table of rights.
@@ -162,8 +164,18 @@ impl Door {
         Err(Refused::new(StatusCode::METHOD_NOT_ALLOWED, problem).allow(verbs))
     }
 
-    /// Who is speaking: whoever the token speaks for, and nobody without one.
+    /// Who is speaking: the device at the other end of the connection, or whoever the token speaks for.
     fn identify(&self, request: &Request) -> Result<VerifiedPeer, Refused> {
+        if let Some(device) = request.extensions().get::<Arc<ConnectedDevice>>() {
+            if request.headers().contains_key(header::AUTHORIZATION) {
+                return Err(Refused::new(StatusCode::UNAUTHORIZED, token_of_a_device()));
+            }
+            return Ok(VerifiedPeer::by_device(&self.engine, device, DoorName::Remote.channel())?);
+        }
+        if self.site == Site::Devices {
+            let problem = Problem::plain("internal", "a request came past the handshake");
+            return Err(Refused::new(StatusCode::INTERNAL_SERVER_ERROR, problem));
+        }
         let mut shown = request.headers().get_all(header::AUTHORIZATION).iter();
         let token = match (shown.next(), shown.next()) {
             (Some(one), None) => one.to_str().ok().and_then(bearer),

@@ -5,10 +5,11 @@
 
 use super::error_responses::ErrorResponses;
 use super::guests::{Guests, Room};
+use super::site::Site;
 use super::{Door, router};
 use crate::doors::Doors;
 use crate::ending::DRAIN;
-use hyper::server::conn::http1;
+use hyper::server::conn::http1 as hyper_http1;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -28,9 +29,9 @@ pub(crate) const DEFAULT_PORT: u16 = 7142;
 /// How long a request's head may take, counted from when it could begin: also how long an idle connection is kept.
 const HEAD_TIME: Duration = Duration::from_secs(20);
 /// How long an answer may wait to be read.
-const WRITE_TIME: Duration = Duration::from_secs(30);
+pub(crate) const WRITE_TIME: Duration = Duration::from_secs(30);
 /// How large a request's head may be.
-pub(super) const MAX_HEAD: usize = 32 << 10;
+pub(crate) const MAX_HEAD: usize = 32 << 10;
 /// How many headers a request may have.
 const MAX_HEADERS: usize = 64;
 /// Where callers find the address.
@@ -99,7 +100,7 @@ impl Listening {
     pub(crate) fn open(doors: Doors, port: Port, state_dir: &Path) -> Result<Self, HttpError> {
         let listener = TcpListener::from_std(bind(port)?)?;
         let address = listener.local_addr()?;
-        let door = Door::new(doors, address.port())?;
+        let door = Door::new(doors, Site::Loopback(address.port()))?;
         let address_file = state_dir.join(ADDRESS_FILE);
         // A convenience: `palyra status` says the same, and a full disk must not keep anybody from asking it.
         if let Err(error) = std::fs::write(&address_file, format!("http://{address}\n")) {
@@ -162,6 +163,13 @@ async fn accept(listener: TcpListener, serving: Serving, connections: TaskTracke
     }
 }
 
+/// HTTP/1.1 with this door's limits.
+pub(crate) fn http1() -> hyper_http1::Builder {
+    let mut builder = hyper_http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIME).max_buf_size(MAX_HEAD).max_headers(MAX_HEADERS);
+    builder
+}
+
 /// One connection, to its end.
 async fn serve(stream: TcpStream, serving: Serving) {
     let Serving { router, guests, closing } = serving;
@@ -177,9 +185,7 @@ async fn serve(stream: TcpStream, serving: Serving) {
         request.extensions_mut().insert(Arc::clone(&here));
         service.call(request)
     });
-    let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIME).max_buf_size(MAX_HEAD).max_headers(MAX_HEADERS);
-    let connection = builder.serve_connection(TokioIo::new(ErrorResponses::new(Box::pin(stream))), service);
+    let connection = http1().serve_connection(TokioIo::new(ErrorResponses::new(Box::pin(stream))), service);
     let mut connection = std::pin::pin!(connection);
     let served = tokio::select! {
         served = connection.as_mut() => served,

@@ -20,8 +20,9 @@ mod site;
 mod tools;
 mod unread_body;
 
+pub(crate) use error_responses::ErrorResponses;
 pub(crate) use kept::keep;
-pub(crate) use listen::{HttpError, Listening, Port};
+pub(crate) use listen::{HttpError, Listening, MAX_HEAD, Port, WRITE_TIME, http1};
 pub(crate) use payload::whole;
 pub(crate) use problem::Refused;
 
@@ -40,8 +41,8 @@ use utoipa_axum::routes;
 pub(crate) struct Door {
     pub(crate) engine: Engine,
     doors: Doors,
-    /// The port that callers must name.
-    port: u16,
+    /// Which callers it is for, and how they must name it.
+    site: site::Site,
     crowd: crowd::Crowd,
     /// Cancelled when the daemon is about to end: whoever waits is answered.
     pub(crate) closing: CancellationToken,
@@ -86,6 +87,7 @@ fn routes() -> OpenApiRouter<Door> {
         .routes(routes!(calls::get, calls::cancel))
         .routes(routes!(events::events))
         .routes(routes!(approvals::list))
+        .routes(routes!(approvals::show))
         .routes(routes!(approvals::decide))
 }
 
@@ -130,15 +132,20 @@ fn router(door: Door) -> Router {
     router.route(crate::mcp::http::PATH, mcp).fallback(gate::nowhere).layer(gate).with_state(door)
 }
 
+/// The same door for paired devices: the gate knows them by their certificates, which the connection leaves as an
+/// `Arc<ConnectedDevice>` in the request's extensions.
+pub(crate) fn for_devices(doors: Doors) -> Result<Router, HttpError> {
+    Ok(router(Door::new(doors, site::Site::Devices)?))
+}
+
 impl Door {
-    /// The door on this port.
-    fn new(doors: Doors, port: u16) -> Result<Self, serde_json::Error> {
+    fn new(doors: Doors, site: site::Site) -> Result<Self, serde_json::Error> {
         let description = serde_json::to_string(&description())?;
         Ok(Self {
             engine: doors.engine.clone(),
             closing: doors.ending.closing().clone(),
             doors,
-            port,
+            site,
             crowd: crowd::Crowd::default(),
             description: description.into(),
         })

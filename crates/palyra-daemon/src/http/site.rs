@@ -1,4 +1,4 @@
-//! Where a request comes from: programs on this machine, and no web page.
+//! Where a request comes from: programs, and no web page of another origin.
 //!
 //! A page in a browser can send requests to loopback in three ways, and each shows itself. A name that was rebound to
 //! this address stands in `Host`. A script of another origin cannot leave `Origin` out, save for plain `GET`s; those, and
@@ -11,8 +11,43 @@ use palyra_protocol::Problem;
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
+/// Which callers a listener is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Site {
+    /// Programs on this machine, which name the port.
+    Loopback(u16),
+    /// Paired devices. TLS has shown each of them whom it speaks with, whatever name it used.
+    Devices,
+}
+
+impl Site {
+    /// Lets in what this site is for.
+    pub(super) fn check(self, uri: &Uri, headers: &HeaderMap) -> Result<(), Refused> {
+        match self {
+            Self::Loopback(port) => check(uri, headers, port),
+            Self::Devices => check_device(uri, headers),
+        }
+    }
+}
+
+/// Lets in what does not come from a page of another origin: a browser shows a device's certificate for any page that asks.
+fn check_device(uri: &Uri, headers: &HeaderMap) -> Result<(), Refused> {
+    let host = match (uri.authority(), only(headers, &header::HOST)) {
+        (Some(authority), Only::None) => authority.as_str(),
+        (None, Only::One(host)) => host,
+        (Some(authority), Only::One(host)) if authority.as_str() == host => host,
+        _ => return Err(Refused::malformed("a request names its host once")),
+    };
+    match only(headers, &header::ORIGIN) {
+        Only::None => {}
+        Only::One(origin) if origin.strip_prefix("https://") == Some(host) => {}
+        Only::One(_) | Only::Several => return Err(foreign()),
+    }
+    same_site(headers)
+}
+
 /// Lets in what names this listener by a loopback name and does not come from a page of another origin.
-pub(super) fn check(uri: &Uri, headers: &HeaderMap, port: u16) -> Result<(), Refused> {
+fn check(uri: &Uri, headers: &HeaderMap, port: u16) -> Result<(), Refused> {
     // The target's own authority, where a client sends one, counts as much as the header.
     if let Some(authority) = uri.authority()
         && !is_ours(authority.as_str(), port)
@@ -29,6 +64,10 @@ pub(super) fn check(uri: &Uri, headers: &HeaderMap, port: u16) -> Result<(), Ref
         Only::One(origin) if origin.strip_prefix("http://").is_some_and(|host| is_ours(host, port)) => {}
         Only::One(_) | Only::Several => return Err(foreign()),
     }
+    same_site(headers)
+}
+
+fn same_site(headers: &HeaderMap) -> Result<(), Refused> {
     match only(headers, &SEC_FETCH_SITE) {
         Only::None | Only::One("none" | "same-origin") => Ok(()),
         Only::One(_) | Only::Several => Err(foreign()),
@@ -152,6 +191,26 @@ mod tests {
             assert!(!admits("/", &[host, (name, value)]), "{name}: {value}");
         }
         assert!(!admits("/", &[host, ("origin", "http://localhost:7142"), ("origin", "http://evil.example")]));
+    }
+
+    #[test]
+    fn a_page_of_another_origin_gets_nothing_by_a_devices_certificate() {
+        let admits = |uri: &str, lines: &[(&'static str, &str)]| {
+            Site::Devices.check(&uri.parse().unwrap(), &headers(lines)).is_ok()
+        };
+        assert!(admits("/", &[("host", "home.lan:7443")]));
+        assert!(admits("https://home.lan:7443/x", &[]));
+        assert!(admits("/", &[("host", "home.lan:7443"), ("origin", "https://home.lan:7443")]));
+        for (uri, lines) in [
+            ("/", &[][..]),
+            ("https://home.lan:7443/x", &[("host", "evil.example")][..]),
+            ("/", &[("host", "home.lan:7443"), ("origin", "https://evil.example")][..]),
+            ("/", &[("host", "home.lan:7443"), ("origin", "http://home.lan:7443")][..]),
+            ("/", &[("host", "home.lan:7443"), ("origin", "null")][..]),
+            ("/", &[("host", "home.lan:7443"), ("sec-fetch-site", "cross-site")][..]),
+        ] {
+            assert!(!admits(uri, lines), "{uri} {lines:?}");
+        }
     }
 
     proptest! {

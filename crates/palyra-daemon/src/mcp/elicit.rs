@@ -4,7 +4,8 @@
 //! might answer for it. The answer goes the way of every other, and is checked there again.
 
 use palyra_engine::{Answer, Engine, VerifiedPeer};
-use palyra_protocol::{ApprovalDecision, ApprovalRecord, ApprovalScope, Card, GrantMatcher};
+use palyra_protocol::review::plain;
+use palyra_protocol::{ApprovalDecision, ApprovalRecord, ApprovalScope, GrantMatcher, Review};
 use rmcp::RoleServer;
 use rmcp::model::{
     ClientResult, ElicitRequest, ElicitRequestParams, ElicitResult, ElicitationAction, ElicitationSchema,
@@ -39,13 +40,13 @@ impl Question {
         if !asks || !engine.may_decide(&peer, asked) {
             return None;
         }
-        let message = question(asked)?;
         let (client, asked) = (context.peer.clone(), Arc::clone(asked));
         let (done, answered) = oneshot::channel();
         let withdrawn = CancellationToken::new();
         let withdraw = withdrawn.clone().drop_guard();
         // A task of its own, so that it can still take the question back when nobody waits for the answer.
         tokio::spawn(async move {
+            let Some(message) = question(&engine.review_of(&peer, &asked).await) else { return drop(done) };
             if let Some(decision) = ask(&client, message, withdrawn).await {
                 decide(&engine, &peer, &asked, decision).await;
             }
@@ -64,17 +65,17 @@ pub(super) async fn answered(question: &mut Option<Question>) {
     }
 }
 
-/// The question as the approval screen puts it; nothing if it is too long to be put whole.
-fn question(asked: &ApprovalRecord) -> Option<String> {
+/// The approval as every screen shows it; nothing if it is too long to be shown whole.
+fn question(review: &Review) -> Option<String> {
     let text = format!(
         "{} wants to call {} (risk {}).\n\n{}\nAllow this call, once? ({})",
-        asked.principal,
-        asked.tool,
-        asked.risk,
-        Card::of(asked).plain(),
-        asked.approval_id
+        review.principal,
+        review.tool,
+        review.risk,
+        plain(review),
+        review.approval_id
     );
-    (text.len() <= MAX_QUESTION).then_some(text)
+    (text.len() <= MAX_QUESTION && review.is_whole()).then_some(text)
 }
 
 async fn ask(client: &Peer<RoleServer>, message: String, withdrawn: CancellationToken) -> Option<ApprovalDecision> {
@@ -119,6 +120,7 @@ async fn decide(engine: &Engine, peer: &VerifiedPeer, asked: &ApprovalRecord, de
         scope: ApprovalScope::Once,
         matcher: GrantMatcher::ExactCall,
         reason: Some("answered in the client".to_owned()),
+        digest: Some(asked.call_digest),
     };
     if let Err(error) = engine.decide_approval(peer, answer).await {
         tracing::debug!(%error, "an answer did not count");

@@ -17,7 +17,8 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::{MethodRouter, any};
 use http_body_util::BodyExt as _;
 use palyra_engine::VerifiedPeer;
-use palyra_protocol::{Problem, TokenId};
+use palyra_protocol::Problem;
+use palyra_protocol::access::Credential;
 use rmcp::ErrorData;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
@@ -50,6 +51,8 @@ pub(crate) fn route<S: Clone + Send + Sync + 'static>(doors: Doors) -> MethodRou
     let sessions = Sessions::new();
     let config = StreamableHttpServerConfig::default()
         .with_json_response(true)
+        // The gate has looked at where a request comes from, on either listener.
+        .disable_allowed_hosts()
         .with_max_request_body_bytes(MAX_MESSAGE_BYTES)
         .with_cancellation_token(doors.ending.ended().child_token());
     let serve = {
@@ -109,9 +112,9 @@ impl Mcp {
     }
 }
 
-/// The token that the gate let in.
-fn token_of(request: &Request) -> Option<TokenId> {
-    request.extensions().get::<Arc<VerifiedPeer>>().and_then(|peer| peer.token_id().cloned())
+/// The token or device that the gate let in.
+fn token_of(request: &Request) -> Option<Credential> {
+    request.extensions().get::<Arc<VerifiedPeer>>().and_then(|peer| peer.credential().cloned())
 }
 
 /// The request, if its body is a message.

@@ -1,9 +1,9 @@
 //! Sessions over HTTP, which only the revisions before the current one have: whose they are, and how many.
 //!
-//! A session belongs to the token that began it: to everybody else it does not exist. Clients often leave without a
+//! A session belongs to the token or device that began it: to everybody else it does not exist. Clients often leave without a
 //! word, so a token that has no room for another loses the one that was idle longest.
 
-use palyra_protocol::TokenId;
+use palyra_protocol::access::Credential;
 use rmcp::transport::streamable_http_server::session::SessionManager as _;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use std::collections::HashMap;
@@ -28,7 +28,7 @@ pub(super) struct Sessions {
 
 #[derive(Debug)]
 struct Session {
-    owner: TokenId,
+    owner: Credential,
     /// Requests under way, streams included.
     busy: usize,
     used: Instant,
@@ -58,7 +58,7 @@ impl Sessions {
     }
 
     /// Takes up a session of this token's; nothing if it has no such session.
-    pub(super) fn enter(&self, id: &str, token: &TokenId) -> Option<InUse> {
+    pub(super) fn enter(&self, id: &str, token: &Credential) -> Option<InUse> {
         let mut known = self.lock();
         let session = known.get_mut(id).filter(|session| session.owner == *token)?;
         session.busy += 1;
@@ -67,7 +67,7 @@ impl Sessions {
 
     /// Makes room for a session that is about to begin, and keeps it until the guard is dropped. Nothing if every session
     /// that could make room is at work.
-    pub(super) async fn begin(&self, token: &TokenId) -> Option<tokio::sync::OwnedMutexGuard<()>> {
+    pub(super) async fn begin(&self, token: &Credential) -> Option<tokio::sync::OwnedMutexGuard<()>> {
         let beginning = Arc::clone(&self.beginning).lock_owned().await;
         let live: Vec<String> = self.kept.sessions.read().await.keys().map(|id| id.to_string()).collect();
         if let Some(id) = self.make_room(token, &live)? {
@@ -78,7 +78,7 @@ impl Sessions {
 
     /// The session that has to go, if one has; nothing at all if none can.
     #[expect(clippy::option_option, reason = "none has to go, or none can")]
-    fn make_room(&self, token: &TokenId, live: &[String]) -> Option<Option<String>> {
+    fn make_room(&self, token: &Credential, live: &[String]) -> Option<Option<String>> {
         let mut known = self.lock();
         known.retain(|id, _| live.contains(id));
         let own = known.values().filter(|session| session.owner == *token).count();
@@ -94,7 +94,7 @@ impl Sessions {
     }
 
     /// Enters a session that has begun.
-    pub(super) fn begun(&self, id: &str, owner: TokenId) {
+    pub(super) fn begun(&self, id: &str, owner: Credential) {
         self.lock().insert(id.to_owned(), Session { owner, busy: 0, used: Instant::now() });
     }
 
@@ -127,8 +127,9 @@ impl Drop for InUse {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use palyra_protocol::TokenId;
 
-    async fn begin(sessions: &Sessions, token: &TokenId) -> Option<String> {
+    async fn begin(sessions: &Sessions, token: &Credential) -> Option<String> {
         let _place = sessions.begin(token).await?;
         let (id, transport) = sessions.kept.create_session().await.unwrap();
         // The worker goes on without anybody who speaks through it.
@@ -140,7 +141,7 @@ mod tests {
     #[tokio::test]
     async fn a_token_with_no_room_loses_the_session_that_was_idle_longest() {
         let sessions = Sessions::new();
-        let (token, other) = (TokenId::mint(), TokenId::mint());
+        let (token, other) = (Credential::Token(TokenId::mint()), Credential::Token(TokenId::mint()));
         let theirs = begin(&sessions, &other).await.unwrap();
         let mut own = Vec::new();
         for _ in 0..PER_TOKEN {

@@ -1,22 +1,23 @@
-//! MCP on a UNIX socket of its own, for `palyra mcp serve`, which does nothing but pass bytes on.
+//! MCP line by line, for `palyra mcp serve`, which does nothing but pass bytes on: on a UNIX socket of its own, and for paired devices.
 //!
 //! The first line is a greeting: who the client speaks as. What follows is the protocol, one message a line. The socket is
 //! the daemon's user's alone, like the other one, and it never speaks for the owner: a client shows a token, or acts as an
-//! agent of the owner's.
+//! agent of the owner's. A paired device is known by its certificate and acts as an agent too.
 
 use super::lines::Lines;
 use super::{Caller, McpServer};
 use crate::doors::{DoorName, Doors};
+use crate::mtls::token_of_a_device;
 use palyra_engine::{Engine, EngineError, ErrorKind, VerifiedPeer};
+use palyra_identity::{ConnectedDevice, ServerStream};
 use palyra_protocol::{Principal, PrincipalKind, Problem, Secret};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::net::{UnixListener, UnixStream};
+use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader};
+use tokio::net::{TcpStream, UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 
 /// The longest greeting.
@@ -38,11 +39,17 @@ struct Greeting {
     act_as: Option<Principal>,
 }
 
+/// How a client came.
+#[derive(Debug)]
+enum Way {
+    Socket { peer_uid: Option<u32>, daemon_uid: u32 },
+    Device(Arc<ConnectedDevice>),
+}
+
 /// What a client came with.
 #[derive(Debug)]
 pub(crate) struct Credentials {
-    peer_uid: Option<u32>,
-    daemon_uid: u32,
+    way: Way,
     token: Option<Secret>,
     act_as: Option<Principal>,
 }
@@ -51,7 +58,15 @@ impl Credentials {
     /// Who the client is, now: what was withdrawn since it came is withdrawn.
     pub(super) fn identify(&self, engine: &Engine) -> Result<VerifiedPeer, EngineError> {
         let channel = DoorName::Mcp.channel();
-        let mut peer = VerifiedPeer::on_local_socket(self.peer_uid, self.daemon_uid, channel.clone())?;
+        let mut peer = match &self.way {
+            Way::Socket { peer_uid, daemon_uid } => {
+                VerifiedPeer::on_local_socket(*peer_uid, *daemon_uid, channel.clone())?
+            }
+            Way::Device(_) if self.token.is_some() => {
+                return Err(EngineError::new(ErrorKind::Unauthenticated, token_of_a_device()));
+            }
+            Way::Device(device) => VerifiedPeer::by_device(engine, device, DoorName::Remote.channel())?,
+        };
         if let Some(token) = &self.token {
             // What is no text is refused like a wrong token.
             let token = std::str::from_utf8(token.expose()).unwrap_or("");
@@ -61,7 +76,9 @@ impl Credentials {
             peer = engine.act_as(peer, name.clone())?;
         }
         // Being the daemon's user is not enough here, under whatever name.
-        if self.token.is_none() && peer.effective().kind() != PrincipalKind::Agent {
+        // A device that acts as itself is a program like an agent.
+        let program = matches!(peer.effective().kind(), PrincipalKind::Agent | PrincipalKind::Device);
+        if self.token.is_none() && !program {
             return Err(EngineError::new(
                 ErrorKind::Unauthenticated,
                 Problem::new(
@@ -119,13 +136,37 @@ async fn turn_away(stream: UnixStream) -> io::Result<()> {
 async fn client(doors: Doors, stream: UnixStream) -> io::Result<()> {
     let peer_uid = stream.peer_cred().ok().map(|credentials| credentials.uid());
     let daemon_uid = rustix::process::geteuid().as_raw();
-    let (reader, mut writer) = stream.into_split();
-    let mut reader = BufReader::new(reader);
+    let (reader, writer) = stream.into_split();
+    greet(doors, Way::Socket { peer_uid, daemon_uid }, BufReader::new(reader), writer).await
+}
+
+/// Serves a paired device until it leaves or is shut out. The daemon speaks first: the device learns that it is let in.
+pub(crate) async fn device(doors: Doors, device: Arc<ConnectedDevice>, stream: ServerStream<TcpStream>) {
+    let (engine, ending) = (doors.engine.clone(), doors.ending.clone());
+    let serving = async {
+        let (reader, mut writer) = tokio::io::split(stream);
+        tell(&mut writer, &json!({ "palyra_mcp": 1 })).await?;
+        greet(doors, Way::Device(Arc::clone(&device)), BufReader::new(reader), writer).await
+    };
+    let served = tokio::select! {
+        served = ending.clients().track_future(serving) => served,
+        () = engine.cut_off(&device) => return,
+    };
+    if let Err(error) = served {
+        tracing::debug!(%error, "a device's MCP connection broke off");
+    }
+}
+
+async fn greet<R, W>(doors: Doors, way: Way, mut reader: BufReader<R>, mut writer: W) -> io::Result<()>
+where
+    R: AsyncRead + Send + Unpin + 'static,
+    W: AsyncWrite + Send + Unpin + 'static,
+{
     let greeted = tokio::time::timeout(GREETING_TIME, greeting(&mut reader)).await;
     let greeting = greeted.unwrap_or_else(|_| Err(malformed("no greeting came")));
     let admitted = greeting.and_then(|Greeting { token, act_as, .. }| {
         let token = token.map(|text| Secret::new(text.into_bytes()));
-        let credentials = Credentials { peer_uid, daemon_uid, token, act_as };
+        let credentials = Credentials { way, token, act_as };
         let peer = credentials.identify(&doors.engine)?;
         Ok((credentials, peer))
     });
@@ -138,12 +179,11 @@ async fn client(doors: Doors, stream: UnixStream) -> io::Result<()> {
     }
 }
 
-async fn talk(
-    doors: Doors,
-    credentials: Credentials,
-    reader: BufReader<OwnedReadHalf>,
-    writer: OwnedWriteHalf,
-) -> io::Result<()> {
+async fn talk<R, W>(doors: Doors, credentials: Credentials, reader: BufReader<R>, writer: W) -> io::Result<()>
+where
+    R: AsyncRead + Send + Unpin + 'static,
+    W: AsyncWrite + Send + Unpin + 'static,
+{
     // A child: the SDK cancels what it is given when the connection ends.
     let ended = doors.ending.ended().child_token();
     let server = McpServer::new(doors, Caller::Local(credentials));
@@ -157,7 +197,7 @@ async fn talk(
     }
 }
 
-async fn greeting(reader: &mut BufReader<OwnedReadHalf>) -> Result<Greeting, EngineError> {
+async fn greeting<R: AsyncRead + Unpin>(reader: &mut BufReader<R>) -> Result<Greeting, EngineError> {
     let mut line = Vec::new();
     let read = reader.take(MAX_GREETING).read_until(b'\n', &mut line).await;
     if read.is_err() || line.last() != Some(&b'\n') {
@@ -174,6 +214,7 @@ fn malformed(message: &str) -> EngineError {
     EngineError::invalid("malformed_request", message, "do `palyra` and `palyrad` have the same version?")
 }
 
-async fn tell(writer: &mut OwnedWriteHalf, word: &Value) -> io::Result<()> {
-    writer.write_all(format!("{word}\n").as_bytes()).await
+async fn tell<W: AsyncWrite + Unpin>(writer: &mut W, word: &Value) -> io::Result<()> {
+    writer.write_all(format!("{word}\n").as_bytes()).await?;
+    writer.flush().await
 }

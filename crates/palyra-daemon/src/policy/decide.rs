@@ -61,10 +61,11 @@ fn local_channel() -> String {
 }
 
 pub(super) fn run(setup: &Setup, options: &Decide) -> Result<ExitCode, DaemonError> {
-    let loaded = loader(setup, options.candidate.clone())?.load();
-    let set = loaded.map_err(|refused| DaemonError::Policy(Box::new(refused)))?;
+    // How a candidate decides is worth knowing most where its cases fail.
+    let loaded = loader(setup, options.candidate.clone())?.load_untried();
+    let rules = loaded.map_err(|refused| DaemonError::Policy(Box::new(refused)))?;
     let config = setup.config(&setup.state_dir)?;
-    let advisor = Advisor::new(set.engine, Workspace::open(&config.workspace_root)?, config.tool_call)?;
+    let advisor = Advisor::new(rules, Workspace::open(&config.workspace_root)?, config.tool_call)?;
     let all_answered = stream(&advisor, &mut std::io::stdin().lock(), &mut std::io::stdout().lock());
     let all_answered = all_answered.map_err(DaemonError::Stream)?;
     Ok(if all_answered { ExitCode::SUCCESS } else { ExitCode::from(REJECTED) })

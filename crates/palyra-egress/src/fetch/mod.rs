@@ -16,6 +16,7 @@ pub use error::FetchError;
 pub use request::FetchRequest;
 pub use url::{FetchUrl, UrlError};
 
+use super::credentials::Attached;
 use super::denial::Denial;
 use super::dial::{DialError, Dialer, dial};
 use super::http::is_overriding;
@@ -100,6 +101,15 @@ pub trait FetchWatch {
 
     /// Takes a connection, allowed or denied, when it is over.
     fn connection(&self, record: &EgressRecord);
+
+    /// What goes with a hop besides what the request says; asked for each anew, so nothing follows a redirect by itself.
+    ///
+    /// # Errors
+    /// The hop concerns a binding that does not cover it; the fetch ends with that.
+    fn credentials(&self, next: &FetchRequest) -> Result<Attached, Denial> {
+        let _nothing_is_bound = next;
+        Ok(Attached::default())
+    }
 }
 
 /// Takes an answer as it comes.
@@ -274,8 +284,12 @@ impl Fetcher {
         if asked == Asked::Now {
             watch.may_go(request)?;
         }
+        let attached = watch.credentials(request)?;
         record.verdict = EgressVerdict::Allowed;
         record.rule = Some(rule.to_string());
+        record.credentials.clone_from(&attached.secrets);
+        let carrying = request.carrying(&attached)?;
+        let request = &*carrying;
         let left = deadline.saturating_duration_since(Instant::now());
         let dialer = Dialer {
             rules: Arc::clone(&self.rules),

@@ -3,6 +3,8 @@
 use super::super::http::{is_ours, token};
 use super::error::FetchError;
 use super::url::FetchUrl;
+use crate::credentials::Attached;
+use std::borrow::Cow;
 
 const METHODS: [&str; 6] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
 const MAX_FIELDS: usize = 64;
@@ -48,6 +50,32 @@ impl FetchRequest {
             return Err(invalid(format!("at most {MAX_FIELDS} header fields and {MAX_FIELD_BYTES} bytes of them")));
         }
         Ok(Self { method: method.to_owned(), url, headers, body })
+    }
+
+    /// A request that a client made and that was read strictly: any method, the fields that go on.
+    pub(crate) fn passed_on(method: &str, url: FetchUrl, headers: Vec<(String, String)>, body: Vec<u8>) -> Self {
+        // An answer that is compressed could not be looked at.
+        let headers = headers.into_iter().filter(|(name, _)| name != "accept-encoding" && name != "expect").collect();
+        Self { method: method.to_owned(), url, headers, body }
+    }
+
+    /// The values of its header fields.
+    pub fn field_values(&self) -> impl Iterator<Item = &[u8]> {
+        self.headers.iter().map(|(_, value)| value.as_bytes())
+    }
+
+    /// The request with what is attached to it in the place of fields of the same name.
+    pub(super) fn carrying(&self, attached: &Attached) -> Result<Cow<'_, Self>, FetchError> {
+        if attached.is_empty() {
+            return Ok(Cow::Borrowed(self));
+        }
+        let mut next = self.clone();
+        next.headers.retain(|(name, _)| !attached.fields.iter().any(|(other, _)| name.eq_ignore_ascii_case(other)));
+        for (name, value) in &attached.fields {
+            let value = std::str::from_utf8(value.expose()).map_err(|_| invalid("a credential that is no text"))?;
+            next.headers.push((name.to_ascii_lowercase(), value.to_owned()));
+        }
+        Ok(Cow::Owned(next))
     }
 
     /// The method.

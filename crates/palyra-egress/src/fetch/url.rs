@@ -100,6 +100,12 @@ impl FetchUrl {
         Ok(Self { path, query, ..self.clone() })
     }
 
+    /// A URL of parts that were read strictly already. `target` is a path with its query.
+    pub(crate) fn of_parts(tls: bool, host: &Host, port: u16, target: &str) -> Self {
+        let (path, query) = split_query(target);
+        Self { tls, host: host.clone(), port, path: path.to_owned(), query }
+    }
+
     /// Whether this goes over TLS.
     #[must_use]
     pub fn is_tls(&self) -> bool {

@@ -46,7 +46,7 @@ pub(super) fn serve(socket: TcpStream, shared: &Shared) -> EgressRecord {
 
 /// How answers are put.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Dialect {
+pub(super) enum Dialect {
     /// Nothing can be said.
     None,
     Http,
@@ -54,17 +54,17 @@ enum Dialect {
     Socks,
 }
 
-struct Client<'a> {
-    socket: TcpStream,
-    shared: &'a Shared,
+pub(super) struct Client<'a> {
+    pub(super) socket: TcpStream,
+    pub(super) shared: &'a Shared,
     /// What was read and not yet understood.
-    buffer: Vec<u8>,
-    dialect: Dialect,
-    record: EgressRecord,
+    pub(super) buffer: Vec<u8>,
+    pub(super) dialect: Dialect,
+    pub(super) record: EgressRecord,
 }
 
 /// Why a client is not served, or not further.
-enum Trouble {
+pub(super) enum Trouble {
     Denied(Denial),
     Unreachable(DialError),
     Ended(EgressEnd),
@@ -76,7 +76,7 @@ impl From<Denial> for Trouble {
     }
 }
 
-fn bad_request(Malformed(why): Malformed) -> Trouble {
+pub(super) fn bad_request(Malformed(why): Malformed) -> Trouble {
     let hint = "send one well-formed HTTP/1.1 request with the whole URL, or CONNECT host:port";
     Trouble::Denied(Denial::unreadable(DenialCode::BadRequest, format!("the request was refused: {why}"), hint))
 }
@@ -93,7 +93,7 @@ impl Client<'_> {
     }
 
     /// Reads what is there, or waits for it; the deadline is for the whole head, so dribbling gains nothing.
-    fn fill(&mut self, deadline: Instant) -> Result<(), Trouble> {
+    pub(super) fn fill(&mut self, deadline: Instant) -> Result<(), Trouble> {
         match wait(&self.shared.dialer.stop, [(self.socket.as_fd(), PollFlags::IN)], deadline) {
             Ok(Woken::Ready(_)) => {}
             Ok(Woken::Stopped) => return Err(Trouble::Ended(EgressEnd::Stopped)),
@@ -199,6 +199,9 @@ impl Client<'_> {
     fn tunnel(&mut self, host: Host, port: u16, established: &[u8]) -> Result<(), Trouble> {
         let target = Target { host, port, purpose: Purpose::Tunnel };
         self.check(&target)?;
+        if self.is_bound(&target.host, port) {
+            return self.inspect(&target.host, port, established);
+        }
         let server = self.connect(&target.host, port)?;
         let up = Flow::new(Vec::new(), Some(Gate::Hello(Hello::new(target.host))));
         let down = Flow::new(established.to_vec(), None);
@@ -222,6 +225,9 @@ impl Client<'_> {
                 message,
                 "send the request that is meant, without that field",
             )));
+        }
+        if self.carries_credentials(forward)? {
+            return self.exchange_plain(forward);
         }
         let server = self.connect(&forward.host, forward.port)?;
         let up = match Body::new(forward.body) {
@@ -377,7 +383,7 @@ impl Client<'_> {
     }
 
     /// Says something short. A client that does not take it does not get it.
-    fn say(&mut self, bytes: &[u8]) {
+    pub(super) fn say(&mut self, bytes: &[u8]) {
         let deadline = Instant::now() + LINGER;
         let mut left = bytes;
         while !left.is_empty() {
@@ -397,7 +403,7 @@ impl Client<'_> {
 
     /// Ends our side and reads the client's to its end for a moment: a close with bytes unread would be a reset, and take
     /// the answer with it.
-    fn hear_out(&mut self) {
+    pub(super) fn hear_out(&mut self) {
         let _told = self.socket.shutdown(Shutdown::Write);
         let deadline = Instant::now() + LINGER;
         let mut piece = [0; 4096];

@@ -10,10 +10,13 @@
 mod answer;
 mod client;
 mod flow;
+mod inspect;
 mod relay;
 
+use super::credentials::Credentials;
 use super::denial::{Denial, DenialCode, Denials};
 use super::dial::Dialer;
+use super::fetch::{Fetcher, Roots};
 use super::resolve::Resolve;
 use super::rules::EgressRules;
 use super::wait::{Woken, wait};
@@ -119,6 +122,31 @@ struct Shared {
     /// Readable when a place was given back.
     freed: OwnedFd,
     summary: Mutex<ProxySummary>,
+    /// What is attached to requests, and what sends those.
+    credentials: Option<Arc<dyn Credentials>>,
+    fetcher: Option<Fetcher>,
+}
+
+/// What a proxy is made of.
+pub struct ProxySetup {
+    /// Where clients come in.
+    pub listener: TcpListener,
+    /// What they may reach.
+    pub rules: Arc<EgressRules>,
+    /// Who knows addresses.
+    pub resolver: Arc<dyn Resolve>,
+    /// What it may use up.
+    pub limits: ProxyLimits,
+    /// Who is told of connections.
+    pub observer: EgressObserver,
+    /// What is attached to requests to bound hosts, and whose word is taken for who those are.
+    pub credentials: Option<(Arc<dyn Credentials>, Roots)>,
+}
+
+impl fmt::Debug for ProxySetup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ProxySetup").field("listener", &self.listener).finish_non_exhaustive()
+    }
 }
 
 impl Proxy {
@@ -133,6 +161,21 @@ impl Proxy {
         limits: ProxyLimits,
         observer: EgressObserver,
     ) -> Result<Self, ProxyError> {
+        Self::with(ProxySetup { listener, rules, resolver, limits, observer, credentials: None })
+    }
+
+    /// Starts to serve, with credentials for bound hosts.
+    ///
+    /// # Errors
+    /// As for [`Proxy::start`].
+    pub fn with(setup: ProxySetup) -> Result<Self, ProxyError> {
+        let ProxySetup { listener, rules, resolver, limits, observer, credentials } = setup;
+        let (credentials, fetcher) = match credentials {
+            Some((credentials, roots)) => {
+                (Some(credentials), Some(Fetcher::new(Arc::clone(&rules), Arc::clone(&resolver), roots)))
+            }
+            None => (None, None),
+        };
         let failed = |action| move |source| ProxyError { action, source };
         let (handle, stop) =
             CancelSignal::new().map_err(|e| failed("create an event descriptor")(io::Error::other(e)))?;
@@ -155,6 +198,8 @@ impl Proxy {
             active: AtomicUsize::new(0),
             freed,
             summary: Mutex::default(),
+            credentials,
+            fetcher,
         });
         let acceptor = {
             let shared = Arc::clone(&shared);

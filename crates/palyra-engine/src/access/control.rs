@@ -122,7 +122,7 @@ impl AccessControl {
         &self.registry
     }
 
-    pub(super) fn state(&self) -> Arc<State> {
+    pub(crate) fn state(&self) -> Arc<State> {
         self.registry.state()
     }
 

@@ -33,8 +33,10 @@ impl Engine {
         Ok(WhoAmI {
             acting_for: (principal != *peer.principal()).then(|| peer.principal().clone()),
             role,
-            scopes: peer.token().map(|token| token.scopes().to_vec()),
-            token: peer.token().map(|token| token.token_id().clone()),
+            // A device is limited by its role alone.
+            scopes: peer.token().filter(|token| token.device_id().is_none()).map(|token| token.scopes().to_vec()),
+            token: peer.token().and_then(|token| token.token_id().cloned()),
+            device: peer.token().and_then(|token| token.device_id().cloned()),
             expires_at: peer.token().map(Admitted::expires_at),
             workspace: self.access().workspace().clone(),
             channel: peer.channel().clone(),
@@ -147,12 +149,12 @@ pub(super) fn something(action: PolicyAction) -> PolicyResource {
     use PolicyAction as A;
     let any = || ANY.to_owned();
     match action {
-        A::ToolExecute | A::ApprovalWaive => PolicyResource::Tool(any()),
+        A::ToolExecute | A::ApprovalWaive | A::EffectApply => PolicyResource::Tool(any()),
         A::SkillExecute => PolicyResource::Skill(any()),
         A::ApprovalDecide => PolicyResource::Approval(any()),
         A::GrantRevoke => PolicyResource::Grant(any()),
-        A::CallRead | A::CallCancel => PolicyResource::Call(any()),
-        A::VaultGet => PolicyResource::Secret(any()),
+        A::CallRead | A::CallCancel | A::EffectRead | A::EffectUndo => PolicyResource::Call(any()),
+        A::VaultGet | A::VaultPut | A::VaultDelete => PolicyResource::Secret(any()),
         A::MemorySearch => PolicyResource::Memory(any()),
         A::CronDelete => PolicyResource::CronJob(any()),
         A::ActAs => PolicyResource::Agent(any()),
@@ -174,7 +176,9 @@ pub(super) fn something(action: PolicyAction) -> PolicyResource {
         | A::FeatureList
         | A::FeatureSet
         | A::DeviceList
-        | A::DevicePair => PolicyResource::Daemon,
+        | A::DevicePair
+        | A::VaultList
+        | A::VaultManage => PolicyResource::Daemon,
     }
 }
 

@@ -8,8 +8,8 @@ use palyra_access::Feature;
 use palyra_journal::{JournalError, Resolve};
 use palyra_policy::{PolicyAction, PolicyRequestContext, PolicyResource};
 use palyra_protocol::{
-    ApprovalDecision, ApprovalId, ApprovalRecord, ApprovalResolution, ApprovalScope, ApprovalState, GrantMatcher,
-    JournalEvent, PrincipalKind, Problem, Timestamp,
+    ApprovalDecision, ApprovalId, ApprovalRecord, ApprovalResolution, ApprovalScope, ApprovalState, Digest,
+    GrantMatcher, JournalEvent, PrincipalKind, Problem, Timestamp,
 };
 use std::sync::Arc;
 
@@ -29,6 +29,8 @@ pub struct Answer {
     pub matcher: GrantMatcher,
     /// Why.
     pub reason: Option<String>,
+    /// The digest of what was shown, where the screen says it: an answer about something else does not count.
+    pub digest: Option<Digest>,
 }
 
 impl Engine {
@@ -42,7 +44,7 @@ impl Engine {
         answer: Answer,
     ) -> Result<Arc<ApprovalRecord>, EngineError> {
         let asked = self.journal().approval(&answer.approval_id).await?;
-        if let Err(refusal) = self.may_answer(peer, &asked) {
+        if let Err(refusal) = self.may_answer(peer, &asked, answer.decision) {
             // An attempt to approve what one may not is worth knowing about.
             self.journal()
                 .note(&JournalEvent::AccessRefused {
@@ -56,6 +58,14 @@ impl Engine {
         }
         if asked.state != ApprovalState::Pending {
             return Err(JournalError::AlreadyResolved { state: asked.state }.into());
+        }
+        if answer.digest.is_some_and(|shown| shown != asked.call_digest) {
+            let problem = Problem::new(
+                "other_digest",
+                "the answer is about something else than this approval asks",
+                "look at it again, and answer what is shown",
+            );
+            return Err(EngineError::new(ErrorKind::Conflict, problem));
         }
         if self.access().feature(Feature::ApprovalReasons)
             && answer.reason.as_deref().is_none_or(|text| text.trim().is_empty())
@@ -77,9 +87,29 @@ impl Engine {
         }
         let resolve = match answer.decision {
             ApprovalDecision::Allow => self.yes(peer, &asked, answer, now)?,
-            ApprovalDecision::Deny => no(peer, &asked, answer, now)?,
+            ApprovalDecision::Deny => self.no(peer, &asked, answer, now)?,
         };
         Ok(self.settle_approval(resolve, Some(rules_stay)).await?)
+    }
+
+    /// Records that a person took an answer back before it was given. Nothing is decided by it.
+    ///
+    /// # Errors
+    /// The peer may not answer, the approval has ended, or nothing could be recorded.
+    pub async fn take_back(
+        &self,
+        peer: &VerifiedPeer,
+        id: &ApprovalId,
+        decision: ApprovalDecision,
+    ) -> Result<(), EngineError> {
+        let asked = self.journal().approval(id).await?;
+        self.may_answer(peer, &asked, decision)?;
+        if asked.state != ApprovalState::Pending {
+            return Err(JournalError::AlreadyResolved { state: asked.state }.into());
+        }
+        let (approval_id, call_id, by) = (asked.approval_id, asked.call_id, peer.effective().clone());
+        self.journal().note(&JournalEvent::ApprovalTakenBack { approval_id, call_id, decision, by }).await?;
+        Ok(())
     }
 
     /// Records an answer, or an end without one, and tells everybody who waits or watches. Once begun it is carried through:
@@ -103,7 +133,12 @@ impl Engine {
         settling.await.unwrap_or(Err(JournalError::Closed))
     }
 
-    fn may_answer(&self, peer: &VerifiedPeer, asked: &ApprovalRecord) -> Result<(), EngineError> {
+    fn may_answer(
+        &self,
+        peer: &VerifiedPeer,
+        asked: &ApprovalRecord,
+        answer: ApprovalDecision,
+    ) -> Result<(), EngineError> {
         // Not left to policy: a program that could approve could approve itself.
         if peer.effective().kind() != PrincipalKind::User {
             return Err(EngineError::new(
@@ -116,16 +151,21 @@ impl Engine {
             ));
         }
         let resource = PolicyResource::Approval(asked.approval_id.to_string());
-        self.authorize(peer, PolicyAction::ApprovalDecide, resource, Some(self.answering(peer, asked)))
+        let context = PolicyRequestContext { answer: Some(answer), ..self.answering(peer, asked) };
+        self.authorize(peer, PolicyAction::ApprovalDecide, resource, Some(context))
     }
 
     /// Whether an answer of this peer would count: what a door asks before it puts the question to them. Nothing is
     /// counted or recorded, and the answer itself is checked again.
     #[must_use]
     pub fn may_decide(&self, peer: &VerifiedPeer, asked: &ApprovalRecord) -> bool {
-        let resource = PolicyResource::Approval(asked.approval_id.to_string());
+        let resource = || PolicyResource::Approval(asked.approval_id.to_string());
+        let counts = |answer| {
+            let context = PolicyRequestContext { answer: Some(answer), ..self.answering(peer, asked) };
+            self.would_allow(peer, PolicyAction::ApprovalDecide, resource(), &context)
+        };
         peer.effective().kind() == PrincipalKind::User
-            && self.would_allow(peer, PolicyAction::ApprovalDecide, resource, &self.answering(peer, asked))
+            && (counts(ApprovalDecision::Allow) || counts(ApprovalDecision::Deny))
     }
 
     /// What policy is told about an answer to this question.
@@ -139,6 +179,7 @@ impl Engine {
             proposal_issued_by: asked.token.as_ref().map_or_else(Vec::new, |token| token.issuers.clone()),
             approval_count: u32::try_from(asked.given.len()).unwrap_or(u32::MAX),
             tool: Some(asked.tool.to_string()),
+            risk: Some(asked.risk),
             // Answering is not itself the sensitive act.
             is_sensitive_action: false,
             ..self.placed(PolicyRequestContext::for_tool(peer.channel().clone(), &metadata, asked.facets.clone()))
@@ -179,30 +220,42 @@ impl Engine {
             problem: None,
         })
     }
-}
 
-fn no(peer: &VerifiedPeer, asked: &ApprovalRecord, answer: Answer, now: Timestamp) -> Result<Resolve, EngineError> {
-    let reason = reason(answer.reason)?;
-    let because = reason.as_deref().map_or_else(String::new, |text| format!(": {text}"));
-    Ok(Resolve {
-        approval_id: asked.approval_id.clone(),
-        state: ApprovalState::Denied,
-        problem: Some(Problem::new(
-            "approval_denied",
-            format!("`{}` denied the call{because}", peer.effective()),
-            "do something else, or ask why",
-        )),
-        resolution: ApprovalResolution {
-            by: peer.effective().clone(),
-            token: peer.shown_token(),
-            at: now,
-            scope: ApprovalScope::Once,
-            matcher: GrantMatcher::ExactCall,
-            reason,
-            grant: None,
-        },
-        grant: None,
-    })
+    /// A no; with a scope, one that stands for later calls too.
+    fn no(
+        &self,
+        peer: &VerifiedPeer,
+        asked: &ApprovalRecord,
+        answer: Answer,
+        now: Timestamp,
+    ) -> Result<Resolve, EngineError> {
+        if !asked.subject.is_call() && answer.scope != ApprovalScope::Once {
+            let message = "this answer is about what is shown alone, and leaves no standing no";
+            return Err(EngineError::invalid("approval_scope", message, "leave `--scope` out"));
+        }
+        let grant = self.grant(peer, asked, &answer, now)?;
+        let reason = reason(answer.reason)?;
+        let because = reason.as_deref().map_or_else(String::new, |text| format!(": {text}"));
+        Ok(Resolve {
+            approval_id: asked.approval_id.clone(),
+            state: ApprovalState::Denied,
+            problem: Some(Problem::new(
+                "approval_denied",
+                format!("`{}` denied the call{because}", peer.effective()),
+                "do something else, or ask why",
+            )),
+            resolution: ApprovalResolution {
+                by: peer.effective().clone(),
+                token: peer.shown_token(),
+                at: now,
+                scope: answer.scope,
+                matcher: answer.matcher,
+                reason,
+                grant: grant.as_ref().map(|(record, _)| record.grant_id.clone()),
+            },
+            grant,
+        })
+    }
 }
 
 fn reason(text: Option<String>) -> Result<Option<String>, EngineError> {

@@ -5,16 +5,20 @@ use crate::approvals::PAGE;
 use crate::approvals::answer::Answer;
 use crate::engine::Engine;
 use crate::error::EngineError;
-use palyra_journal::Listing;
+use palyra_journal::{CallSummary, JournalError, Listing};
 use palyra_policy::{PolicyAction, PolicyResource};
 use palyra_protocol::approval::MAX_WINDOW_MS;
 use palyra_protocol::{
-    ApprovalRecord, ApprovalScope, Digest, GrantId, GrantMatcher, GrantRecord, MatchKey, ShownCall, Timestamp, ToolCall,
+    ApprovalDecision, ApprovalRecord, ApprovalScope, Digest, GrantEffect, GrantId, GrantMatcher, GrantRecord, MatchKey,
+    Problem, ShownCall, Timestamp, ToolCall,
 };
 use std::time::Duration;
 
 /// The longest time that a grant for a session holds: sessions are names that callers choose, and have no end.
 const MAX_SESSION: Duration = Duration::from_millis(MAX_WINDOW_MS);
+
+/// How many calls of a grant are told.
+const MAX_CALLS: u32 = 100;
 
 impl Engine {
     /// The grant that covers a call, if there is one.
@@ -24,7 +28,24 @@ impl Engine {
         Ok(self.journal().live_grant(&origin.principal, &origin.session, policy, keys).await?)
     }
 
-    /// The grant that a yes leaves: none for `once`.
+    /// The standing no that covers a call which a person would be asked about, if there is one.
+    pub(crate) async fn live_denial(&self, call: &ToolCall, policy: Digest) -> Result<Option<GrantId>, EngineError> {
+        let keys = MatchKey::candidates(call.workspace_root(), call.tool(), &call.digest(), call.facets());
+        let keys = keys.iter().map(MatchKey::denying).collect();
+        let origin = call.origin();
+        Ok(self.journal().live_grant(&origin.principal, &origin.session, policy, keys).await?)
+    }
+
+    /// What a caller is told whose call a standing no denies.
+    pub(crate) async fn denied_before(&self, grant: &GrantId) -> Result<Problem, EngineError> {
+        let record = self.journal().grant(grant).await?;
+        let answer = self.journal().approval(&record.approval_id).await?;
+        let reason = answer.resolution.and_then(|end| end.reason).map_or_else(String::new, |text| format!(": {text}"));
+        let message = format!("`{}` denied such calls before{reason}", record.granted_by);
+        Ok(Problem::new("standing_denial", message, "do something else; a person can withdraw the standing no"))
+    }
+
+    /// The grant that an answer leaves, a yes or a no: none for `once`.
     pub(super) fn grant(
         &self,
         peer: &VerifiedPeer,
@@ -56,6 +77,10 @@ impl Engine {
         let workspace = self.workspace().root().to_string_lossy().into_owned();
         let key = MatchKey::of(&answer.matcher, &workspace, &asked.tool, &asked.call_digest, &asked.facets)
             .map_err(|e| invalid(e.to_string(), "look at what was asked: `palyra approvals show ID`"))?;
+        let (effect, key) = match answer.decision {
+            ApprovalDecision::Allow => (GrantEffect::Allow, key),
+            ApprovalDecision::Deny => (GrantEffect::Deny, key.denying()),
+        };
         let record = GrantRecord {
             grant_id: GrantId::mint(),
             approval_id: asked.approval_id.clone(),
@@ -63,6 +88,7 @@ impl Engine {
             tool: asked.tool.clone(),
             principal: asked.principal.clone(),
             session,
+            effect,
             matcher: answer.matcher.clone(),
             policy_hash: asked.policy_hash,
             granted_by: peer.effective().clone(),
@@ -98,6 +124,24 @@ impl Engine {
             }
             before = last;
         }
+    }
+
+    /// One grant, and the newest calls that it answered.
+    ///
+    /// # Errors
+    /// There is none, or the peer may not see it.
+    pub async fn grant_with_calls(
+        &self,
+        peer: &VerifiedPeer,
+        id: &GrantId,
+    ) -> Result<(GrantRecord, Vec<CallSummary>), EngineError> {
+        self.authorize(peer, PolicyAction::GrantList, PolicyResource::Daemon, None)?;
+        let grant = self.journal().grant(id).await?;
+        if !self.sees_grant(peer, &grant) {
+            return Err(JournalError::NotFound { what: "grant", id: id.to_string() }.into());
+        }
+        let calls = self.journal().calls_of_grant(id, MAX_CALLS).await?;
+        Ok((grant, calls))
     }
 
     /// Withdraws a grant; the next call asks again.

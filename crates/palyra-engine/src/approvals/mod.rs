@@ -1,9 +1,10 @@
 //! Approvals, in one place: asking people ([`ask`]), their answers ([`answer`]), the grants that a yes can leave ([`grants`]), and
 //! deciding again about what waits when other rules take over ([`reconsider`]). Approvals that are about no call that waits to
-//! run begin in [`request`]. Here is what doors can list.
+//! run begin in [`request`]; [`build_review`] makes what people are shown. Here is what doors can list.
 
 pub(crate) mod answer;
 pub(crate) mod ask;
+pub(crate) mod build_review;
 pub(crate) mod grants;
 pub(crate) mod reconsider;
 pub(crate) mod request;

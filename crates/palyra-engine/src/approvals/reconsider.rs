@@ -61,7 +61,7 @@ impl Engine {
         }
         let view = self.journal().call(&asked.call_id).await?;
         Ok(view.record.is_some_and(|call| {
-            let basis = self.tool_facts().basis(&call.tool);
+            let basis = self.tool_facts().basis(&call.tool, &call.facets);
             let question = Asked {
                 tool: &call.tool,
                 workspace: &call.workspace_root,

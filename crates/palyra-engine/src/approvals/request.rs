@@ -64,7 +64,16 @@ impl Engine {
     /// # Errors
     /// Too many approvals wait already, or it could not be recorded.
     pub async fn request_approval(&self, request: ApprovalRequest) -> Result<RequestedApproval, EngineError> {
-        let record = Arc::new(self.approval_requested(request));
+        self.request_approval_as(ApprovalId::mint(), request).await
+    }
+
+    /// The same under an id that the caller has written down already.
+    pub(crate) async fn request_approval_as(
+        &self,
+        id: ApprovalId,
+        request: ApprovalRequest,
+    ) -> Result<RequestedApproval, EngineError> {
+        let record = Arc::new(self.approval_requested(id, request));
         let bytes = self.record_size(&record)?;
         let limits = &self.config().limits;
         self.live().ask_by_itself(&record.principal, bytes, Some(limits)).map_err(EngineError::crowded)?;
@@ -110,7 +119,14 @@ impl Engine {
                     // What was asked before the restart is not refused after it, but counts.
                     self.live().ask_by_itself(&record.principal, bytes, None).map_err(EngineError::crowded)?;
                     let answer = self.await_approval(&record.approval_id);
-                    drop(self.follow_request(record, answer, bytes));
+                    let waits_for = match &record.subject {
+                        ApprovalSubject::Effects(effects) => Some(effects.call_id.to_string()),
+                        _ => None,
+                    };
+                    let asked = self.follow_request(record, answer, bytes);
+                    if let Some(view) = waits_for {
+                        self.follow_waiting(view, asked);
+                    }
                     waiting += 1;
                 }
             }
@@ -175,12 +191,12 @@ impl Engine {
         }
     }
 
-    fn approval_requested(&self, request: ApprovalRequest) -> ApprovalRecord {
+    fn approval_requested(&self, approval_id: ApprovalId, request: ApprovalRequest) -> ApprovalRecord {
         let now = self.clock().now();
         let patience = now.plus(request.patience.unwrap_or(self.config().approval_timeout));
         let token_expiry = request.token.as_ref().and_then(|token| self.token_expiry(token));
         ApprovalRecord {
-            approval_id: ApprovalId::mint(),
+            approval_id,
             call_id: CallId::mint(),
             subject_id: request.subject_id,
             subject: request.subject,

@@ -4,7 +4,7 @@ use crate::engine::Engine;
 use crate::flow::execute::Execution;
 use palyra_protocol::attestation::output_sha256;
 use palyra_protocol::json::JsonRejection;
-use palyra_protocol::{AttestationId, Digest, ExecutionStatement, Problem, ToolAttestation};
+use palyra_protocol::{AttestationId, Digest, EffectRecord, ExecutionStatement, Problem, ToolAttestation};
 
 /// Of the very document that the caller receives.
 fn problem_sha256(problem: &Problem) -> Result<Digest, JsonRejection> {
@@ -24,6 +24,7 @@ impl Engine {
             call_digest: call.digest(),
             decision_id: decision_id.clone(),
             authority: authority.clone(),
+            effect: result.effect.as_ref().map(EffectRecord::attested),
             executor: executor.as_str().to_owned(),
             sandbox_enforcement: result.enforcement.clone(),
             started_at: *started_at,

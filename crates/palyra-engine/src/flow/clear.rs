@@ -9,7 +9,7 @@ use crate::flow::permit::Permit;
 use crate::flow::stop::Stop;
 use crate::live::LiveCall;
 use crate::reload::RulesStay;
-use palyra_journal::{NotByGrant, Recorded};
+use palyra_journal::{NotByGrant, Opening, Recorded};
 use palyra_protocol::{GrantId, ToolDecision};
 
 /// A permit whose intent is on the disk, or none where the call has to be decided again.
@@ -21,11 +21,36 @@ impl Engine {
         match decided {
             Decided::Denied(call) => self.deny(call).await,
             Decided::Allowed(call) => self.start(call).await,
-            Decided::Askable(call) => self.ask(call, live).await,
-            Decided::Grantable(call) => match self.live_grant(call.call(), call.decision().policy_hash).await? {
-                Some(grant) => self.start_by_grant(call, grant).await,
-                None => self.ask(call.without_grant(), live).await,
+            Decided::Askable(call) => match self.live_denial(call.call(), call.decision().policy_hash).await? {
+                Some(denial) => {
+                    let opening = call.opening(self.config().max_calls_per_run);
+                    self.deny_by_grant(opening, call.decision(), denial).await
+                }
+                None => self.ask(call, live).await,
             },
+            Decided::Grantable(call) => self.by_grant(call, live).await,
+        }
+    }
+
+    /// A call that standing answers may cover: a no before a yes.
+    async fn by_grant(&self, call: GrantableCall, live: &LiveCall) -> Cleared {
+        if let Some(denial) = self.live_denial(call.call(), call.decision().policy_hash).await? {
+            let opening = call.opening(self.config().max_calls_per_run);
+            return self.deny_by_grant(opening, call.decision(), denial).await;
+        }
+        match self.live_grant(call.call(), call.decision().policy_hash).await? {
+            Some(grant) => self.start_by_grant(call, grant).await,
+            None => self.ask(call.without_grant(), live).await,
+        }
+    }
+
+    async fn deny_by_grant(&self, opening: Opening, decision: &ToolDecision, denial: GrantId) -> Cleared {
+        let Some(_rules_stay) = self.rules_of(decision).await else { return Ok(None) };
+        let problem = self.denied_before(&denial).await?;
+        match self.journal().deny_by_grant(opening, denial, problem).await? {
+            Ok(outcome) => Err(Stop::Ended(outcome)),
+            Err(NotByGrant::GrantGone) => Ok(None),
+            Err(NotByGrant::NotOpened(why)) => Err(why.into()),
         }
     }
 

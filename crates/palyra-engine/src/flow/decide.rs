@@ -11,7 +11,8 @@ use crate::flow::resolve::{Refusal, ResolvedCall};
 use palyra_journal::Opening;
 use palyra_policy::{PolicyAction, PolicyEngine, PolicyRequest, PolicyRequestContext, PolicyResource, Verdict};
 use palyra_protocol::{
-    DecisionBasis, DecisionId, DecisionKind, Facets, Origin, Problem, ToolCall, ToolDecision, ToolName,
+    DecisionBasis, DecisionId, DecisionKind, Facets, Origin, Problem, SecretCaller, SecretRef, SecretUse, ToolCall,
+    ToolCapability, ToolDecision, ToolName,
 };
 use std::sync::Arc;
 
@@ -172,11 +173,6 @@ impl Engine {
     pub(crate) fn decide_again(&self, call: &ToolCall, facets: &Facets) -> ToolDecision {
         decide_about(&self.policy(), self.tool_facts(), (call, facets), Detail::AsNeeded)
     }
-
-    /// What policy says about a call, fully explained. No permit comes of it.
-    pub(crate) fn decide_in_full(&self, call: &ToolCall) -> ToolDecision {
-        decide(&self.policy(), self.tool_facts(), call, Detail::Full)
-    }
 }
 
 /// What policy needs to know of tools besides what a call says.
@@ -187,13 +183,13 @@ pub(crate) struct ToolFacts<'a> {
 }
 
 impl ToolFacts<'_> {
-    pub(crate) fn basis(&self, tool: &ToolName) -> DecisionBasis {
+    pub(crate) fn basis(&self, tool: &ToolName, facets: &Facets) -> DecisionBasis {
         let metadata = self.catalog.metadata(tool);
-        DecisionBasis {
-            allowlisted: self.config.allowed_tools.contains(tool),
-            capabilities: metadata.capabilities.iter().copied().collect(),
-            risk: metadata.risk,
+        let mut capabilities = metadata.capabilities_of(facets);
+        if !facets.secrets.is_empty() && !capabilities.contains(&ToolCapability::SecretsRead) {
+            capabilities.push(ToolCapability::SecretsRead);
         }
+        DecisionBasis { allowlisted: self.config.allowed_tools.contains(tool), capabilities, risk: metadata.risk }
     }
 }
 
@@ -215,11 +211,15 @@ fn decide_about(
     (call, facets): (&ToolCall, &Facets),
     detail: Detail,
 ) -> ToolDecision {
-    let basis = facts.basis(call.tool());
+    let basis = facts.basis(call.tool(), facets);
     let asked =
         Asked { tool: call.tool(), workspace: call.workspace_root(), origin: call.origin(), facets, basis: &basis };
     let (request, context) = asked.question();
-    let verdict = policy.decide(&request, &context);
+    let verdict = strictest(policy, &request, &context, policy.decide(&request, &context));
+    let verdict = match verdict {
+        Ok(verdict) => verdict,
+        Err(out_of_scope) => return refused_by_scope(policy, call, basis, out_of_scope),
+    };
     ToolDecision {
         decision_id: DecisionId::mint(),
         decision: verdict.kind(),
@@ -234,6 +234,62 @@ fn decide_about(
             Verdict::Allow(_) | Verdict::Waived { .. } | Verdict::NeedsApproval { .. } => None,
         },
         explanation: document(&verdict, detail),
+        basis: Some(basis),
+    }
+}
+
+/// What policy says about a call and each secret that it uses: the strictest of all. A secret is asked about as `vault.get`, which is
+/// sensitive: neither a rule that waives approvals of a tool nor a yes to other calls covers it.
+fn strictest(
+    policy: &PolicyEngine,
+    request: &PolicyRequest,
+    context: &PolicyRequestContext,
+    mut verdict: Verdict,
+) -> Result<Verdict, SecretRef> {
+    let strictness = |verdict: &Verdict| match verdict {
+        Verdict::Allow(_) => 0,
+        Verdict::Waived { .. } => 1,
+        Verdict::NeedsApproval { .. } => 2,
+        Verdict::Deny(_) => 3,
+    };
+    for SecretUse { secret, .. } in &context.facets.secrets {
+        let skill = context.skill_id.as_deref();
+        if !secret.scope().admits(SecretCaller { principal: &request.principal, channel: &context.channel, skill }) {
+            return Err(secret.clone());
+        }
+        let asked = PolicyRequest {
+            principal: request.principal.clone(),
+            action: PolicyAction::VaultGet,
+            resource: PolicyResource::Secret(secret.to_string()),
+        };
+        let of_secret = policy.decide(&asked, context);
+        if strictness(&of_secret) > strictness(&verdict) {
+            verdict = of_secret;
+        }
+    }
+    Ok(verdict)
+}
+
+/// The decision about a call that wants a secret of others: no rule can lift that.
+fn refused_by_scope(policy: &PolicyEngine, call: &ToolCall, basis: DecisionBasis, secret: SecretRef) -> ToolDecision {
+    let origin = call.origin();
+    let summary = format!(
+        "`{secret}` is released to callers of its scope `{}`, and `{}` through `{}` is none",
+        secret.scope(),
+        origin.principal,
+        origin.channel
+    );
+    ToolDecision {
+        decision_id: DecisionId::mint(),
+        decision: DecisionKind::Deny,
+        policy_hash: policy.policy_hash(),
+        call_digest: Some(call.digest()),
+        rules: Vec::new(),
+        summary,
+        people: 0,
+        fresh: false,
+        denial: None,
+        explanation: serde_json::Value::Null,
         basis: Some(basis),
     }
 }

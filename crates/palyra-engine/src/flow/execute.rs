@@ -4,6 +4,7 @@
 //! approved or not recorded cannot be expressed. What a call does is its tool's (`tools/`).
 
 use crate::config::ToolCallConfig;
+use crate::effects::Settled;
 use crate::egress::{Closed, EgressLog, Unrecorded};
 use crate::engine::Engine;
 use crate::file_threads::Lane;
@@ -13,11 +14,13 @@ use crate::output::LiveOutput;
 use crate::work::Work;
 use palyra_journal::Recorded;
 use palyra_protocol::{
-    Authority, CallId, CallState, DecisionId, EgressRecord, ExecutorKind, Problem, Timestamp, ToolCall, ToolName,
+    Authority, CallId, CallState, DecisionId, EffectRecord, EgressRecord, ExecutorKind, Problem, Timestamp, ToolCall,
+    ToolName,
 };
+use palyra_workspace::effects::{FileChanges, GuardRules, View};
 use palyra_workspace::{Errand, FileError, Workspace};
 use serde_json::{Value, json};
-use std::sync::OnceLock;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -43,6 +46,8 @@ pub struct Executed {
     pub(crate) problem: Option<Problem>,
     pub(crate) exit: Option<String>,
     pub(crate) enforcement: Value,
+    /// What it changed in the workspace, where it could change something.
+    pub(crate) effect: Option<EffectRecord>,
 }
 
 /// Why a tool has no output.
@@ -79,13 +84,33 @@ impl Executed {
         };
         // Keys in order: what is in canonical order already is attested without sorting it.
         let enforcement = json!({ "backend": "builtin", "layers": [], "tier": "none" });
-        Self { state, output, problem, exit: None, enforcement }
+        Self { state, output, problem, exit: None, enforcement, effect: None }
     }
 
     /// Nothing ran, so nothing was enforced.
     pub(crate) fn not_run(problem: Problem) -> Self {
         let enforcement = json!({ "backend": "none", "layers": [], "tier": "none" });
-        Self { state: CallState::Failed, output: Value::Null, problem: Some(problem), exit: None, enforcement }
+        let (state, output, problem) = (CallState::Failed, Value::Null, Some(problem));
+        Self { state, output, problem, exit: None, enforcement, effect: None }
+    }
+
+    /// Enters what became of what it changed: in the output, which callers see, and for the attestation.
+    pub(crate) fn with_effect(mut self, settled: Settled) -> Self {
+        let Settled { record, notes, problem } = settled;
+        if self.output.is_object() {
+            if let Some(record) = &record {
+                self.output["effect"] = json!(record);
+            }
+            if !notes.is_empty() {
+                self.output["notes"] = json!(notes);
+            }
+        }
+        self.effect = record;
+        if let Some(problem) = problem {
+            self.state = CallState::Failed;
+            self.problem = Some(problem);
+        }
+        self
     }
 
     fn confined_to(mut self, workspace: &Workspace) -> Self {
@@ -178,6 +203,35 @@ impl Running<'_> {
     }
 }
 
+impl Running<'_> {
+    /// Works on files like [`Running::with_files`], in a view: what is replaced is kept, and guarded files wait.
+    pub(crate) async fn with_changes<W>(&self, work: W) -> Executed
+    where
+        W: FnOnce(&Workspace, Errand<'_>, (&View, &GuardRules)) -> Result<(FileChanges, Value), FileError>
+            + Send
+            + 'static,
+    {
+        let workspace = self.engine.workspace();
+        let (engine, call) = (self.engine.clone(), self.call.record());
+        let settled: Arc<Mutex<Option<Settled>>> = Arc::default();
+        let tell = Arc::clone(&settled);
+        let staged = move |workspace: &Workspace, errand: Errand<'_>| {
+            let (output, became) = engine.change_files(&call, |view, guard| work(workspace, errand, (view, guard)))?;
+            *tell.lock().unwrap_or_else(PoisonError::into_inner) = Some(became);
+            Ok(output)
+        };
+        let threads = self.engine.file_threads();
+        let done =
+            threads.run(Lane::Short, (workspace, self.call.id()), self.time_limit(), self.cancel(), staged).await;
+        let executed = Executed::in_daemon(done).confined_to(workspace);
+        let settled = settled.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match settled {
+            Some(settled) => executed.with_effect(settled),
+            None => executed,
+        }
+    }
+}
+
 impl Engine {
     /// Carries a recorded permit out.
     ///
@@ -197,6 +251,11 @@ impl Engine {
             job.execute(&run).await
         } else {
             Executed::not_run(tool_replaced(call.tool()))
+        };
+        // Whatever was released to this run, by this call or an earlier one, leaves no trace in what the call gives back.
+        let ran = match self.released().of(&call) {
+            Some(redactor) => ran.redacted(&redactor),
+            None => ran,
         };
         let (ran, connections) = match run.egress.into_inner() {
             Some(log) => recorded(ran, log, live.cancel()).await.map_err(|e| (call.id().clone(), e))?,

@@ -241,7 +241,7 @@ pub(crate) fn alleged(peer: &VerifiedPeer, token: Option<Admitted>, proposal: Pr
             principal: peer.effective().clone(),
             proposed_by: peer.principal().clone(),
             channel: peer.channel().clone(),
-            device: None,
+            device: token.as_ref().and_then(|token| token.device_id().cloned()),
             session,
             run,
             request: proposal.request,

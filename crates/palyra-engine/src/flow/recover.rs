@@ -35,6 +35,7 @@ impl Engine {
     /// The journal cannot be read or written.
     pub async fn recover(&self) -> Result<Recovered, EngineError> {
         let mut found = Recovered::default();
+        self.recover_effects().await?;
         for call in self.journal().open_calls().await? {
             match call.state {
                 CallState::Executing => {
@@ -60,6 +61,9 @@ impl Engine {
     async fn mark_indeterminate(&self, call: &CallView) -> Result<(), EngineError> {
         let kept = self.remove_leftovers(call);
         let mut hint = "look at what it was about to change, then propose it anew if it is still wanted".to_owned();
+        if call.tool == "palyra.process.run" {
+            hint.push_str(&format!("; `palyra effects show {}` says what of its changes counts", call.call_id));
+        }
         if !kept.is_empty() {
             hint.push_str(&format!("; what was there before may be in `{}`", kept.join("`, `")));
         }

@@ -5,11 +5,14 @@ use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
 use crate::live::{CallUpdate, Withdrawal};
 use crate::output::OutputWatcher;
-use palyra_journal::JournalError;
+use palyra_journal::{CallFilter, CallSummary, JournalError, Listing};
 use palyra_policy::{PolicyAction, PolicyRequestContext, PolicyResource};
-use palyra_protocol::{CallId, Problem};
+use palyra_protocol::{CallId, CallRecord, Problem};
 use std::sync::Arc;
 use tokio::sync::broadcast;
+
+/// The most calls of one list.
+const MOST_LISTED: u32 = 250;
 
 /// A call that somebody watches.
 #[derive(Debug)]
@@ -56,6 +59,37 @@ impl Engine {
     pub async fn call(&self, peer: &VerifiedPeer, call_id: &CallId) -> Result<CallUpdate, EngineError> {
         self.authorize_call(peer, PolicyAction::CallRead, call_id).await?;
         self.call_update(call_id).await
+    }
+
+    /// The proposal of a call as it was recorded; none for one that never became a call.
+    ///
+    /// # Errors
+    /// There is none, or the peer may not see it.
+    pub async fn call_record(&self, peer: &VerifiedPeer, call_id: &CallId) -> Result<Option<CallRecord>, EngineError> {
+        self.authorize_call(peer, PolicyAction::CallRead, call_id).await?;
+        Ok(self.journal().call(call_id).await?.record)
+    }
+
+    /// Calls, newest first, each of which is asked about by itself; and where to go on.
+    ///
+    /// # Errors
+    /// The peer may see none at all, or they cannot be read.
+    pub async fn calls(
+        &self,
+        peer: &VerifiedPeer,
+        mut filter: CallFilter,
+    ) -> Result<(Listing<CallSummary>, Option<CallId>), EngineError> {
+        // Who may not see calls of their own may see none.
+        let own = PolicyRequestContext { owned_by: Some(peer.effective().clone()), ..self.at_door(peer) };
+        self.authorize(peer, PolicyAction::CallRead, PolicyResource::Call("own".to_owned()), Some(own))?;
+        filter.most = filter.most.clamp(1, MOST_LISTED);
+        let (mut page, last) = self.journal().calls(filter).await?;
+        page.records.retain(|call| {
+            let context = PolicyRequestContext { owned_by: Some(call.principal.clone()), ..self.at_door(peer) };
+            let resource = PolicyResource::Call(call.call_id.to_string());
+            self.would_allow(peer, PolicyAction::CallRead, resource, &context)
+        });
+        Ok((page, last))
     }
 
     /// Waits until a call ends and returns its end.

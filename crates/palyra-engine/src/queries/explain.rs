@@ -3,9 +3,9 @@
 use crate::access::VerifiedPeer;
 use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
-use crate::flow::decide::Detail;
+use crate::flow::decide::{Asked, Detail, decide};
 use crate::flow::propose::{Proposal, alleged};
-use palyra_policy::{PolicyAction, PolicyResource};
+use palyra_policy::{PolicyAction, PolicyEngine, PolicyFile, PolicyResource};
 use palyra_protocol::{CallId, CallRecord, DecisionKind, ToolCall, ToolDecision};
 use std::sync::Arc;
 
@@ -19,13 +19,40 @@ impl Engine {
         peer: &VerifiedPeer,
         proposal: Proposal,
     ) -> Result<(Arc<CallRecord>, ToolDecision), EngineError> {
+        self.explain_by(peer, proposal, None).await
+    }
+
+    /// The same by the rules of a candidate, whose cases are not run.
+    ///
+    /// # Errors
+    /// As for [`Engine::explain`]; or the candidate's rules may not run.
+    pub async fn explain_by(
+        &self,
+        peer: &VerifiedPeer,
+        proposal: Proposal,
+        candidate: Option<Vec<PolicyFile>>,
+    ) -> Result<(Arc<CallRecord>, ToolDecision), EngineError> {
         // The owner who asks about an agent's call asks in their own name.
         self.authorize_as(peer.principal(), peer, PolicyAction::PolicyExplain, PolicyResource::PolicySet, None)?;
+        let policy = match candidate {
+            None => self.policy(),
+            Some(files) => {
+                self.authorize_as(
+                    peer.principal(),
+                    peer,
+                    PolicyAction::PolicySimulate,
+                    PolicyResource::PolicySet,
+                    None,
+                )?;
+                self.untried_candidate(files).await?
+            }
+        };
         let room = self.room_for_call(peer, &proposal.tool);
         let token = room.as_ref().map_or_else(|_| peer.token().cloned(), Clone::clone);
         let (call, mut decision) = match self.resolve(&CallId::mint(), &alleged(peer, token, proposal)).await {
             Ok(resolved) => {
-                let decision = self.decide_in_full(&resolved.call);
+                let mut decision = decide(&policy, self.tool_facts(), &resolved.call, Detail::Full);
+                self.explain_waivers(&policy, &resolved.call, &mut decision);
                 (resolved.call, decision)
             }
             Err(refusal) => {
@@ -43,10 +70,31 @@ impl Engine {
             decision.summary = barred.problem.message.clone();
             decision.explanation = serde_json::json!({ "decided_by": barred.problem.code, "problem": barred.problem });
         }
-        if decision.decision == DecisionKind::NeedsApproval && !decision.fresh {
+        if decision.decision == DecisionKind::NeedsApproval
+            && let Some(denial) = self.live_denial(&call, decision.policy_hash).await?
+        {
+            let problem = self.denied_before(&denial).await?;
+            decision.decision = DecisionKind::Deny;
+            decision.summary = format!("{} (`{denial}`). Without it: {}", problem.message, decision.summary);
+        } else if decision.decision == DecisionKind::NeedsApproval && !decision.fresh {
             self.explain_grant(&call, &mut decision).await?;
         }
         Ok((call.record(), decision))
+    }
+
+    /// Says of a call that a person would have to approve which rules nearly stood in for them, and what they wait for.
+    fn explain_waivers(&self, policy: &PolicyEngine, call: &ToolCall, decision: &mut ToolDecision) {
+        if decision.decision != DecisionKind::NeedsApproval {
+            return;
+        }
+        let basis = self.tool_facts().basis(call.tool(), call.facets());
+        let (tool, workspace, origin, facets) = (call.tool(), call.workspace_root(), call.origin(), call.facets());
+        let (request, context) = Asked { tool, workspace, origin, facets, basis: &basis }.question();
+        let nearly = policy.nearly_waived(&request, &context);
+        let nearly = serde_json::to_value(nearly).unwrap_or_else(|e| serde_json::json!(e.to_string()));
+        if let Some(fields) = decision.explanation.as_object_mut() {
+            fields.insert("nearly_waived".to_owned(), nearly);
+        }
     }
 
     /// Says of a call that a person would have to approve that one has: a standing grant covers it.

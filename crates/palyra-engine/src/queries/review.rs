@@ -153,7 +153,7 @@ impl Engine {
         let unreadable = |e: serde_json::Error| JournalError::Event { reason: e.to_string() };
         let call = serde_json::from_str::<PastProposal>(&past.proposed).map_err(unreadable)?.call;
         let answered = serde_json::from_str::<PastDecided>(&past.decided).map_err(unreadable)?.decision;
-        let basis = answered.basis.unwrap_or_else(|| self.tool_facts().basis(&call.tool));
+        let basis = answered.basis.unwrap_or_else(|| self.tool_facts().basis(&call.tool, &call.facets));
         let asked = Asked {
             tool: &call.tool,
             workspace: &call.workspace_root,

@@ -85,7 +85,7 @@ pub(crate) fn forbidden(request: &PolicyRequest, explanation: &PolicyExplanation
         _ => "the rules could not be evaluated".to_owned(),
     };
     let message = format!("`{}` may not do `{}`: {why}", request.principal, request.action.as_str());
-    let hint = Some(format!("{}; `palyra access whoami` shows what you may do", denial.ask_for));
+    let hint = Some(format!("{}; `palyra access whoami` shows what you may do", denial.ask_for.trim_end_matches('.')));
     let problem = Problem { hint, denial: Some(Box::new(denial)), ..Problem::plain("forbidden", message) };
     EngineError::new(ErrorKind::Forbidden, problem)
 }

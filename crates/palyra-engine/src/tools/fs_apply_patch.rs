@@ -1,10 +1,11 @@
 //! `palyra.fs.apply_patch`: applies a unified diff to the workspace, all of it or nothing.
 
-use super::schema::{count, list_of, object, part};
+use super::schema::{count, effect, list_of, notes, object, part};
 use super::{Executing, Input, Job, Made, Place, Prepared, Tool};
 use crate::file_threads::Lane;
 use crate::flow::execute::Running;
 use crate::flow::resolve::Refusal;
+use palyra_protocol::review::ReviewedChange;
 use palyra_protocol::{ExecutorKind, Facets, RiskLevel, ToolCapability, ToolDefinition};
 use palyra_workspace::{PatchPlan, ResolvedPath};
 use serde_json::json;
@@ -34,7 +35,7 @@ pub(super) fn tool() -> Made {
             json!({ "patch": { "type": "string", "minLength": 1, "description": "a unified diff, as `git diff` prints it" } }),
             &["patch"],
         ),
-        output_schema: object(json!({ "files": list_of(file) }), &["files"]),
+        output_schema: object(json!({ "files": list_of(file), "effect": effect(), "notes": notes() }), &["files"]),
         capabilities: [ToolCapability::FilesystemWrite].into(),
         risk: RiskLevel::Medium,
         executor: ExecutorKind::Builtin,
@@ -49,7 +50,12 @@ impl Tool for FsApplyPatch {
 
     fn prepare(&self, input: Input<'_>, place: &Place<'_>) -> Result<Prepared, Refusal> {
         let patch = input.text("/patch");
-        let plan = place.workspace.plan_patch(patch).map_err(|error| {
+        let keeps = place.keeps();
+        let planned = match keeps {
+            true => place.workspace.plan_guarded_patch(patch),
+            false => place.workspace.plan_patch(patch),
+        };
+        let plan = planned.map_err(|error| {
             let paths_written = place.workspace.patch_whereabouts(patch);
             Refusal::from(error).reaching(Facets { paths_written, ..Facets::default() })
         })?;
@@ -59,18 +65,42 @@ impl Tool for FsApplyPatch {
             paths_written: texts(&plan.paths_written().all()),
             ..Facets::default()
         };
-        Ok(Prepared::new(facets, Patch(plan)))
+        if !keeps {
+            // Nothing can wait for consent, so nothing guarded is written.
+            place.refuse_guarded(&facets, None)?;
+        }
+        Ok(Prepared::new(facets, Patch { plan, keeps }))
+    }
+
+    /// The patch itself: its context has to match exactly, so that it says what changes.
+    fn changes(&self, input: Input<'_>, facets: &Facets, _place: &Place<'_>) -> Vec<ReviewedChange> {
+        vec![ReviewedChange {
+            paths: facets.paths_written.clone(),
+            diff: Some(input.text("/patch").to_owned()),
+            cut: false,
+            note: None,
+            shows: Some("patch".to_owned()),
+        }]
     }
 }
 
 /// A patch to apply.
 #[derive(Debug)]
-struct Patch(PatchPlan);
+struct Patch {
+    plan: PatchPlan,
+    /// Whether what it replaces is kept.
+    keeps: bool,
+}
 
 impl Job for Patch {
     fn execute<'r>(self: Box<Self>, run: &'r Running<'_>) -> Executing<'r> {
-        Box::pin(
-            run.with_files(Lane::Short, move |workspace, errand| Ok(json!(workspace.apply_patch(self.0, errand)?))),
-        )
+        let Self { plan, keeps } = *self;
+        if keeps {
+            return Box::pin(run.with_changes(move |workspace, errand, store| {
+                let (changes, outcome) = workspace.stage_patch(plan, errand, store)?;
+                Ok((changes, json!(outcome)))
+            }));
+        }
+        Box::pin(run.with_files(Lane::Short, move |workspace, errand| Ok(json!(workspace.apply_patch(plan, errand)?))))
     }
 }

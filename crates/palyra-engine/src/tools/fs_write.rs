@@ -1,12 +1,13 @@
 //! `palyra.fs.write`: writes a whole file of the workspace, atomically.
 
-use super::schema::{object, path};
+use super::schema::{effect, notes, object, path};
 use super::{Executing, Input, Job, Made, Place, Prepared, Tool};
 use crate::file_threads::Lane;
 use crate::flow::execute::Running;
 use crate::flow::resolve::Refusal;
+use palyra_protocol::review::ReviewedChange;
 use palyra_protocol::{ExecutorKind, Facets, RiskLevel, ToolCapability, ToolDefinition};
-use palyra_workspace::{ResolvedPath, WriteOptions};
+use palyra_workspace::{ResolvedPath, WriteDifference, WriteOptions};
 use serde_json::json;
 use std::sync::Arc;
 
@@ -38,6 +39,7 @@ pub(super) fn tool() -> Made {
             json!({
                 "path": { "type": "string" }, "bytes": { "type": "integer" },
                 "sha256": { "type": "string" }, "created": { "type": "boolean" },
+                "effect": effect(), "notes": notes(),
             }),
             &["path", "bytes", "sha256", "created"],
         ),
@@ -56,14 +58,37 @@ impl Tool for FsWrite {
     fn prepare(&self, input: Input<'_>, place: &Place<'_>) -> Result<Prepared, Refusal> {
         let path = place.path(input, "/path", |facets, path| facets.paths_written.push(path))?;
         let facets = Facets { paths_written: vec![path.as_str().to_owned()], ..Facets::default() };
-        path.refuse_protected().map_err(|error| Refusal::from(error).reaching(facets.clone()))?;
         let content = input.bytes("/content", "/encoding")?;
+        let keeps = place.keeps();
+        if !keeps {
+            // Nothing can wait for consent, so nothing guarded is written.
+            path.refuse_protected().map_err(|error| Refusal::from(error).reaching(facets.clone()))?;
+            place.refuse_guarded(&facets, Some(&content))?;
+        }
         let options = WriteOptions {
             create_parents: input.flag("/create_parents"),
             expected_sha256: input.optional("/expected_sha256").map(str::to_owned),
             must_not_exist: input.flag("/must_not_exist"),
         };
-        Ok(Prepared::new(facets, Write { path, content, options }))
+        Ok(Prepared::new(facets, Write { path, content, options, keeps }))
+    }
+
+    fn changes(&self, input: Input<'_>, facets: &Facets, place: &Place<'_>) -> Vec<ReviewedChange> {
+        let ([path], Ok(content)) = (facets.paths_written.as_slice(), input.bytes("/content", "/encoding")) else {
+            return Vec::new();
+        };
+        let (diff, note) = match place.workspace.write_difference(path, &content) {
+            Ok(WriteDifference::Text(diff)) => (Some(diff), None),
+            Ok(WriteDifference::Same) => (None, Some("the file has this content already".to_owned())),
+            Ok(WriteDifference::Opaque { old: None }) => (None, Some(format!("a new file of {} bytes", content.len()))),
+            Ok(WriteDifference::Opaque { old: Some(old) }) => {
+                let note = format!("no difference can be shown: {old} bytes would become {} bytes", content.len());
+                (None, Some(note))
+            }
+            Err(error) => (None, Some(format!("no difference can be shown: {error}"))),
+        };
+        let shows = diff.is_some().then(|| "content".to_owned());
+        vec![ReviewedChange { paths: vec![path.clone()], diff, cut: false, note, shows }]
     }
 }
 
@@ -73,11 +98,21 @@ struct Write {
     path: ResolvedPath,
     content: Vec<u8>,
     options: WriteOptions,
+    /// Whether what it replaces is kept.
+    keeps: bool,
 }
 
 impl Job for Write {
     fn execute<'r>(self: Box<Self>, run: &'r Running<'_>) -> Executing<'r> {
-        let Self { path, content, options } = *self;
+        let Self { path, content, options, keeps } = *self;
+        if keeps {
+            return Box::pin(run.with_changes(move |workspace, errand, store| {
+                let (changes, written) = workspace.stage_write((&path, &content, &options), errand, store)?;
+                let mut output = json!(written);
+                output["path"] = json!(path.as_str());
+                Ok((changes, output))
+            }));
+        }
         Box::pin(run.with_files(Lane::Short, move |workspace, errand| {
             let mut output = json!(workspace.write(&path, &content, &options, errand)?);
             output["path"] = json!(path.as_str());

@@ -6,18 +6,22 @@
 
 use super::input::printable;
 use super::schema::object;
-use super::{Executing, Input, Job, Made, Place, Prepared, Preparing, Tool};
+use super::secrets::{self, Ways};
+use super::{Executing, Input, Job, Made, Place, Prepared, Tool};
 use crate::engine::Engine;
 use crate::flow::execute::{Executed, Running, Stopped};
 use crate::flow::resolve::{Refusal, fetch_problem, sandbox_problem};
+use crate::vault::{Released, Replaced, RunCredentials, redaction_schema};
 use palyra_egress::{
-    Denial, DenialCode, EgressObserver, FetchError, FetchLimits, FetchRequest, FetchResponse, FetchUrl, FetchWatch,
+    Attached, Credentials as _, Denial, DenialCode, EgressObserver, FetchError, FetchLimits, FetchRequest,
+    FetchResponse, FetchUrl, FetchWatch, OutgoingRequest,
 };
 use palyra_protocol::{
     Authority, DecisionKind, EgressRecord, ExecutorKind, Facets, Problem, RiskLevel, ToolCall, ToolCapability,
     ToolDefinition,
 };
 use palyra_sandbox::{CancelSignal, SandboxError};
+use palyra_vault::Redactor;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,6 +71,7 @@ fn input() -> Value {
             },
             "max_redirects": { "type": "integer", "minimum": 0, "maximum": 10, "description": "5 when absent" },
             "timeout_ms": { "type": "integer", "minimum": 1, "description": "30000 when absent; at most the configured limit" },
+            "secrets": secrets::schema(Ways::Proxy),
         }),
         &["url"],
     )
@@ -88,6 +93,7 @@ fn output() -> Value {
             "body": { "type": "string" }, "body_encoding": { "enum": ["utf-8", "base64"] },
             "truncated": { "type": "boolean" }, "final_url": { "type": "string" },
             "redirects": { "type": "array", "items": hop },
+            "redacted": redaction_schema(),
         }),
         &["status", "headers", "body", "body_encoding", "truncated", "final_url", "redirects"],
     )
@@ -99,11 +105,15 @@ impl Tool for HttpFetch {
     }
 
     fn prepare(&self, input: Input<'_>, place: &Place<'_>) -> Result<Prepared, Refusal> {
-        let (url, method, facets) = named(input)?;
+        let (url, method, mut facets) = named(input)?;
         let body = input.bytes("/body", "/body_encoding")?;
         let request = FetchRequest::new(method, url, input.pairs("/headers"), body)?;
         // Nobody is asked about a host that no answer could open.
         place.fetcher.check(&request)?;
+        secrets::bound(&mut facets.secrets, place);
+        if let Err(problem) = secrets::check(&facets.secrets, place) {
+            return Err(Refusal::rejected(problem).reaching(facets));
+        }
         let defaults = FetchLimits::default();
         let longest = place.config.execution_timeout;
         let limits = FetchLimits {
@@ -118,10 +128,6 @@ impl Tool for HttpFetch {
     fn rehearse(&self, input: Input<'_>, _place: &Place<'_>) -> Result<Facets, Refusal> {
         Ok(named(input)?.2)
     }
-
-    fn preparing(&self) -> Preparing {
-        Preparing::AtOnce
-    }
 }
 
 /// The URL and the method that an input names, and its facets.
@@ -131,6 +137,7 @@ fn named(input: Input<'_>) -> Result<(FetchUrl, &str, Facets), Refusal> {
     let facets = Facets {
         hosts: vec![format!("{}:{}", url.host(), url.port())],
         method: Some(method.to_owned()),
+        secrets: secrets::named(input)?,
         ..Facets::default()
     };
     Ok((url, method, facets))
@@ -161,10 +168,12 @@ struct Hops {
     /// How many people approved this very call.
     people: u32,
     observer: EgressObserver,
+    /// What is attached to requests to bound endpoints.
+    credentials: Option<Arc<RunCredentials>>,
 }
 
 impl Hops {
-    async fn of(run: &Running<'_>) -> Self {
+    async fn of(run: &Running<'_>, credentials: Option<Arc<RunCredentials>>) -> Self {
         let engine = run.engine();
         let people = match run.authority() {
             Authority::Policy | Authority::Grant(_) => 0,
@@ -177,7 +186,8 @@ impl Hops {
             },
         };
         let approved = people > 0 || matches!(run.authority(), Authority::Grant(_));
-        Self { engine: engine.clone(), call: run.call().clone(), approved, people, observer: run.egress().observer() }
+        let (engine, call, observer) = (engine.clone(), run.call().clone(), run.egress().observer());
+        Self { engine, call, approved, people, observer, credentials }
     }
 }
 
@@ -209,13 +219,30 @@ impl FetchWatch for Hops {
     fn connection(&self, record: &EgressRecord) {
         (self.observer)(record);
     }
+
+    fn credentials(&self, next: &FetchRequest) -> Result<Attached, Denial> {
+        let Some(credentials) = &self.credentials else { return Ok(Attached::default()) };
+        let (url, values) = (next.url(), next.field_values().collect::<Vec<_>>());
+        credentials.attach(&OutgoingRequest {
+            tls: url.is_tls(),
+            host: &url.host().to_string(),
+            port: url.port(),
+            method: next.method(),
+            path: url.path(),
+            values: &values,
+        })
+    }
 }
 
 /// Fetches on a thread of its own.
 async fn fetched(job: Fetch, run: &Running<'_>) -> Result<Value, Stopped> {
     let (handle, signal) =
         CancelSignal::new().map_err(|error| sandbox_problem(&SandboxError::io("prepare a cancellation")(error)))?;
-    let hops = Hops::of(run).await;
+    let released = run.engine().release_secrets(run.call(), Vec::new()).await?;
+    let credentials = released.as_ref().map(Released::credentials).transpose()?.flatten();
+    let redactor = run.engine().released().of(run.call());
+    redactor.iter().for_each(|redactor| run.egress().redact(redactor));
+    let hops = Hops::of(run, credentials).await;
     let fetcher = Arc::clone(run.engine().fetcher());
     let mut task = tokio::task::spawn_blocking(move || fetcher.fetch(job.request, &job.limits, &signal, &hops));
     let joined = tokio::select! {
@@ -226,7 +253,7 @@ async fn fetched(job: Fetch, run: &Running<'_>) -> Result<Value, Stopped> {
         }
     };
     match joined {
-        Ok(Ok(response)) => Ok(told(response)),
+        Ok(Ok(response)) => Ok(told(response, redactor.as_ref())),
         Ok(Err(FetchError::Cancelled)) => Err(Stopped::cancelled()),
         Ok(Err(error)) => Err(fetch_problem(&error).into()),
         Err(panic) => {
@@ -245,16 +272,23 @@ fn confined_to_rules(mut executed: Executed, rules: usize) -> Executed {
     executed
 }
 
-fn told(response: FetchResponse) -> Value {
-    let (body, body_encoding) = printable(response.body);
-    let field = |(name, value): (String, Vec<u8>)| json!({ "name": name, "value": String::from_utf8_lossy(&value) });
+fn told(response: FetchResponse, redactor: Option<&Arc<Redactor>>) -> Value {
+    let mut replaced = Replaced::default();
+    let (body, body_encoding) = printable(replaced.clean(redactor, response.body, response.truncated));
+    let mut field = |(name, value): (String, Vec<u8>)| {
+        let value = replaced.clean(redactor, value, false);
+        json!({ "name": name, "value": String::from_utf8_lossy(&value) })
+    };
+    let headers = response.headers.into_iter().map(&mut field).collect::<Vec<_>>();
     let hop =
         |redirect: &palyra_egress::Redirect| json!({ "status": redirect.status, "url": redirect.url.to_string() });
-    json!({
-        "status": response.status,
-        "headers": response.headers.into_iter().map(field).collect::<Vec<_>>(),
-        "body": body, "body_encoding": body_encoding, "truncated": response.truncated,
+    let mut output = json!({
+        "status": response.status, "headers": headers, "body": body, "body_encoding": body_encoding, "truncated": response.truncated,
         "final_url": response.final_url.to_string(),
         "redirects": response.redirects.iter().map(hop).collect::<Vec<_>>(),
-    })
+    });
+    if !replaced.is_empty() {
+        output["redacted"] = replaced.told();
+    }
+    output
 }

@@ -15,6 +15,7 @@
 //! A tool must name in its facets everything that it will touch: nothing else is decided, shown or covered by the call's
 //! digest. A job must look up nothing anew, because what it finds then is not what was shown.
 
+mod containment;
 mod echo;
 mod fs_apply_patch;
 mod fs_list;
@@ -25,6 +26,7 @@ mod http_fetch;
 mod input;
 mod process_run;
 mod schema;
+mod secrets;
 mod sleep;
 #[cfg(test)]
 mod tests;
@@ -32,11 +34,14 @@ mod tests;
 pub use input::Input;
 
 use crate::config::ToolCallConfig;
+use crate::effects::Effects;
 use crate::flow::execute::{Executed, Running};
 use crate::flow::resolve::Refusal;
+use crate::vault::VaultStore;
 use palyra_egress::Fetcher;
+use palyra_protocol::review::ReviewedChange;
 use palyra_protocol::tool::ToolNameError;
-use palyra_protocol::{Facets, ToolDefinition};
+use palyra_protocol::{EffectPath, Facets, ToolDefinition};
 use palyra_workspace::{FileError, ResolvedPath, Workspace};
 use std::fmt;
 use std::path::PathBuf;
@@ -61,6 +66,12 @@ pub trait Tool: fmt::Debug + Send + Sync {
     /// As for [`Tool::prepare`].
     fn rehearse(&self, input: Input<'_>, place: &Place<'_>) -> Result<Facets, Refusal> {
         Ok(self.prepare(input, place)?.facets)
+    }
+
+    /// What a call would change in files, as people are shown it before they answer. Only those see it who may answer; it may
+    /// hold what the files hold now. `facets` are those that [`Tool::prepare`] found.
+    fn changes(&self, _input: Input<'_>, _facets: &Facets, _place: &Place<'_>) -> Vec<ReviewedChange> {
+        Vec::new()
     }
 
     /// Where [`Tool::prepare`] may run.
@@ -109,6 +120,10 @@ pub struct Place<'a> {
     pub(crate) workspace: &'a Workspace,
     pub(crate) config: &'a ToolCallConfig,
     pub(crate) fetcher: &'a Fetcher,
+    /// None where nothing is carried out.
+    pub(crate) effects: Option<&'a Effects>,
+    /// The vault; none where calls are only tried out.
+    pub(crate) vault: Option<&'a VaultStore>,
 }
 
 impl Place<'_> {
@@ -130,6 +145,25 @@ impl Place<'_> {
             }
             Refusal::from(error).reaching(facets)
         })
+    }
+
+    /// Whether what a call replaces is kept, so that guarded files can wait and everything can be undone.
+    fn keeps(&self) -> bool {
+        self.effects.is_none_or(|effects| effects.store().is_ok())
+    }
+
+    /// Refuses guarded paths where nothing can wait for consent. Without its new content a file that is judged by it is refused.
+    fn refuse_guarded(&self, facets: &Facets, content: Option<&[u8]>) -> Result<(), Refusal> {
+        let Some(effects) = self.effects else { return Ok(()) };
+        let guards = |path: &&String| {
+            let Ok(path) = path.parse::<EffectPath>() else { return false };
+            effects.guard().guards_file(&path, None, content.unwrap_or_default())
+        };
+        let Some(path) = facets.paths_written.iter().find(guards) else { return Ok(()) };
+        let what = "a file that runs as code later, or says what may run";
+        let instead = "keep the state directory on the workspace's file system, so that a person can be asked";
+        let error = FileError::Protected { path: path.clone(), what, instead };
+        Err(Refusal::from(error).reaching(facets.clone()))
     }
 
     /// Where a workspace path is on this host.

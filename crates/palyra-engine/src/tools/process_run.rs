@@ -1,24 +1,31 @@
 //! `palyra.process.run`: a native program in Tier B or Tier C.
 
+use super::containment::{self, Walls};
 use super::input::printable;
-use super::schema::{object, path};
+use super::schema::{effect, notes, object, path};
+use super::secrets::{self, Ways};
 use super::{Executing, Input, Job, Made, Place, Prepared, Tool};
+use crate::effects::{Ending, effect_problem};
+use crate::engine::Engine;
 use crate::flow::execute::{Executed, Running, timed_out_by};
 use crate::flow::resolve::{Refusal, file_problem, sandbox_problem};
 use crate::output::LiveOutput;
-use palyra_egress::EgressObserver;
+use crate::vault::{RedactedOutput, Released, Replaced, redaction_schema};
+use palyra_egress::{Credentials, EgressObserver, EgressRules};
 use palyra_protocol::{
-    CallState, Digest, EgressRecord, Environment, ExecutorKind, Facets, Problem, RiskLevel, ToolCapability,
-    ToolDefinition,
+    CallRecord, CallState, Containment, Digest, EgressRecord, Environment, ExecutorKind, Facets, Problem, RiskLevel,
+    Secret, SecretDelivery, ToolCapability, ToolDefinition, WorkspaceUse,
 };
 use palyra_sandbox::{
-    CancelSignal, LimitHit, MissingPrograms, OutputSink, OutputStream, ProcessExit, ProcessOutcome, ProcessRequest,
-    ResolvedExecutable, SandboxError, SandboxProcessRunnerPolicy, check_environment, check_hosts, resolve_executable,
-    run_constrained_process,
+    CancelSignal, EgressEnforcementMode, LimitHit, MissingPrograms, OutputSink, OutputStream, PrivateFile, ProcessExit,
+    ProcessOutcome, ProcessRequest, ResolvedExecutable, RunSecrets, SandboxError, SandboxProcessRunnerPolicy,
+    SandboxTier, WorkspaceView, check_environment, check_hosts, resolve_executable, run_constrained_process,
 };
+use palyra_vault::Redactor;
 use serde_json::{Value, json};
 use std::cmp::Ordering;
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -60,10 +67,17 @@ fn input() -> Value {
                 "description": "further environment variables",
             },
             "timeout_ms": { "type": "integer", "minimum": 1, "description": "a shorter limit than the configured one" },
+            "workspace": {
+                "enum": ["view", "live", "discard"],
+                "description": "`view` (when absent): work on a view, whose changes count when the program has ended. \
+                    `live`: work on the workspace itself, for servers and watchers; a person is asked. \
+                    `discard`: a trial, of which nothing counts",
+            },
             "requested_egress_hosts": {
                 "type": "array", "maxItems": 256, "items": { "type": "string", "minLength": 1, "maxLength": 261 },
-                "description": "hosts that the program will need, `example.org` or `example.org:443`; the operator's list must allow them",
+                "description": "every host that the program will need, `example.org` or `example.org:443`; it reaches no other",
             },
+            "secrets": secrets::schema(Ways::All),
         }),
         &["argv"],
     )
@@ -90,6 +104,8 @@ fn output() -> Value {
                 "description": "such files that could not be renamed and are still there",
             },
             "egress": connections(),
+            "effect": effect(), "notes": notes(),
+            "redacted": redaction_schema(),
         }),
         &["exit_code", "signal", "ended_by", "stdout", "stderr"],
     )
@@ -128,10 +144,18 @@ impl Tool for ProcessRun {
         let executable = resolve_executable(policy, &command.facets.argv, &command.directory)
             .map_err(|error| Refusal::from(error).reaching(command.named()))?;
         command.will_run(&executable);
-        let env = input.pairs("/env").collect();
-        // A call that would be refused when it is run is not put before anybody.
-        check_environment(policy, &env)?;
+        let env: BTreeMap<String, String> = input.pairs("/env").collect();
         command.asks_for_hosts(policy)?;
+        command.uses_secrets(policy, place)?;
+        let workspace = works(input, place);
+        let Walls { facts, egress_rules } = containment::walls(policy, &command.asked(), workspace);
+        let secrets = facts.secrets || !command.facets.secrets.is_empty();
+        command.facets.containment = Some(Containment { secrets, ..facts });
+        // A call that would be refused when it is run is not put before anybody.
+        let own = SandboxProcessRunnerPolicy { egress_rules: Arc::clone(&egress_rules), ..policy.clone() };
+        check_environment(&own, &env)?;
+        check_environment(&own, &command.secret_variables())?;
+        let discard = input.optional("/workspace") == Some("discard");
         let Command { facets, directory, requested_hosts } = command;
         let request = ProcessRequest {
             argv: facets.argv.clone(),
@@ -140,9 +164,16 @@ impl Tool for ProcessRun {
             env,
             requested_egress_hosts: requested_hosts,
             view: None,
+            secrets: RunSecrets::default(),
         };
         let timeout = input.number("/timeout_ms").map(Duration::from_millis);
-        Ok(Prepared::new(facets, Run { executable, request, timeout }))
+        let on_view = workspace == WorkspaceUse::View;
+        if discard && !on_view {
+            let hint = "run it with `\"workspace\": \"live\"` if its changes may count at once";
+            let message = "a trial needs a view of the workspace, which this host or this tier does not give";
+            return Err(Problem::new("views_unavailable", message, hint).into());
+        }
+        Ok(Prepared::new(facets, Run { executable, request, egress_rules, timeout, on_view, discard }))
     }
 
     /// Programs that this host lacks are taken to be in `/usr/bin`.
@@ -158,6 +189,9 @@ impl Tool for ProcessRun {
             (Err(refused), _) => return Err(refused.into()),
         }
         command.asks_for_hosts(policy)?;
+        let facts = containment::usual(&command.requested_hosts, works(input, place));
+        let secrets = !command.facets.secrets.is_empty();
+        command.facets.containment = Some(Containment { secrets, ..facts });
         Ok(command.facets)
     }
 }
@@ -184,6 +218,7 @@ impl Command {
             working_directory: Some(directory.as_str().to_owned()),
             environment: Environment::new(variables.iter().map(|(name, value)| (name.as_str(), value.as_str()))),
             stdin_sha256: (!stdin.is_empty()).then(|| Digest::of(stdin.as_bytes())),
+            secrets: secrets::named(input)?,
             ..Facets::default()
         };
         let requested_hosts = input.texts("/requested_egress_hosts");
@@ -195,6 +230,46 @@ impl Command {
         let path = self.facets.argv.first().filter(|name| name.contains('/'));
         let executable = path.map(|name| self.directory.join(name).to_string_lossy().into_owned());
         Facets { executable, ..self.facets.clone() }
+    }
+
+    /// The variables that hold secrets or placeholders, without their values.
+    fn secret_variables(&self) -> BTreeMap<String, String> {
+        let variables = self.facets.secrets.iter().filter(|found| found.via != SecretDelivery::File);
+        variables.filter_map(|found| Some((found.name.clone()?, String::new()))).collect()
+    }
+
+    /// The hosts that its run gets: those that it asked for, and those that its secrets are attached for.
+    fn asked(&self) -> Vec<String> {
+        let bound = self.facets.secrets.iter().filter(|found| found.via == SecretDelivery::Proxy);
+        let bound = bound.flat_map(|found| found.endpoints.iter().cloned());
+        self.requested_hosts.iter().cloned().chain(bound).collect()
+    }
+
+    /// Names where each secret goes; refuses what is not there, or could not get there.
+    fn uses_secrets(&mut self, policy: &SandboxProcessRunnerPolicy, place: &Place<'_>) -> Result<(), Refusal> {
+        secrets::bound(&mut self.facets.secrets, place);
+        let any = |via: SecretDelivery| self.facets.secrets.iter().any(|found| found.via == via);
+        let proxied = policy.egress == EgressEnforcementMode::Strict && !policy.egress_rules.is_empty();
+        let problem = if self.facets.secrets.is_empty() {
+            None
+        } else if policy.tier != SandboxTier::C && (any(SecretDelivery::File) || any(SecretDelivery::Proxy)) {
+            let message = "a secret reaches a program by a file or the proxy in Tier C alone";
+            Some(Problem::new(
+                "secret_needs_tier_c",
+                message,
+                "run programs in Tier C: `[process_runner] tier = \"c\"`",
+            ))
+        } else if any(SecretDelivery::Proxy) && !proxied {
+            let message = "the proxy attaches secrets, and programs have none here";
+            Some(Problem::new("secret_needs_proxy", message, "allow the host: `[egress] allowed_hosts = [\"HOST\"]`"))
+        } else {
+            secrets::check(&self.facets.secrets, place).err()
+        };
+        match problem {
+            None => Ok(()),
+            // Whether it is there is told to those who may use it.
+            Some(problem) => Err(Refusal::rejected(problem).reaching(self.facets.clone())),
+        }
     }
 
     /// Names every file that will run.
@@ -214,12 +289,30 @@ impl Command {
     }
 }
 
+/// How the program works in the workspace.
+fn works(input: Input<'_>, place: &Place<'_>) -> WorkspaceUse {
+    if input.optional("/workspace") == Some("live") {
+        return WorkspaceUse::Live;
+    }
+    // Cases beside a policy are decided as on a host that has everything.
+    match place.effects.is_none_or(|effects| effects.views(&place.config.process_runner, place.workspace).is_ok()) {
+        true => WorkspaceUse::View,
+        false => WorkspaceUse::Direct,
+    }
+}
+
 /// A program to run.
 #[derive(Debug)]
 struct Run {
     executable: ResolvedExecutable,
     request: ProcessRequest,
+    /// The rules of its own proxy: what the call asked for.
+    egress_rules: Arc<EgressRules>,
     timeout: Option<Duration>,
+    /// Whether it works on a view of the workspace.
+    on_view: bool,
+    /// Whether nothing of what it changes counts.
+    discard: bool,
 }
 
 impl Job for Run {
@@ -230,7 +323,7 @@ impl Job for Run {
 
 /// Hands output and connections on while the program runs.
 struct Watcher {
-    output: LiveOutput,
+    output: RedactedOutput<LiveOutput>,
     connections: EgressObserver,
 }
 
@@ -268,20 +361,43 @@ impl TimeLimit {
 }
 
 /// Runs a program on a thread of its own and tells what really happened. Watchers see its output meanwhile.
-async fn ran(job: Run, run: &Running<'_>) -> Executed {
+async fn ran(mut job: Run, run: &Running<'_>) -> Executed {
     if let Err(error) = run.engine().workspace().in_place() {
         return Executed::not_run(file_problem(&error));
     }
     let mut policy = run.config().process_runner.clone();
+    policy.egress_rules = Arc::clone(&job.egress_rules);
     let time = TimeLimit::of(job.timeout, run.time_limit(), Duration::from_millis(policy.wall_clock_limit_ms));
     policy.wall_clock_limit_ms = u64::try_from(time.limit.as_millis()).unwrap_or(u64::MAX);
     let (handle, signal) = match CancelSignal::new().map_err(SandboxError::io("prepare a cancellation")) {
         Ok(pair) => pair,
         Err(error) => return refused(&error),
     };
-    let mut watcher = Watcher { output: run.output().clone(), connections: run.egress().observer() };
+    let programs = job.executable.programs().map(Path::to_owned).collect();
+    let released = match run.engine().release_secrets(run.call(), programs).await {
+        Ok(released) => released,
+        Err(problem) => return Executed::not_run(problem),
+    };
+    if let Some(Err(problem)) = released.as_ref().map(|released| equip(&mut job.request, released)) {
+        return Executed::not_run(problem);
+    }
+    // Also what an earlier call of the run was given: a program may have kept it.
+    let redactor = run.engine().released().of(run.call());
+    redactor.iter().for_each(|redactor| run.egress().redact(redactor));
+    let output = RedactedOutput::new(run.output().clone(), redactor.as_ref());
+    let mut watcher = Watcher { output, connections: run.egress().observer() };
+    let (engine, call) = (run.engine().clone(), run.call().record());
     let mut task = tokio::task::spawn_blocking(move || {
-        run_constrained_process(&policy, &job.executable, &job.request, &signal, &mut watcher)
+        let outcome = |job: &Run, watcher: &mut Watcher| {
+            let ran = run_constrained_process(&policy, &job.executable, &job.request, &signal, watcher);
+            watcher.output.finish();
+            ran
+        };
+        let terms = Terms { time, redactor };
+        if job.on_view {
+            return on_view(&engine, &call, job, terms, |job| outcome(job, &mut watcher));
+        }
+        outcome(&job, &mut watcher).map_or_else(|error| refused(&error), |outcome| told(outcome, &terms))
     });
     let joined = tokio::select! {
         joined = &mut task => joined,
@@ -291,8 +407,7 @@ async fn ran(job: Run, run: &Running<'_>) -> Executed {
         }
     };
     match joined {
-        Ok(Ok(outcome)) => told(outcome, time),
-        Ok(Err(error)) => refused(&error),
+        Ok(executed) => executed,
         Err(panic) => {
             tracing::error!(%panic, "the sandbox runner panicked");
             Executed::not_run(Problem::plain("internal", "the process runner failed; the daemon's log says how"))
@@ -300,19 +415,104 @@ async fn ran(job: Run, run: &Running<'_>) -> Executed {
     }
 }
 
+/// How an outcome is told: the limit on its time, and what finds values that were released to its run.
+struct Terms {
+    time: TimeLimit,
+    redactor: Option<Arc<Redactor>>,
+}
+
+/// Runs a program on a view of the workspace and settles what it changed there.
+fn on_view(
+    engine: &Engine,
+    call: &Arc<CallRecord>,
+    mut job: Run,
+    terms: Terms,
+    run: impl FnOnce(&Run) -> Result<ProcessOutcome, SandboxError>,
+) -> Executed {
+    let view = match engine.effects().begin(&call.call_id, engine.workspace()) {
+        Ok(view) => view,
+        Err(error) => return Executed::not_run(effect_problem(&error)),
+    };
+    job.request.view = Some(WorkspaceView { upper: view.upper(), work: view.work() });
+    match run(&job) {
+        Ok(outcome) => {
+            let ending = match outcome.ended_by {
+                _ if job.discard => Ending::Discard("it was a trial: nothing of what it changed counts"),
+                Some(LimitHit::Cancelled) => Ending::Discard("it was cancelled: nothing of what it changed counts"),
+                _ => Ending::AsDecided,
+            };
+            let hint = moved_directory(&outcome);
+            let mut settled = engine.settle_run(call, &view, ending);
+            settled.notes.extend(hint);
+            told(outcome, &terms).with_effect(settled)
+        }
+        Err(error) => {
+            // Nothing ran, so nothing was changed.
+            engine.settle_run(call, &view, Ending::Discard("it did not run"));
+            refused(&error)
+        }
+    }
+}
+
+/// What to say about a program that could not move a directory: views cannot do that, and programs do not know of views.
+fn moved_directory(outcome: &ProcessOutcome) -> Option<String> {
+    let said = [&outcome.stderr.bytes, &outcome.stdout.bytes].map(|bytes| String::from_utf8_lossy(bytes));
+    let crossed = said.iter().any(|text| text.contains("Invalid cross-device link") || text.contains("EXDEV"));
+    crossed.then(|| {
+        "Palyra is the cause of `Invalid cross-device link`: on a view, rename(2) cannot move a directory that was there \
+         before. `mv` copes with it; otherwise run the program with `\"workspace\": \"live\"`"
+            .to_owned()
+    })
+}
+
+/// Gives a program the secrets of its call, each in its way.
+fn equip(request: &mut ProcessRequest, released: &Released) -> Result<(), Problem> {
+    let credentials = released.credentials()?;
+    for (found, value) in released.values() {
+        let name = found.name.clone().unwrap_or_default();
+        let bytes = value.value().expose();
+        match found.via {
+            SecretDelivery::File => {
+                request.secrets.files.push(PrivateFile { name, content: Secret::new(bytes.to_vec()) });
+            }
+            SecretDelivery::Env => {
+                let text = std::str::from_utf8(bytes).ok().filter(|text| !text.contains('\0'));
+                let unusable = || {
+                    let message = format!("`{}` is no text, so it fits into no variable", found.secret);
+                    Problem::new("secret_not_text", message, "use it as a file")
+                };
+                request.env.insert(name, text.ok_or_else(unusable)?.to_owned());
+            }
+            _ => {
+                let placeholder = credentials.as_ref().and_then(|credentials| credentials.placeholder(&found.secret));
+                if let (false, Some(placeholder)) = (name.is_empty(), placeholder) {
+                    request.env.insert(name, placeholder.to_owned());
+                }
+            }
+        }
+    }
+    request.secrets.credentials = credentials.map(|credentials| credentials as Arc<dyn Credentials>);
+    Ok(())
+}
+
 fn refused(error: &SandboxError) -> Executed {
     tracing::warn!(error = error as &dyn std::error::Error, "a process was not run");
     Executed::not_run(sandbox_problem(error))
 }
 
-fn told(outcome: ProcessOutcome, time: TimeLimit) -> Executed {
+fn told(mut outcome: ProcessOutcome, terms: &Terms) -> Executed {
+    let Terms { time, redactor } = terms;
+    let mut replaced = Replaced::default();
+    for stream in [&mut outcome.stdout, &mut outcome.stderr] {
+        stream.bytes = replaced.clean(redactor.as_ref(), std::mem::take(&mut stream.bytes), stream.truncated);
+    }
     let enforcement = serde_json::to_value(&outcome.enforcement)
         .unwrap_or_else(|e| json!({ "error": format!("the enforcement cannot be told: {e}") }));
     let (exit_code, signal, exit) = match outcome.exit {
         ProcessExit::Code(code) => (Some(code), None, format!("code {code}")),
         ProcessExit::Signal(signal) => (None, Some(signal), format!("signal {signal}")),
     };
-    let problem = problem(&outcome, time, &exit);
+    let problem = problem(&outcome, *time, &exit);
     let state = match (&problem, outcome.ended_by) {
         (None, _) => CallState::Succeeded,
         (Some(_), Some(LimitHit::Cancelled)) => CallState::Cancelled,
@@ -332,7 +532,11 @@ fn told(outcome: ProcessOutcome, time: TimeLimit) -> Executed {
         "peak_memory_bytes": outcome.peak_memory_bytes, "egress": outcome.egress,
         "set_aside": names(&outcome.set_aside), "not_set_aside": names(&outcome.not_set_aside),
     });
-    Executed { state, output, problem, exit: Some(exit), enforcement }
+    let mut output = output;
+    if !replaced.is_empty() {
+        output["redacted"] = replaced.told();
+    }
+    Executed { state, output, problem, exit: Some(exit), enforcement, effect: None }
 }
 
 fn problem(outcome: &ProcessOutcome, time: TimeLimit, exit: &str) -> Option<Problem> {

@@ -31,3 +31,19 @@ pub(super) fn count(description: &str) -> Value {
 pub(super) fn path(description: &str) -> Value {
     json!({ "type": "string", "minLength": 1, "maxLength": 4096, "description": description })
 }
+
+/// What a call changed in the workspace.
+pub(super) fn effect() -> Value {
+    json!({
+        "type": "object",
+        "description": "what it changed in the workspace: the state, counts, the first changes and the digest of all",
+    })
+}
+
+/// What a caller has to know beyond the result.
+pub(super) fn notes() -> Value {
+    json!({
+        "type": "array", "items": { "type": "string" },
+        "description": "what waits for a person, what was dropped, and what to do about it",
+    })
+}

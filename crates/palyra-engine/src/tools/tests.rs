@@ -26,7 +26,7 @@ use tempfile::TempDir;
 
 const FORECAST: &str = "skill.acme.weather.forecast";
 
-fn config(root: &Path, allowed: &[&str]) -> ToolCallConfig {
+pub(super) fn config(root: &Path, allowed: &[&str]) -> ToolCallConfig {
     ToolCallConfig {
         allowed_tools: super::names()
             .map(str::to_owned)
@@ -60,6 +60,7 @@ fn config(root: &Path, allowed: &[&str]) -> ToolCallConfig {
         },
         egress_rules: Arc::default(),
         wasm_runtime: WasmRuntime::Disabled,
+        effects: crate::EffectsConfig::default(),
     }
 }
 
@@ -83,6 +84,7 @@ async fn engine(dir: &TempDir, rules: &str, allowed: &[&str]) -> Result<Engine, 
         workspace: Workspace::open(&root).unwrap(),
         config: config(&root, allowed),
         key: DaemonKey::generate().unwrap(),
+        vault: crate::vault::VaultSettings::default(),
     })
 }
 
@@ -113,7 +115,7 @@ async fn asked(call: &mut CallInProgress) -> ApprovalId {
 
 async fn allow(engine: &Engine, approval_id: ApprovalId) {
     let (decision, scope, matcher) = (ApprovalDecision::Allow, ApprovalScope::Once, GrantMatcher::ExactCall);
-    let answer = Answer { approval_id, decision, scope, matcher, reason: None };
+    let answer = Answer { approval_id, decision, scope, matcher, reason: None, digest: None };
     engine.decide_approval(&owner(), answer).await.unwrap();
 }
 

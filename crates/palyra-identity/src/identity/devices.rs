@@ -40,6 +40,7 @@ pub(crate) struct NewDevice {
     pub(crate) principal: Principal,
     pub(crate) role: WorkspaceRole,
     pub(crate) parent: Option<DeviceId>,
+    pub(crate) invited_by: Option<Principal>,
 }
 
 impl Identity {
@@ -165,7 +166,9 @@ impl Identity {
                 return Err(IdentityError::UnknownDevice { device: id.to_string() });
             }
             let newest = record.newest().map_or(Timestamp::from_unix_ms(0), |newest| newest.issued_at);
-            if newest.until(now) < LEAST_BETWEEN_RENEWALS {
+            // Somebody asked for a new one since: that is no device that renews too often.
+            let asked_for = record.rotated_at.is_some_and(|at| at >= newest);
+            if newest.until(now) < LEAST_BETWEEN_RENEWALS && !asked_for {
                 return Err(IdentityError::RenewedTooSoon { least: LEAST_BETWEEN_RENEWALS });
             }
             let holds = now.plus(SUPERSEDED_LIFE);
@@ -200,6 +203,7 @@ impl Identity {
                 principal: standing.principal().clone(),
                 role: standing.role(),
                 parent: Some(standing.device_id().clone()),
+                invited_by: None,
             };
             let record = self.admit(state, new, standing.principal())?;
             self.certify(state, record, &key, now, (standing.principal(), "browser_added"))
@@ -251,7 +255,7 @@ impl Identity {
 
     /// A new record, if there is room for it and its name is free.
     fn admit(&self, state: &State, new: NewDevice, by: &Principal) -> Result<DeviceRecord, IdentityError> {
-        let NewDevice { device_id, name, kind, principal, role, parent } = new;
+        let NewDevice { device_id, name, kind, principal, role, parent, invited_by } = new;
         check_principal(&principal)?;
         if state.count() >= MAX_DEVICES {
             return Err(IdentityError::TooMany { what: "devices", most: MAX_DEVICES });
@@ -267,6 +271,7 @@ impl Identity {
             role,
             created_at: self.now(),
             by: by.clone(),
+            invited_by,
             parent,
             rotated_at: None,
             revoked: None,

@@ -37,6 +37,7 @@ impl Identity {
                     role: WorkspaceRole::Operator,
                     created_at: now,
                     by: by.clone(),
+                    invited_by: None,
                     parent: None,
                     rotated_at: None,
                     revoked: revoked.then(revocation),

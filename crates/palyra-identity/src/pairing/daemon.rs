@@ -225,6 +225,7 @@ impl Pending {
             principal: view.principal.clone(),
             role: view.role,
             parent: None,
+            invited_by: Some(view.by.clone()),
         };
         Ok(identity.let_in(new, &self.key, &by)?)
     }

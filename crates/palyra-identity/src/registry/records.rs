@@ -181,6 +181,9 @@ pub struct DeviceRecord {
     pub created_at: Timestamp,
     /// Who let it in.
     pub by: Principal,
+    /// Who made the code that it was paired with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub invited_by: Option<Principal>,
     /// The device that it belongs to: the program beside a browser. When that one is revoked, so is this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<DeviceId>,

@@ -13,6 +13,7 @@ fn attestation(call: &CallRecord) -> ToolAttestation {
         call_digest: call.digest,
         call_id: call.call_id.clone(),
         decision_id: DecisionId::mint(),
+        effect: None,
         executor: "builtin".to_owned(),
         exit: None,
         finished_at: Timestamp::from_unix_ms(2),
@@ -195,7 +196,7 @@ async fn an_event_that_cannot_have_happened_is_named() {
     let started = |call: &CallRecord, authority| starts(call, authority, call.digest);
     let ended = |call: &CallRecord, state| {
         let problem = Problem::plain("x", "x");
-        JournalEvent::ToolEnded { call_id: call.call_id.clone(), state, problem }
+        JournalEvent::ToolEnded { call_id: call.call_id.clone(), state, problem, grant: None }
     };
     let finished = |call: &CallRecord| JournalEvent::ToolFinished(Arc::new(finished(call)));
     let fixture = Fixture::new();

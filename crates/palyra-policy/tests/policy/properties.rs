@@ -3,11 +3,12 @@
 use crate::{membership, with_rules};
 use cedar_policy::{Authorizer, Decision, Schema};
 use palyra_policy::{
-    PolicyAction, PolicyDecision, PolicyEngine, PolicyRequest, PolicyRequestContext, PolicyResource, PolicySource,
-    SCHEMA_SRC, SkillTrust, Verdict,
+    EffectUse, PolicyAction, PolicyDecision, PolicyEngine, PolicyRequest, PolicyRequestContext, PolicyResource,
+    PolicySource, SCHEMA_SRC, SkillTrust, Verdict,
 };
 use palyra_protocol::{
-    DecisionKind, Digest, Environment, Facets, Principal, PrincipalKind, RiskLevel, ToolCapability, WorkspaceRole,
+    ApprovalDecision, Containment, ContainmentTier, DecisionKind, Digest, EffectCounts, Environment, Facets,
+    NetworkReach, Principal, PrincipalKind, RiskLevel, ToolCapability, WorkspaceRole, WorkspaceUse,
 };
 use proptest::option;
 use proptest::prelude::*;
@@ -42,12 +43,16 @@ fn principal() -> impl Strategy<Value = Principal> {
 fn resource(action: PolicyAction) -> BoxedStrategy<PolicyResource> {
     let name = prop_oneof![select(vec!["a", "b"]).prop_map(str::to_owned), any::<String>()];
     let fits = move |name: String| match action {
-        PolicyAction::ToolExecute | PolicyAction::ApprovalWaive => PolicyResource::Tool(name),
+        PolicyAction::ToolExecute | PolicyAction::ApprovalWaive | PolicyAction::EffectApply => {
+            PolicyResource::Tool(name)
+        }
         PolicyAction::SkillExecute => PolicyResource::Skill(name),
         PolicyAction::ApprovalDecide => PolicyResource::Approval(name),
         PolicyAction::GrantList | PolicyAction::GrantRevoke => PolicyResource::Grant(name),
-        PolicyAction::CallRead | PolicyAction::CallCancel => PolicyResource::Call(name),
-        PolicyAction::VaultGet => PolicyResource::Secret(name),
+        PolicyAction::CallRead | PolicyAction::CallCancel | PolicyAction::EffectRead | PolicyAction::EffectUndo => {
+            PolicyResource::Call(name)
+        }
+        PolicyAction::VaultGet | PolicyAction::VaultPut | PolicyAction::VaultDelete => PolicyResource::Secret(name),
         PolicyAction::MemorySearch => PolicyResource::Memory(name),
         PolicyAction::CronDelete => PolicyResource::CronJob(name),
         PolicyAction::ActAs => PolicyResource::Agent(name),
@@ -61,6 +66,8 @@ fn resource(action: PolicyAction) -> BoxedStrategy<PolicyResource> {
             PolicyResource::Journal
         }
         PolicyAction::ToolList
+        | PolicyAction::VaultList
+        | PolicyAction::VaultManage
         | PolicyAction::DaemonStatus
         | PolicyAction::DaemonStop
         | PolicyAction::ApprovalList
@@ -92,6 +99,18 @@ fn texts() -> impl Strategy<Value = Vec<String>> {
 }
 
 prop_compose! {
+    fn containment()(
+        tier in select(vec![ContainmentTier::B, ContainmentTier::C]),
+        network in select(vec![NetworkReach::None, NetworkReach::Filtered, NetworkReach::Host]),
+        workspace in select(vec![WorkspaceUse::View, WorkspaceUse::Live, WorkspaceUse::Direct]),
+        hosts in texts(),
+        (other_roots, reversible, secrets) in any::<(bool, bool, bool)>(),
+    ) -> Containment {
+        Containment { tier, network, hosts, workspace, other_roots, reversible, secrets }
+    }
+}
+
+prop_compose! {
     fn facets()(
         executable in option::of(any::<String>()),
         executables in texts(),
@@ -101,11 +120,11 @@ prop_compose! {
         paths_read in texts(),
         paths_written in texts(),
         hosts in texts(),
-        method in option::of(any::<String>()),
+        (method, containment) in (option::of(any::<String>()), option::of(containment())),
     ) -> Facets {
         let environment = Environment::new(names.iter().map(|name| (name.as_str(), "1")));
         let stdin_sha256 = fed.then_some(Digest::ZERO);
-        Facets { executable, executables, programs_sha256: None, argv, working_directory, environment, stdin_sha256, paths_read, trees_read, paths_written, hosts, method }
+        Facets { executable, executables, programs_sha256: None, argv, working_directory, environment, stdin_sha256, paths_read, trees_read, paths_written, hosts, method, containment, secrets: Vec::new() }
     }
 }
 
@@ -122,13 +141,15 @@ prop_compose! {
         risk in option::of(select(vec![RiskLevel::Low, RiskLevel::High])),
         (is_sensitive_action, is_allowlisted_tool, allow_sensitive_tools) in any::<(bool, bool, bool)>(),
         facets in facets(),
-        (workspace, trust, roles, role, approval_count) in (
+        (workspace, trust, roles, role, approval_count, answer) in (
             option::of(select(vec!["/srv/a", "b"]).prop_map(str::to_owned)),
             option::of(select(vec![SkillTrust::Unknown, SkillTrust::Verified])),
             subsequence(WorkspaceRole::ALL.to_vec(), 0..=3),
             option::of(select(WorkspaceRole::ALL.to_vec())),
             0..3u32,
+            option::of(select(vec![ApprovalDecision::Allow, ApprovalDecision::Deny])),
         ),
+        (deletes, guarded, bytes) in (texts(), texts(), any::<u64>()),
     ) -> PolicyRequestContext {
         PolicyRequestContext {
             channel: channel.parse().unwrap(),
@@ -137,7 +158,8 @@ prop_compose! {
             run_id: run.map(|r| r.parse().unwrap()),
             proposed_by, owned_by, tool, skill_id, publisher, capabilities, risk,
             is_sensitive_action, is_allowlisted_tool, allow_sensitive_tools, facets,
-            workspace, trust, roles, role, issued_by, proposal_issued_by, approval_count,
+            workspace, trust, roles, role, issued_by, proposal_issued_by, approval_count, answer,
+            effect: EffectUse { deletes, guarded, counts: EffectCounts { deleted: bytes, ..EffectCounts::default() }, bytes },
         }
     }
 }
@@ -200,10 +222,8 @@ proptest! {
     fn denials_say_what_would_change_them(request in request(), context in context()) {
         let explanation = DEFAULTS.evaluate_with_context(&request, &context).explanation;
         let denied = explanation.decision() == PolicyDecision::DenyByDefault;
-        let forbidden = context.is_sensitive_action && !context.allow_sensitive_tools;
-        // No default rule permits reading secrets or waives an approval: nothing short of a new rule would change that.
-        let unpermittable = request.action == PolicyAction::ApprovalWaive
-            || request.action == PolicyAction::VaultGet && !forbidden;
+        // No default rule waives an approval: nothing short of a new rule would change that.
+        let unpermittable = request.action == PolicyAction::ApprovalWaive;
         prop_assert_eq!(denied && !unpermittable, !explanation.what_would_change().is_empty());
         prop_assert!(explanation.what_would_change().iter().all(|change| !change.conditions.is_empty()));
         prop_assert!(serde_json::to_value(&explanation).is_ok());

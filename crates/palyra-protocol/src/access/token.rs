@@ -3,9 +3,10 @@
 use super::{TokenScope, WorkspaceRole};
 use crate::clock::Timestamp;
 use crate::digest::Digest;
-use crate::id::{TokenId, WorkspaceId};
+use crate::id::{DeviceId, TokenId, WorkspaceId};
 use crate::principal::Principal;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// A secret that was replaced and still holds for a while.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -203,11 +204,52 @@ pub struct TokenView {
     pub last_used_at: Option<Timestamp>,
 }
 
-/// The token by which somebody spoke, as it stood when they did.
+/// What somebody speaks by: a token, or the certificate of a paired device.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Credential {
+    /// A token.
+    #[serde(rename = "token_id")]
+    Token(TokenId),
+    /// A paired device's certificate.
+    #[serde(rename = "device_id")]
+    Device(DeviceId),
+}
+
+impl Credential {
+    /// The token, where it is one.
+    #[must_use]
+    pub fn token_id(&self) -> Option<&TokenId> {
+        match self {
+            Self::Token(id) => Some(id),
+            Self::Device(_) => None,
+        }
+    }
+
+    /// The device, where it is one.
+    #[must_use]
+    pub fn device_id(&self) -> Option<&DeviceId> {
+        match self {
+            Self::Token(_) => None,
+            Self::Device(id) => Some(id),
+        }
+    }
+}
+
+impl fmt::Display for Credential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Token(id) => id.fmt(f),
+            Self::Device(id) => id.fmt(f),
+        }
+    }
+}
+
+/// The token or device by which somebody spoke, as it stood when they did.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShownToken {
-    /// The token.
-    pub token_id: TokenId,
+    /// The token, or the device: `token_id` or `device_id`.
+    #[serde(flatten)]
+    pub credential: Credential,
     /// The role that it left its principal: rules see this one, whatever the principal is without it.
     pub role: WorkspaceRole,
     /// Everybody who had a hand in its secret. Any of them could have spoken.

@@ -103,6 +103,8 @@ pub(super) struct Descriptors<'a> {
     pub(super) files: &'a [(RawFd, &'static str)],
     /// Programs and scripts as they were checked, and where to.
     pub(super) copies: &'a [(RawFd, &'a Path)],
+    /// Files that only this run has, where to, and their permissions.
+    pub(super) private: &'a [(RawFd, &'a Path, &'static str)],
 }
 
 /// What the words are made from.
@@ -253,6 +255,10 @@ fn workspace(words: &mut Words, blueprint: &Blueprint<'_>, guarded: &[Guard]) {
     }
     for (content, inside) in blueprint.descriptors.copies {
         words.flags(&format!("--perms 0555 --ro-bind-data {content}"));
+        words.add([inside.as_ref()]);
+    }
+    for (content, inside, mode) in blueprint.descriptors.private {
+        words.flags(&format!("--perms {mode} --ro-bind-data {content}"));
         words.add([inside.as_ref()]);
     }
     let shown = |path: &Path| roots.contain(path) || layout::is_system_path(path);

@@ -32,6 +32,7 @@ mod sys;
 mod tier_b;
 mod tier_c;
 mod tops;
+mod trust;
 mod view;
 mod walls;
 mod way_out;

@@ -23,6 +23,7 @@ use super::run::{self, Backend, Job, PipePairs, Prepared};
 use super::seccomp;
 use super::sensitive;
 use super::tops::Tops;
+use super::trust;
 use super::walls;
 use super::way_out::WayOut;
 use crate::environment;
@@ -177,9 +178,12 @@ struct Handover {
 fn hand_over(job: &Job<'_>, bubblewrap: &Bubblewrap, grouped: bool) -> Result<Handover, SandboxError> {
     let Job { policy, executable, request, roots, working_directory, identity, hidden } = job;
     let ByPath { argv, copies, binds, proofs } = launch::by_path(policy, executable)?;
-    let way_out = has_way_out(policy).then(|| WayOut::closed(&policy.egress_rules)).transpose()?;
+    let way_out = has_way_out(policy)
+        .then(|| WayOut::closed(&policy.egress_rules, request.secrets.credentials.clone()))
+        .transpose()?;
     let proxy = way_out.as_ref().map(|_| doorway::PORT);
-    let environment = environment::compose(policy, &request.env, Path::new(TEMPORARY), proxy)?;
+    let mut environment = environment::compose(policy, &request.env, Path::new(TEMPORARY), proxy)?;
+    let private = trust::files(&request.secrets, roots, &mut environment)?;
     let (status, status_write) = run::pipe()?;
     rustix::io::ioctl_fionbio(&status, true)
         .map_err(|e| SandboxError::Io { action: "prepare a pipe", source: e.into() })?;
@@ -205,7 +209,10 @@ fn hand_over(job: &Job<'_>, bubblewrap: &Bubblewrap, grouped: bool) -> Result<Ha
     let covers = if is_walled(identity) { Vec::new() } else { walls::covers(hidden)? };
     let file_numbers: Vec<_> = files.iter().map(|(fd, target)| (fd.as_raw_fd(), *target)).collect();
     let copy_numbers: Vec<_> = copies.iter().map(|(fd, inside)| (fd.as_raw_fd(), inside.as_path())).collect();
+    let private_numbers: Vec<_> =
+        private.iter().map(|file| (file.content.as_raw_fd(), file.path.as_path(), file.mode)).collect();
     let descriptors = Descriptors {
+        private: &private_numbers,
         seccomp: filter.as_raw_fd(),
         status: status_write.as_raw_fd(),
         gate: waits_for.as_ref().map(AsRawFd::as_raw_fd),
@@ -220,6 +227,7 @@ fn hand_over(job: &Job<'_>, bubblewrap: &Bubblewrap, grouped: bool) -> Result<Ha
     let mut inherited = vec![filter, status_write, words];
     inherited.extend(files.into_iter().map(|(fd, _)| fd).chain(waits_for));
     inherited.extend(copies.into_iter().map(|(fd, _)| fd));
+    inherited.extend(private.into_iter().map(|file| file.content));
     inherited.extend(covers.into_iter().filter_map(|cover| cover.content));
     let aside = Aside::watch(tops, &sensitive);
     Ok(Handover { own_mounts, argv, inherited, status, gate, way_out, guards, proofs, aside })
@@ -286,7 +294,7 @@ impl Status {
 
 /// Whether the run's network has a way out.
 pub(super) fn has_way_out(policy: &SandboxProcessRunnerPolicy) -> bool {
-    policy.egress == EgressEnforcementMode::Strict && !policy.egress_rules.is_empty()
+    policy.egress == EgressEnforcementMode::Strict && policy.egress_rules.need_a_proxy()
 }
 
 impl TierC {

@@ -8,7 +8,10 @@
 use super::doorway::{self, Inside};
 use crate::error::SandboxError;
 use crate::outcome::{EgressCount, OutputSink};
-use palyra_egress::{EgressObserver, EgressRecord, EgressRules, Proxy, ProxyLimits, ProxySummary, SystemResolver};
+use palyra_egress::{
+    Credentials, EgressObserver, EgressRecord, EgressRules, Proxy, ProxyLimits, ProxySetup, ProxySummary, Roots,
+    SystemResolver,
+};
 use rustix::event::{EventfdFlags, eventfd};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -21,6 +24,7 @@ pub(super) struct WayOut {
     proxy: Option<Proxy>,
     records: Arc<Records>,
     opened: bool,
+    credentials: Option<Arc<dyn Credentials>>,
 }
 
 /// Connections that nobody was told of yet.
@@ -32,11 +36,14 @@ struct Records {
 
 impl WayOut {
     /// A way out that is still closed.
-    pub(super) fn closed(rules: &Arc<EgressRules>) -> Result<Self, SandboxError> {
+    pub(super) fn closed(
+        rules: &Arc<EgressRules>,
+        credentials: Option<Arc<dyn Credentials>>,
+    ) -> Result<Self, SandboxError> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|e| SandboxError::Io { action: "create an event descriptor", source: e.into() })?;
         let records = Arc::new(Records { waiting: Mutex::new(Vec::new()), bell });
-        Ok(Self { rules: Arc::clone(rules), proxy: None, records, opened: false })
+        Ok(Self { rules: Arc::clone(rules), proxy: None, records, opened: false, credentials })
     }
 
     /// Whether the proxy stood behind the door before the command began.
@@ -56,7 +63,9 @@ impl WayOut {
         let records = Arc::clone(&self.records);
         let observer: EgressObserver = Arc::new(move |record| records.push(record.clone()));
         let (rules, resolver) = (Arc::clone(&self.rules), Arc::new(SystemResolver));
-        let proxy = Proxy::start(listener, rules, resolver, ProxyLimits::default(), observer)
+        let credentials = self.credentials.clone().map(|credentials| (credentials, Roots::System));
+        let limits = ProxyLimits::default();
+        let proxy = Proxy::with(ProxySetup { listener, rules, resolver, limits, observer, credentials })
             .map_err(|error| unavailable(io::Error::other(error)))?;
         self.proxy = Some(proxy);
         self.opened = true;

@@ -103,7 +103,7 @@ fn check_host(policy: &SandboxProcessRunnerPolicy) -> Result<(), SandboxError> {
     if policy.tier == SandboxTier::B && policy.egress == EgressEnforcementMode::Strict {
         return Err(SandboxError::EgressNeedsTierC);
     }
-    if policy.egress == EgressEnforcementMode::Strict && !policy.egress_rules.is_empty() {
+    if policy.egress == EgressEnforcementMode::Strict && policy.egress_rules.need_a_proxy() {
         // Nothing would leave, where the policy says that something may: said rather than found out.
         let detail = "strict egress with rules needs the proxy, which runs on Linux only; \
                       use strict without rules (nothing leaves) or egress mode `preflight`";

@@ -12,7 +12,9 @@
 
 use super::error::{EffectError, at};
 use super::plan::{Action, Plan, Step, StepEnd};
-use super::sys::{FileId, exchange, kind_of, look, move_new, open_dir, plain_mode, set_directory_time, set_mode};
+use super::sys::{
+    FileId, exchange, kind_of, look, move_new, open_dir, plain_mode, set_directory_time, set_mode, set_mode_of,
+};
 use crate::Workspace;
 use palyra_protocol::EffectPath;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -191,9 +193,11 @@ fn movable(entry: Place<'_>, mut action: impl FnMut() -> Result<(), Errno>) -> R
     if kind_of(&stat) != FileType::Directory || mode & 0o200 != 0 {
         return Err(Errno::ACCESS);
     }
-    let directory = open_dir(entry.0, entry.1)?;
-    rustix::fs::fchmod(&directory, rustix::fs::Mode::from_raw_mode(mode | 0o200))?;
+    // Held by a descriptor: it has another name when it has been moved.
+    let path = rustix::fs::OFlags::PATH | rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::CLOEXEC;
+    let directory = rustix::fs::openat(entry.0, entry.1, path, rustix::fs::Mode::empty())?;
+    set_mode_of(&directory, mode | 0o200)?;
     let moved = action();
-    rustix::fs::fchmod(&directory, rustix::fs::Mode::from_raw_mode(mode))?;
+    set_mode_of(&directory, mode)?;
     moved
 }

@@ -4,7 +4,7 @@ use super::error::{EffectError, at};
 use super::guarded::GuardRules;
 use super::plan::{Action, DirectoryTime, PLAN_VERSION, Plan, Step};
 use super::scan::{Draft, Found, Scan};
-use super::store::View;
+use super::store::{View, remove_tree};
 use super::sys::{FileId, look, move_new, open_dir, plain_mode};
 use crate::Workspace;
 use palyra_protocol::effect::{MAX_LISTED_CHANGES, digest_of_changes};
@@ -64,6 +64,31 @@ pub enum Guarded {
     Withhold,
     /// Somebody consented.
     Include,
+}
+
+/// What becomes of changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// They are written into the workspace.
+    Apply,
+    /// They wait for a person.
+    Wait,
+    /// They are thrown away.
+    Drop,
+}
+
+/// What becomes of a call's changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fates {
+    /// Of the guarded ones.
+    pub guarded: Fate,
+    /// Of all others.
+    pub rest: Fate,
+}
+
+impl Fates {
+    /// Everything is written.
+    pub const APPLY: Self = Self { guarded: Fate::Apply, rest: Fate::Apply };
 }
 
 impl View {
@@ -138,6 +163,7 @@ impl Collected<'_> {
             conflicts: Vec::new(),
             skipped: self.found.skipped.iter().take(MAX_LISTED_CHANGES).cloned().collect(),
             reversible: true,
+            approval: None,
         }
     }
 
@@ -151,6 +177,18 @@ impl Collected<'_> {
     /// # Errors
     /// The host failed. The view can still be discarded.
     pub fn stage(self, guarded: Guarded) -> Result<Digest, EffectError> {
+        let guarded = match guarded {
+            Guarded::Withhold => Fate::Wait,
+            Guarded::Include => Fate::Apply,
+        };
+        self.stage_as(Fates { guarded, rest: Fate::Apply })
+    }
+
+    /// The same, with the fate of each part.
+    ///
+    /// # Errors
+    /// The host failed. The view can still be discarded.
+    pub fn stage_as(self, fates: Fates) -> Result<Digest, EffectError> {
         let upper = open_dir(self.view.directory().as_fd(), b"upper").map_err(at(b"upper"))?;
         let kept = self.view.make_kept()?;
         for path in &self.found.discarded {
@@ -160,6 +198,7 @@ impl Collected<'_> {
         let mut plan = self.empty_plan();
         let mut parents = BTreeSet::new();
         for (number, draft) in (0..).zip(self.found.drafts) {
+            let fate = if draft.guarded { fates.guarded } else { fates.rest };
             let step = Step {
                 number,
                 path: draft.path,
@@ -174,16 +213,32 @@ impl Collected<'_> {
                 move_new((directory.as_fd(), step.path.name()), (kept.as_fd(), name.as_bytes()))
                     .map_err(at(step.path.as_bytes()))?;
             }
-            if draft.conflict {
+            if fate == Fate::Drop && !draft.conflict {
+                // It was moved first, because the directory that it is in may count.
+                remove_tree(&kept, number.to_string().as_bytes())?;
+            } else if draft.conflict {
                 plan.conflicts.push(step);
-            } else if draft.guarded && guarded == Guarded::Withhold {
+            } else if fate == Fate::Wait {
                 plan.withheld.push(step);
             } else {
                 parents.insert(step.path.parent().to_vec());
                 plan.steps.push(step);
             }
         }
-        add_modes(self.workspace, &self.found.modes, &mut plan)?;
+        // New directories were staged after what was taken out of them, and are placed before it.
+        plan.steps.sort_by(|a, b| a.path.cmp(&b.path));
+        plan.withheld.sort_by(|a, b| a.path.cmp(&b.path));
+        match fates.rest {
+            Fate::Apply => add_modes(self.workspace, &self.found.modes, &mut plan)?,
+            Fate::Wait => {
+                let steps = std::mem::take(&mut plan.steps);
+                let before = plan.withheld.len();
+                add_modes(self.workspace, &self.found.modes, &mut plan)?;
+                let modes = std::mem::replace(&mut plan.steps, steps);
+                plan.withheld.splice(before.., modes);
+            }
+            Fate::Drop => {}
+        }
         plan.times = directory_times(self.workspace, &parents)?;
         self.view.write_plan(&plan, &kept)
     }

@@ -65,7 +65,7 @@ impl GuardRules {
     /// Whether a path is on the list. What its content says is not looked at.
     #[must_use]
     pub fn lists(&self, path: &EffectPath) -> bool {
-        let Some(path) = comparable(path) else { return false };
+        let path = comparable(path);
         self.guarded.is_match(&path) && !self.excepted.is_match(&path)
     }
 
@@ -89,7 +89,7 @@ impl GuardRules {
 
     /// Whether a directory as a whole needs consent: everything in it does.
     pub(super) fn guards_directory(&self, path: &EffectPath) -> bool {
-        let Some(path) = comparable(path) else { return false };
+        let path = comparable(path);
         // A name that no exception could match, so that the directory counts only if all of it does.
         self.guarded.is_match(format!("{path}/\u{1}")) && !self.excepted.is_match(format!("{path}/x.sample"))
     }
@@ -120,10 +120,9 @@ fn is_git_pointer(path: &EffectPath) -> bool {
     std::str::from_utf8(path.name()).is_ok_and(|name| folded(name) == ".git")
 }
 
-/// A path as the most forgiving file system compares it; nothing if it is not text.
-fn comparable(path: &EffectPath) -> Option<String> {
-    let text = std::str::from_utf8(path.as_bytes()).ok()?;
-    Some(text.split('/').map(folded).collect::<Vec<_>>().join("/"))
+/// A path as the most forgiving file system compares it. Bytes that are no text hide nothing that lies beneath them.
+fn comparable(path: &EffectPath) -> String {
+    path.to_text().split('/').map(folded).collect::<Vec<_>>().join("/")
 }
 
 fn add(set: &mut GlobSetBuilder, line: &str) -> Result<(), GuardRulesError> {

@@ -24,6 +24,7 @@ mod apply;
 mod collect;
 mod diff;
 mod error;
+mod file_changes;
 mod git_settings;
 mod guarded;
 mod manifests;
@@ -34,11 +35,13 @@ mod sys;
 #[cfg(test)]
 mod tests;
 mod undo;
+mod versions;
 
 pub use apply::Applied;
-pub use collect::{Collected, EffectFacts, Guarded, Limits};
+pub use collect::{Collected, EffectFacts, Fate, Fates, Guarded, Limits};
 pub use diff::{ChangeDiff, MAX_DIFF_BYTES};
 pub use error::EffectError;
+pub use file_changes::FileChanges;
 pub use guarded::{GuardRules, GuardRulesError};
-pub use store::{Kept, Retention, View, ViewStore};
+pub use store::{Kept, Retention, View, ViewStage, ViewStore};
 pub use undo::{Obstacle, UndoPlan};

@@ -12,8 +12,9 @@
 //! is refused by the kernel.
 
 use super::apply::{Applied, Run};
+use super::collect::directory_times;
 use super::error::{EffectError, at};
-use super::plan::{Plan, Result as Ended, StepEnd};
+use super::plan::{Action, PLAN_VERSION, Plan, Result as Ended, Step, StepEnd};
 use super::sys::{changed_at, kind_of, look, mark_time, names, open_dir};
 use crate::Workspace;
 use palyra_protocol::{Digest, EffectPath};
@@ -54,6 +55,22 @@ pub struct Kept {
     pub applied_at_ms: u64,
     /// The view that undid it.
     pub undone_by: Option<String>,
+}
+
+/// How far a view has come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ViewStage {
+    /// A run may still work on it.
+    Open,
+    /// Its plan is durable, and not carried out.
+    Planned,
+    /// Its plan is carried out.
+    Done {
+        /// Bytes that are kept for an undo.
+        kept_bytes: u64,
+        /// The view that undid it.
+        undone_by: Option<String>,
+    },
 }
 
 /// The store.
@@ -107,10 +124,45 @@ impl ViewStore {
         let root = fstat(workspace.root_fd()).map_err(at(b"."))?;
         let upper = open_dir(directory.as_fd(), b"upper").map_err(at(b"upper"))?;
         fchmod(&upper, Mode::from_raw_mode(super::sys::plain_mode(&root))).map_err(at(b"upper"))?;
+        self.give_to_owner(&directory, &root)?;
         let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
         let marker = openat(&directory, "start", flags, Mode::RUSR | Mode::WUSR).map_err(at(b"start"))?;
         let started = mark_time(&marker).map_err(at(b"start"))?;
         Ok(View { id: id.to_owned(), directory, path: self.path.join(id), started })
+    }
+
+    /// Root's view belongs to the workspace's owner, who may be the user that the run has.
+    fn give_to_owner(&self, directory: &OwnedFd, root: &rustix::fs::Stat) -> Result<(), EffectError> {
+        let own = fstat(&self.base).map_err(at(b"the store"))?;
+        if (own.st_uid, own.st_gid) == (root.st_uid, root.st_gid) || own.st_uid != 0 {
+            return Ok(());
+        }
+        let (uid, gid) = (rustix::fs::Uid::from_raw(root.st_uid), rustix::fs::Gid::from_raw(root.st_gid));
+        for layer in ["upper", "work"] {
+            let layer_fd = open_dir(directory.as_fd(), layer.as_bytes()).map_err(at(layer.as_bytes()))?;
+            rustix::fs::fchown(&layer_fd, Some(uid), Some(gid)).map_err(at(layer.as_bytes()))?;
+        }
+        Ok(())
+    }
+
+    /// Where the store of a workspace belongs: in the state directory if that is on the workspace's file system, and in a
+    /// private directory beside the workspace otherwise.
+    #[must_use]
+    pub fn place(state_dir: &Path, workspace: &Path) -> PathBuf {
+        let existing = state_dir.ancestors().find(|path| path.is_dir()).unwrap_or(Path::new("/"));
+        let open = |path: &Path| openat(rustix::fs::CWD, path, DIRECTORY, Mode::empty());
+        let together = match (open(existing), open(workspace)) {
+            (Ok(state), Ok(workspace)) => on_one_mount(state.as_fd(), workspace.as_fd()).unwrap_or(false),
+            _ => false,
+        };
+        match workspace.parent() {
+            Some(parent) if !together => {
+                let digest = Digest::of(workspace.as_os_str().as_encoded_bytes()).to_string();
+                let short: String = digest.chars().filter(char::is_ascii_hexdigit).take(12).collect();
+                parent.join(format!(".palyra-effects-{short}"))
+            }
+            _ => state_dir.join("effects"),
+        }
     }
 
     /// Finds a view that was begun before.
@@ -142,7 +194,10 @@ impl ViewStore {
         let kept = open_dir(directory.as_fd(), b"kept").map_err(at(b"kept"))?;
         let ends = match read_document::<Ended>(&directory, "result.json")? {
             Some(ended) => ended.ends,
-            None => Run { workspace, kept: &kept, base: self.base.as_fd() }.all(&plan)?,
+            None => {
+                self.keep_versions(&directory, &kept, &plan)?;
+                Run { workspace, kept: &kept, base: self.base.as_fd() }.all(&plan)?
+            }
         };
         let kept_bytes = bytes_below(&kept)?;
         let ended = Ended { ends, kept_bytes, done_at_ms: now_ms(), undone_by: None };
@@ -155,6 +210,92 @@ impl ViewStore {
             remove_tree(&directory, layer.as_bytes())?;
         }
         Ok(summary(&plan, &ended))
+    }
+
+    /// Stages what a view withheld as the view `held_id`, now that a person consented. Returns the digest under which the
+    /// intent is recorded; [`ViewStore::apply`] carries it out.
+    ///
+    /// # Errors
+    /// Nothing is withheld there, there is such a view, or the host failed.
+    pub fn stage_withheld(&self, id: &str, held_id: &str, workspace: &Workspace) -> Result<Digest, EffectError> {
+        let plan = self.staged_plan(id)?;
+        if plan.withheld.is_empty() {
+            return Err(EffectError::NotKept { id: id.to_owned() });
+        }
+        let takes = |step: &Step| matches!(step.action, Action::Add | Action::Exchange);
+        let steps = (0..).zip(plan.withheld).map(|(number, step)| Step {
+            from: takes(&step).then(|| (id.to_owned(), step.number)),
+            number,
+            ..step
+        });
+        let steps: Vec<Step> = steps.collect();
+        let parents = steps.iter().map(|step| step.path.parent().to_vec()).collect();
+        let times = directory_times(workspace, &parents)?;
+        let (withheld, conflicts) = (Vec::new(), Vec::new());
+        let (version, restore_times, undoes) = (PLAN_VERSION, false, None);
+        let plan = Plan { version, steps, withheld, conflicts, times, restore_times, undoes };
+        self.remove_unfinished(held_id)?;
+        let view = self.begin(held_id, workspace)?;
+        let kept = view.make_kept()?;
+        view.write_plan(&plan, &kept)
+    }
+
+    /// Removes a view of which nothing counts: one that was cut off before its intent was recorded.
+    fn remove_unfinished(&self, id: &str) -> Result<(), EffectError> {
+        match self.view_directory(id) {
+            Ok(directory) if look(directory.as_fd(), b"result.json")?.is_none() => {
+                remove_tree(&self.base, id.as_bytes())
+            }
+            Ok(_) | Err(EffectError::NotKept { .. }) => Ok(()),
+            Err(other) => Err(other),
+        }
+    }
+
+    /// Throws away what a view withheld. What counts of it stays, and can still be undone.
+    ///
+    /// # Errors
+    /// The host failed; then it can be called again.
+    pub fn drop_withheld(&self, id: &str) -> Result<(), EffectError> {
+        let plan = self.staged_plan(id)?;
+        let kept = open_dir(self.view_directory(id)?.as_fd(), b"kept").map_err(at(b"kept"))?;
+        plan.withheld.iter().try_for_each(|step| remove_tree(&kept, step.number.to_string().as_bytes()))
+    }
+
+    /// Keeps a document beside a view, durably: a crash leaves the old one or the new one.
+    ///
+    /// # Errors
+    /// There is no such view, or the host failed.
+    pub fn put(&self, id: &str, name: &str, document: &impl serde::Serialize) -> Result<(), EffectError> {
+        write_document(&self.view_directory(id)?, name, document).map(drop)
+    }
+
+    /// A document that was kept beside a view.
+    ///
+    /// # Errors
+    /// There is no such view, or it cannot be read.
+    pub fn get<T: serde::de::DeserializeOwned>(&self, id: &str, name: &str) -> Result<Option<T>, EffectError> {
+        read_document(&self.view_directory(id)?, name)
+    }
+
+    /// Every view, whatever became of it.
+    ///
+    /// # Errors
+    /// The host failed.
+    pub fn all(&self) -> Result<Vec<String>, EffectError> {
+        self.ids()
+    }
+
+    /// How far a view has come.
+    ///
+    /// # Errors
+    /// There is no such view, or the host failed.
+    pub fn stage_of(&self, id: &str) -> Result<ViewStage, EffectError> {
+        let directory = self.view_directory(id)?;
+        Ok(match read_document::<Ended>(&directory, "result.json")? {
+            Some(ended) => ViewStage::Done { kept_bytes: ended.kept_bytes, undone_by: ended.undone_by },
+            None if look(directory.as_fd(), b"plan.json")?.is_some() => ViewStage::Planned,
+            None => ViewStage::Open,
+        })
     }
 
     fn mark_undone(&self, id: &str, by: &str) -> Result<(), EffectError> {
@@ -225,6 +366,18 @@ impl ViewStore {
     /// # Errors
     /// The host failed.
     pub fn prune(&self, retention: Retention) -> Result<Vec<String>, EffectError> {
+        self.prune_unless(retention, &|_| false)
+    }
+
+    /// The same, but for those that are still needed.
+    ///
+    /// # Errors
+    /// The host failed.
+    pub fn prune_unless(
+        &self,
+        retention: Retention,
+        needed: &dyn Fn(&str) -> bool,
+    ) -> Result<Vec<String>, EffectError> {
         let kept = self.kept()?;
         let mut total: u64 = kept.iter().map(|kept| kept.bytes).sum();
         let oldest = now_ms().saturating_sub(u64::try_from(retention.max_age.as_millis()).unwrap_or(u64::MAX));
@@ -232,6 +385,9 @@ impl ViewStore {
         for kept in kept {
             if kept.applied_at_ms >= oldest && total <= retention.max_bytes {
                 break;
+            }
+            if needed(&kept.id) {
+                continue;
             }
             total = total.saturating_sub(kept.bytes);
             remove_tree(&self.base, kept.id.as_bytes())?;
@@ -295,6 +451,11 @@ impl View {
 
     pub(super) fn started(&self) -> (i64, i64) {
         self.started
+    }
+
+    /// Where file tools put what they prepared.
+    pub(crate) fn kept_for_files(&self) -> Result<OwnedFd, EffectError> {
+        self.make_kept()
     }
 
     pub(super) fn make_kept(&self) -> Result<OwnedFd, EffectError> {
@@ -405,7 +566,7 @@ fn bytes_below(directory: &OwnedFd) -> Result<u64, EffectError> {
 }
 
 /// Removes an entry with everything beneath it, whatever permissions it has.
-fn remove_tree(parent: &OwnedFd, name: &[u8]) -> Result<(), EffectError> {
+pub(super) fn remove_tree(parent: &OwnedFd, name: &[u8]) -> Result<(), EffectError> {
     match unlinkat(parent, name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => return Ok(()),
         Err(Errno::ISDIR | Errno::PERM) => {}

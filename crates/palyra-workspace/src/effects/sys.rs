@@ -126,8 +126,13 @@ pub(super) fn set_mode(directory: BorrowedFd<'_>, name: &[u8], mode: u32) -> Res
     if kind_of(&stat) == FileType::Symlink {
         return Err(Errno::LOOP);
     }
-    // `fchmod` refuses a descriptor that was opened as a path; the entry of the process's own descriptors does not.
-    let itself = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
+    set_mode_of(&file, mode)
+}
+
+/// Changes the permissions of what a descriptor was opened for as a path.
+pub(super) fn set_mode_of(file: &OwnedFd, mode: u32) -> Result<(), Errno> {
+    // `fchmod` refuses such a descriptor; the entry of the process's own descriptors does not.
+    let itself = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(file));
     rustix::fs::chmod(itself, Mode::from_raw_mode(mode))
 }
 

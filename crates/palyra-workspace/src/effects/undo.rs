@@ -4,7 +4,7 @@
 //! an entry that somebody changed since, and names it.
 
 use super::apply::Applied;
-use super::error::{EffectError, at};
+use super::error::EffectError;
 use super::plan::{Action, PLAN_VERSION, Plan, Step, StepEnd};
 use super::store::ViewStore;
 use super::sys::{FileId, changed_at, kind_of, look, names, open_dir, plain_mode};
@@ -12,6 +12,7 @@ use crate::Workspace;
 use palyra_protocol::{Digest, EffectPath};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{FileType, Stat};
+use rustix::io::Errno;
 
 /// Why an entry cannot be put back.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -169,7 +170,12 @@ fn changed_since(
     if kind_of(now) != FileType::Directory {
         return Ok(None);
     }
-    let below = open_dir(directory.as_fd(), done.path.name()).map_err(at(done.path.as_bytes()))?;
+    let below = match open_dir(directory.as_fd(), done.path.name()) {
+        Ok(below) => below,
+        // Nobody can have changed what is in it without changing its permissions first.
+        Err(Errno::ACCESS) => return Ok((changed_at(now) >= applied_at).then(|| done.path.clone())),
+        Err(errno) => return Err(EffectError::at(done.path.as_bytes(), errno)),
+    };
     newer_below(&below, &done.path, applied_at)
 }
 

@@ -5,6 +5,7 @@
 
 use super::hunk::{Patched, patched};
 use super::{Change, PatchPlan, Target};
+use crate::effects::{FileChanges, GuardRules, View};
 use crate::error::{FileError, io_at, shown};
 use crate::limits::{MAX_PATCHED_BYTES, MAX_PATCHED_FILE_BYTES, MAX_RELOCATION_LINES};
 use crate::path::ResolvedPath;
@@ -62,6 +63,32 @@ impl Workspace {
     /// Applies a planned patch to all its files, or to none. The errand is asked file by file, and last before anything
     /// changes; after that it is too late.
     pub fn apply_patch(&self, plan: PatchPlan, errand: Errand<'_>) -> Result<PatchOutcome, FileError> {
+        let protected = plan.changes.iter().flat_map(|change| change.target.paths());
+        protected.into_iter().try_for_each(|path| self.refuse_protected(path))?;
+        let (transaction, outcome) = self.prepare_patch(plan, errand)?;
+        transaction.commit(errand.stop)?;
+        Ok(outcome)
+    }
+
+    /// Prepares a patch in a view of a store instead of applying it: what it replaces will be kept, and guarded files wait.
+    ///
+    /// # Errors
+    /// As for [`Workspace::apply_patch`], but that git's and Palyra's own files are guarded instead of refused.
+    pub fn stage_patch(
+        &self,
+        plan: PatchPlan,
+        errand: Errand<'_>,
+        (view, guard): (&View, &GuardRules),
+    ) -> Result<(FileChanges, PatchOutcome), FileError> {
+        let (transaction, outcome) = self.prepare_patch(plan, errand)?;
+        let kept = view.kept_for_files().map_err(|error| FileError::Io {
+            path: ".".to_owned(),
+            source: std::io::Error::other(error.to_string()),
+        })?;
+        Ok((transaction.hand_over(errand.stop, (&kept, guard))?, outcome))
+    }
+
+    fn prepare_patch(&self, plan: PatchPlan, errand: Errand<'_>) -> Result<(Transaction, PatchOutcome), FileError> {
         self.in_place()?;
         let stop = errand.stop;
         let mut budget = Budget { bytes: MAX_PATCHED_BYTES, lines: MAX_RELOCATION_LINES };
@@ -69,7 +96,7 @@ impl Workspace {
         for change in plan.changes {
             check(stop)?;
             for path in change.target.paths() {
-                self.refuse_protected(path)?;
+                self.refuse_in_git(path)?;
             }
             computed.push(self.compute(change, &mut budget)?);
         }
@@ -78,8 +105,8 @@ impl Workspace {
             check(stop)?;
             self.stage(one, &mut transaction)?;
         }
-        transaction.commit(stop)?;
-        Ok(PatchOutcome { files: computed.into_iter().map(FileChange::from).collect() })
+        let outcome = PatchOutcome { files: computed.into_iter().map(FileChange::from).collect() };
+        Ok((transaction, outcome))
     }
 
     fn compute(&self, change: Change, budget: &mut Budget) -> Result<Computed, FileError> {

@@ -120,6 +120,19 @@ impl PatchPlan {
 impl Workspace {
     /// Reads a unified diff and resolves every path in it. Changes nothing.
     pub fn plan_patch(&self, unified_diff: &str) -> Result<PatchPlan, FileError> {
+        let plan = self.plan_guarded_patch(unified_diff)?;
+        plan.changes
+            .iter()
+            .flat_map(|change| change.target.paths())
+            .try_for_each(|path| self.refuse_protected(path))?;
+        Ok(plan)
+    }
+
+    /// The same for a patch that is staged in a view: git's and Palyra's own files are guarded instead of refused.
+    ///
+    /// # Errors
+    /// The text is no patch, or names what cannot be.
+    pub fn plan_guarded_patch(&self, unified_diff: &str) -> Result<PatchPlan, FileError> {
         if unified_diff.len() > MAX_PATCH_BYTES {
             return Err(too_large(MAX_PATCH_BYTES as u64, "bytes"));
         }
@@ -133,7 +146,7 @@ impl Workspace {
             let line = diff.line;
             let change = self.plan_change(diff)?;
             for path in change.target.paths() {
-                self.refuse_protected(path)?;
+                self.refuse_in_git(path)?;
                 if !seen.insert(path.as_str().to_owned()) {
                     let reason =
                         format!("`{}` is named a second time; give each file one section", shown(path.as_str()));

@@ -42,7 +42,7 @@ pub(crate) struct Attempt {
 impl Attempt {
     pub(crate) fn proposal(&self) -> Proposal {
         let key = &self.key;
-        let line = json!({ "argv": ["tee", "-a", "lines"], "stdin": format!("{key}\n") });
+        let line = json!({ "argv": ["tee", "-a", "lines"], "stdin": format!("{key}\n"), "workspace": "live" });
         let proposal = match self.effect {
             Effect::Echo => Proposal::new("palyra.echo", &json!({ "text": key })),
             Effect::File => {

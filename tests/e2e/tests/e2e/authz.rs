@@ -4,13 +4,20 @@
 //! without a case in [`denials`] or [`http_denials`], makes these tests fail.
 
 use palyra_api::v1::{
-    AddAgentRequest, CancelCallRequest, CheckpointRequest, ComparePolicyRequest, CreateTokenRequest, DecideRequest,
-    FollowCallRequest, GetApprovalRequest, GetCallRequest, GetEventRequest, GetToolRequest, ListAgentsRequest,
-    ListApprovalsRequest, ListFeaturesRequest, ListGrantsRequest, ListGroupsRequest, ListMembersRequest,
-    ListTokensRequest, ListToolsRequest, ProposeRequest, ReloadPolicyRequest, RemoveAgentRequest, RemoveGroupRequest,
-    RemoveMemberRequest, RevokeGrantRequest, RevokeTokenRequest, RightsRequest, RotateTokenRequest, SetFeatureRequest,
-    SetGroupRequest, SetMemberRequest, ShowRulesRequest, SimulatePolicyRequest, StatusRequest, StopRequest,
-    SuggestRulesRequest, TailRequest, VerifyRequest, WatchApprovalsRequest, WhoAmIRequest,
+    AddAgentRequest, AddBrowserRequest, AddSlotRequest, AuthorityRequest, BindSecretRequest, CancelCallRequest,
+    CheckpointRequest, ComparePolicyRequest, CreateCodeRequest, CreateTokenRequest, DecideRequest, DiffEffectsRequest,
+    EndGraceRequest, ExportVaultRequest, ExposureRequest, FollowCallRequest, GetApprovalRequest, GetCallRequest,
+    GetDeviceRequest, GetEventRequest, GetGrantRequest, GetSecretRequest, GetToolRequest, ImportPiece,
+    ListAgentsRequest, ListApprovalsRequest, ListBindingsRequest, ListCallsRequest, ListDevicesRequest,
+    ListEffectsRequest, ListFeaturesRequest, ListGrantsRequest, ListGroupsRequest, ListMembersRequest,
+    ListSecretsRequest, ListTokensRequest, ListToolsRequest, MigrateVaultRequest, OwnDeviceRequest, ProposeRequest,
+    PutSecretRequest, RekeyVaultRequest, ReloadPolicyRequest, RemoveAgentRequest, RemoveDeviceRequest,
+    RemoveGroupRequest, RemoveMemberRequest, RemoveSlotRequest, RenameDeviceRequest, RenewDeviceRequest,
+    RevokeDeviceRequest, RevokeGrantRequest, RevokeTokenRequest, RightsRequest, RotateAuthorityRequest,
+    RotateDeviceRequest, RotateTokenRequest, SecretRequest, SetDeviceRoleRequest, SetFeatureRequest, SetGroupRequest,
+    SetMemberRequest, ShowEffectsRequest, ShowRulesRequest, SimulatePolicyRequest, StatusRequest, StopRequest,
+    SuggestRulesRequest, TailRequest, TakeBackRequest, UnbindSecretRequest, UndoRequest, UnlockVaultRequest,
+    VaultStatusRequest, VerifyRequest, WatchApprovalsRequest, WhoAmIRequest, WithdrawCodeRequest,
 };
 use palyra_api::{ApiError, Connection};
 use palyra_e2e::{Host, Http, text};
@@ -137,8 +144,17 @@ async fn no_method_is_reached_beyond_the_role() {
     // Issued as an owner, and an operator now: the role of the moment counts, whatever the token says.
     host.palyra(&["access", "member", "role", "user:otto", "operator"]).exits(0).done();
     let connection = host.owner().await.0;
-    let operators =
-        ["tool.list", "daemon.status", "call.read", "call.cancel", "tool.execute", "policy.explain", "access.read"];
+    let operators = [
+        "tool.list",
+        "daemon.status",
+        "call.read",
+        "call.cancel",
+        "tool.execute",
+        "policy.explain",
+        "access.read",
+        "effect.read",
+        "vault.get",
+    ];
     for (method, action) in rights(&host) {
         let code = knock_any(&host, &connection, &method, &ottos).await;
         let refused = code.as_deref() == Some("role_insufficient");
@@ -157,11 +173,7 @@ async fn no_method_is_reached_with_a_token_that_does_not_open() {
             assert!(expect.contains(&code.as_str()), "{method} with `{bad}`: {code}");
         }
     }
-    for other in [
-        "palyra.v1.Daemon/Restart",
-        "palyra.v1.Nothing/Here",
-        "grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
-    ] {
+    for other in ["palyra.v1.Daemon/Restart", "palyra.v1.Nothing/Here", "grpc.channelz.v1.Channelz/GetServers"] {
         assert_eq!(knock(&connection, other, None).await.as_deref(), Some("unknown_method"), "{other}");
     }
 }
@@ -189,6 +201,10 @@ macro_rules! denials {
     };
 }
 
+fn secret() -> SecretRequest {
+    SecretRequest { reference: "vault://global/x".into() }
+}
+
 /// For every method a real request, about things that exist.
 fn denials() -> Vec<Denial> {
     denials! {
@@ -199,12 +215,19 @@ fn denials() -> Vec<Denial> {
         "palyra.v1.Calls/Get": calls.get(w, GetCallRequest { call_id: w.call });
         "palyra.v1.Calls/Follow": calls.follow(w, FollowCallRequest { call_id: w.call, live_output: false });
         "palyra.v1.Calls/Cancel": calls.cancel(w, CancelCallRequest { call_id: w.call });
+        "palyra.v1.Calls/List": calls.list(w, ListCallsRequest::default());
         "palyra.v1.Approvals/List": approvals.list(w, ListApprovalsRequest { all: true, ..Default::default() });
         "palyra.v1.Approvals/Get": approvals.get(w, GetApprovalRequest { approval_id: w.approval });
         "palyra.v1.Approvals/Decide": approvals.decide(w, DecideRequest { approval_id: w.approval, allow: true, ..Default::default() });
         "palyra.v1.Approvals/Watch": approvals.watch(w, WatchApprovalsRequest {});
+        "palyra.v1.Approvals/TakeBack": approvals.take_back(w, TakeBackRequest { approval_id: w.approval, allow: true });
         "palyra.v1.Grants/List": grants.list(w, ListGrantsRequest::default());
         "palyra.v1.Grants/Revoke": grants.revoke(w, RevokeGrantRequest { grant_id: w.grant });
+        "palyra.v1.Effects/List": effects.list(w, ListEffectsRequest::default());
+        "palyra.v1.Effects/Show": effects.show(w, ShowEffectsRequest { id: w.call });
+        "palyra.v1.Effects/Diff": effects.diff(w, DiffEffectsRequest { id: w.call, path: String::new() });
+        "palyra.v1.Effects/Undo": effects.undo(w, UndoRequest { id: w.call, dry_run: true });
+        "palyra.v1.Grants/Get": grants.get(w, GetGrantRequest { grant_id: w.grant });
         "palyra.v1.Policy/Explain": policy.explain(w, ProposeRequest { tool: "palyra.echo".into(), input: b"{\"text\":\"x\"}".to_vec(), ..Default::default() });
         "palyra.v1.Policy/Show": policy.show(w, ShowRulesRequest::default());
         "palyra.v1.Policy/Reload": policy.reload(w, ReloadPolicyRequest {});
@@ -233,6 +256,39 @@ fn denials() -> Vec<Denial> {
         "palyra.v1.Access/RemoveGroup": access.remove_group(w, RemoveGroupRequest { name: "ops".into() });
         "palyra.v1.Access/ListFeatures": access.list_features(w, ListFeaturesRequest {});
         "palyra.v1.Access/SetFeature": access.set_feature(w, SetFeatureRequest { name: "approval_reasons".into(), on: true });
+        "palyra.v1.Vault/Put": vault.put(w, PutSecretRequest { reference: "vault://global/x".into(), value: b"v".to_vec(), ..Default::default() });
+        "palyra.v1.Vault/Get": vault.get(w, GetSecretRequest { reference: "vault://global/x".into(), version: 0 });
+        "palyra.v1.Vault/List": vault.list(w, ListSecretsRequest::default());
+        "palyra.v1.Vault/Delete": vault.delete(w, secret());
+        "palyra.v1.Vault/Versions": vault.versions(w, secret());
+        "palyra.v1.Vault/EndGrace": vault.end_grace(w, EndGraceRequest { reference: "vault://global/x".into(), version: 1 });
+        "palyra.v1.Vault/Bind": vault.bind(w, BindSecretRequest { reference: "vault://global/x".into(), hosts: vec!["a.example".into()], header: "X-Key: {}".into(), ..Default::default() });
+        "palyra.v1.Vault/Unbind": vault.unbind(w, UnbindSecretRequest { binding_id: palyra_protocol::BindingId::mint().to_string() });
+        "palyra.v1.Vault/Bindings": vault.bindings(w, ListBindingsRequest {});
+        "palyra.v1.Vault/Blame": vault.blame(w, secret());
+        "palyra.v1.Vault/Status": vault.status(w, VaultStatusRequest {});
+        "palyra.v1.Vault/Unlock": vault.unlock(w, UnlockVaultRequest { value: b"p".to_vec() });
+        "palyra.v1.Vault/AddSlot": vault.add_slot(w, AddSlotRequest { kind: "keyring".into(), ..Default::default() });
+        "palyra.v1.Vault/RemoveSlot": vault.remove_slot(w, RemoveSlotRequest { slot: 0 });
+        "palyra.v1.Vault/Rekey": vault.rekey(w, RekeyVaultRequest::default());
+        "palyra.v1.Vault/Migrate": vault.migrate(w, MigrateVaultRequest { to: "files".into() });
+        "palyra.v1.Vault/Export": vault.export(w, ExportVaultRequest { value: b"p".to_vec() });
+        "palyra.v1.Vault/Import": vault.import(w, tokio_stream::iter([ImportPiece { value: b"p".to_vec(), ..Default::default() }]));
+        "palyra.v1.Devices/List": devices.list(w, ListDevicesRequest {});
+        "palyra.v1.Devices/Get": devices.get(w, GetDeviceRequest { device: "laptop".into() });
+        "palyra.v1.Devices/Rename": devices.rename(w, RenameDeviceRequest { device: "laptop".into(), name: "x".into() });
+        "palyra.v1.Devices/SetRole": devices.set_role(w, SetDeviceRoleRequest { device: "laptop".into(), role: "owner".into() });
+        "palyra.v1.Devices/Rotate": devices.rotate(w, RotateDeviceRequest { device: "laptop".into() });
+        "palyra.v1.Devices/Revoke": devices.revoke(w, RevokeDeviceRequest { device: "laptop".into(), reason: String::new() });
+        "palyra.v1.Devices/Remove": devices.remove(w, RemoveDeviceRequest { device: "laptop".into() });
+        "palyra.v1.Devices/Own": devices.own(w, OwnDeviceRequest {});
+        "palyra.v1.Devices/Renew": devices.renew(w, RenewDeviceRequest::default());
+        "palyra.v1.Devices/AddBrowser": devices.add_browser(w, AddBrowserRequest::default());
+        "palyra.v1.Devices/Authority": devices.authority(w, AuthorityRequest {});
+        "palyra.v1.Devices/RotateAuthority": devices.rotate_authority(w, RotateAuthorityRequest::default());
+        "palyra.v1.Devices/Exposure": devices.exposure(w, ExposureRequest {});
+        "palyra.v1.Devices/CreateCode": devices.create_code(w, CreateCodeRequest::default());
+        "palyra.v1.Devices/WithdrawCode": devices.withdraw_code(w, WithdrawCodeRequest { code_id: "code_0123456789abcdef".into() });
     }
 }
 
@@ -249,6 +305,7 @@ fn http_denials(world: &World) -> Vec<(&'static str, String, String, &'static st
         ("GET /v1/calls/{call_id}/events", format!("{call}/events"), nothing(), "not_found"),
         ("DELETE /v1/calls/{call_id}", call, nothing(), "not_found"),
         ("GET /v1/approvals", "/v1/approvals".to_owned(), nothing(), "forbidden"),
+        ("GET /v1/approvals/{approval_id}", format!("/v1/approvals/{}", world.approval), nothing(), "forbidden"),
         (
             "POST /v1/approvals/{approval_id}/decide",
             format!("/v1/approvals/{}/decide", world.approval),
@@ -325,7 +382,7 @@ async fn no_method_is_reached_against_policy() {
     let missing: Vec<_> = all.difference(&denied).cloned().collect();
     assert!(missing.is_empty(), "methods without a denial test; add them to `denials`: {missing:?}");
 
-    let changed = ["access.changed", "approval.resolved", "grant.revoked"];
+    let changed = ["access.changed", "approval.resolved", "grant.revoked", "devices.changed"];
     let tail = host.palyra(&["journal", "tail", "-n", &(journal(&host) - before).to_string()]).exits(0).json_lines();
     for event in tail {
         assert!(!changed.contains(&text(&event, "/kind")), "nothing of it had an effect: {event}");

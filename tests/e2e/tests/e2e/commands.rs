@@ -5,8 +5,9 @@ use palyra_e2e::{Host, fields, text};
 use serde_json::{Value, json};
 use std::process::Stdio;
 
-const STATUS: [&str; 15] = [
+const STATUS: [&str; 16] = [
     "config_path",
+    "effects",
     "http_url",
     "journal",
     "open_calls",
@@ -251,7 +252,35 @@ fn completions_need_no_daemon() {
     let host = Host::idle();
     for shell in ["bash", "zsh", "fish"] {
         let script = host.palyra(&["completions", shell]).exits(0).stdout;
-        assert!(script.contains("palyra") && script.contains("approvals"), "{shell}");
+        assert!(script.contains("palyra") && script.contains("COMPLETE"), "{shell}");
+    }
+}
+
+#[test]
+fn completions_know_ids_tools_and_principals() {
+    let host = Host::up();
+    let input = serde_json::json!({ "argv": ["git", "status"] });
+    let (call, approval) = host.ask("palyra.process.run", &input, &[]);
+    let complete = |words: &[&str]| {
+        let mut command = host.command("palyra");
+        command = {
+            let mut plain = std::process::Command::new(command.get_program());
+            plain.env("COMPLETE", "fish").env("PALYRA_STATE_DIR", host.state()).args(["--", "palyra"]).args(words);
+            plain
+        };
+        let done = command.output().unwrap();
+        String::from_utf8(done.stdout).unwrap()
+    };
+    for (words, known) in [
+        (&["approvals", "show", ""][..], approval.as_str()),
+        (&["approvals", "decide", "lat"], "latest"),
+        (&["calls", "show", ""], call.as_str()),
+        (&["call", "palyra.fs"], "palyra.fs.read"),
+        (&["calls", "list", "--principal", ""], "user:local"),
+        (&["appr"], "approvals"),
+    ] {
+        let found = complete(words);
+        assert!(found.contains(known), "{words:?}: {found}");
     }
 }
 
@@ -350,7 +379,7 @@ fn without_a_daemon_every_command_says_how_to_start_it() {
         assert!(text(&error, "/hint").contains("palyra up"), "{args:?}: {error}");
     }
     let error = host.palyra(&["down"]).fails(7, "daemon_unreachable");
-    assert!(text(&error, "/hint").contains("nothing is left to do"), "{error}");
+    assert!(text(&error, "/hint").contains("nothing to stop"), "{error}");
 }
 
 #[test]

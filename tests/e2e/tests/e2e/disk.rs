@@ -201,7 +201,8 @@ fn connecting_without_room(at_the_end: fn(&Disk)) -> (Small, String, JoinHandle<
     ));
     let served = fill_when_asked(listener, small.disk.clone(), at_the_end);
     let line = format!("curl -s localhost:{port}/hang & curl -s localhost:{port}/seen; wait");
-    let (call, approval) = small.host().ask("palyra.process.run", &json!({ "argv": ["bash", "-c", line] }), &[]);
+    let input = json!({ "argv": ["bash", "-c", line], "requested_egress_hosts": [format!("localhost:{port}")] });
+    let (call, approval) = small.host().ask("palyra.process.run", &input, &[]);
     small.host().decide(&approval, "allow", &[]).exits(0).done();
     (small, call, served)
 }

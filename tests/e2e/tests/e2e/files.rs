@@ -152,11 +152,25 @@ fn writes_keep_the_conditions_they_were_given() {
 }
 
 #[test]
-fn what_would_later_run_as_code_is_protected() {
+fn what_would_later_run_as_code_waits() {
     let host = Host::up();
     fs::create_dir_all(host.work(".git/hooks")).unwrap();
-    let hook = json!({ "path": ".git/hooks/post-checkout", "content": "#!/bin/sh\n" });
-    host.call("palyra.fs.write", &hook, &["--detach"]).fails(3, "protected_path");
+    for path in [".git/hooks/post-checkout", ".claude/settings.local.json", ".git/HEAD"] {
+        let input = json!({ "path": path, "content": "#!/bin/sh\n", "create_parents": true });
+        let outcome = approved(&host, "palyra.fs.write", &input).json();
+        assert_eq!(outcome["output"]["effect"]["state"], "waiting", "{outcome}");
+        assert!(!host.work(path).exists(), "{path}");
+        let approval = text(&outcome, "/output/effect/approval").to_owned();
+        let asked = host.palyra(&["approvals", "show", &approval]).good();
+        assert!(text(&asked, "/subject/diff").contains("+#!/bin/sh"), "{asked}");
+    }
+    let patch = "--- /dev/null\n+++ b/.envrc\n@@ -0,0 +1 @@\n+evil\n--- /dev/null\n+++ b/fine\n@@ -0,0 +1 @@\n+fine\n";
+    let outcome = approved(&host, "palyra.fs.apply_patch", &json!({ "patch": patch })).json();
+    assert_eq!(outcome["output"]["effect"]["waiting"], json!([".envrc"]), "{outcome}");
+    assert!(!host.work(".envrc").exists() && host.content("fine") == "fine\n");
+    let call = text(&outcome, "/call_id").to_owned();
+    host.palyra(&["undo", &call]).exits(0).done();
+    assert!(!host.work("fine").exists());
 }
 
 /// A file of one line, and a pattern that costs some hundred steps for every byte of it.

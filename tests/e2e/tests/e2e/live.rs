@@ -13,7 +13,8 @@ use std::process::Stdio;
 /// A host on which session `live` may run programs.
 fn host(config: &str) -> Host {
     let host = Host::with(config);
-    let (call, approval) = host.ask("palyra.process.run", &json!({ "argv": ["true"] }), &["--session", "live"]);
+    let (call, approval) =
+        host.ask("palyra.process.run", &json!({ "argv": ["true"], "workspace": "live" }), &["--session", "live"]);
     host.decide(&approval, "allow", &["--scope", "session", "--match", "tool"]).exits(0).done();
     host.palyra(&["calls", "follow", &call]).exits(0).done();
     let made = std::process::Command::new("mkfifo").arg("-m").arg("666").arg(host.work("pipe")).status().unwrap();
@@ -23,7 +24,8 @@ fn host(config: &str) -> Host {
 
 fn command(host: &Host, argv: &Value) -> std::process::Command {
     let mut command = host.command("palyra");
-    let input = json!({ "argv": argv }).to_string();
+    // On the workspace itself: a view has no pipe of the host's.
+    let input = json!({ "argv": argv, "workspace": "live" }).to_string();
     command.args(["call", "palyra.process.run", "--session", "live", "--input", &input]);
     command
 }
@@ -53,7 +55,7 @@ fn both_streams_arrive_while_the_process_runs_and_are_not_shown_twice() {
 fn one_who_comes_later_sees_what_is_buffered_and_what_comes() {
     let host = host("");
     host.put("first", "one\n");
-    let input = json!({ "argv": ["cat", "first", "pipe"] });
+    let input = json!({ "argv": ["cat", "first", "pipe"], "workspace": "live" });
     let call = host.call("palyra.process.run", &input, &["--session", "live", "--detach"]).good();
     let mut follow = host.command("palyra");
     follow.args(["calls", "follow", text(&call, "/call_id")]);
@@ -69,7 +71,7 @@ fn one_who_comes_later_sees_what_is_buffered_and_what_comes() {
 fn json_is_one_document_at_the_end() {
     let host = host("");
     host.put("first", "one\n");
-    let input = json!({ "argv": ["cat", "first"] });
+    let input = json!({ "argv": ["cat", "first"], "workspace": "live" });
     let ran = host.call("palyra.process.run", &input, &["--session", "live"]).exits(0);
     assert_eq!(ran.stdout.lines().count(), 1);
     assert_eq!(ran.json()["output"]["stdout"], "one\n");
@@ -98,7 +100,7 @@ async fn one_who_does_not_read_holds_nothing_up_and_learns_what_was_dropped() {
     let truth: Vec<u8> = (0..4_000_000_u32).map(|i| (i % 251) as u8).collect();
     host.put("big", &truth);
     let owner = host.owner().await;
-    let input = json!({ "argv": ["cat", "big"] });
+    let input = json!({ "argv": ["cat", "big"], "workspace": "live" });
     let mut proposal = Proposal::new("palyra.process.run", &input).session("live");
     proposal.0.live_output = true;
     let mut slow = owner.0.calls().propose(proposal.0).await.unwrap().into_inner();

@@ -210,8 +210,10 @@ async fn reading_a_pipe(host: &Host) -> (String, File) {
     let made = std::process::Command::new("mkfifo").arg("-m").arg("666").arg(host.work("pipe")).status().unwrap();
     assert!(made.success());
     let owner = host.owner().await;
-    let mut call =
-        owner.propose(Proposal::new("palyra.process.run", &json!({ "argv": ["cat", "pipe"] }))).await.unwrap();
+    let mut call = owner
+        .propose(Proposal::new("palyra.process.run", &json!({ "argv": ["cat", "pipe"], "workspace": "live" })))
+        .await
+        .unwrap();
     let question = call.question().await;
     owner.allow(question.approval_id.as_str()).await.unwrap();
     let path = host.work("pipe");

@@ -116,11 +116,47 @@ fn shift(name: &str, shift: &Value, style: Style) {
     }
 }
 
+/// Writes each suggestion as a rule with its cases. Nothing that is there is replaced.
+fn write(context: &Context, suggestions: &[Value], directory: &std::path::Path) -> Result<(), Failure> {
+    let mut written = Vec::new();
+    for suggestion in suggestions {
+        let text = |key: &str| suggestion[key].as_str().unwrap_or("");
+        let id = text("id");
+        // The daemon makes these ids; a name that leads elsewhere is none of them.
+        if id.is_empty() || !id.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-')) {
+            return Err(Failure::new(FAILED, "unexpected_answer", format!("`{}` is no rule's id", safe(id)), None));
+        }
+        for (name, content) in [(format!("{id}.cedar"), text("rule")), (format!("{id}.cases.toml"), text("cases"))] {
+            let path = directory.join(&name);
+            let made = std::fs::File::options().write(true).create_new(true).open(&path);
+            let put = made.and_then(|mut file| std::io::Write::write_all(&mut file, content.as_bytes()));
+            put.map_err(|e| Failure::io(&format!("`{}` cannot be written", safe(&path.to_string_lossy())), &e))?;
+            written.push(path);
+        }
+    }
+    if context.json() {
+        return output::json(&written);
+    }
+    for path in &written {
+        say!("{} {}", styled(GOOD, "✔"), safe(&path.to_string_lossy()));
+    }
+    if written.is_empty() {
+        note!("nothing was approved so often, and so alike, that a narrow rule would have spared it");
+    } else {
+        let hint = format!("try it: palyra policy check {}", safe(&directory.to_string_lossy()));
+        note!("{}", styled(DIM, hint));
+    }
+    Ok(())
+}
+
 pub async fn suggest(context: &Context, suggest: &Suggest) -> Result<(), Failure> {
     let connection = context.connect().await?;
     let request = SuggestRulesRequest { since_unix_ms: suggest.since, least: suggest.least };
     let reply = connection.policy().suggest(request).await?.into_inner();
     let suggestions: Vec<Value> = read(&reply.suggestions_json)?;
+    if let Some(directory) = &suggest.to {
+        return write(context, &suggestions, directory);
+    }
     if context.json() {
         return output::json(&suggestions);
     }

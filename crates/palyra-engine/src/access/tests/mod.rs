@@ -90,6 +90,7 @@ impl Place {
             process_runner: runner(&root),
             egress_rules: Arc::default(),
             wasm_runtime: WasmRuntime::Disabled,
+            effects: crate::EffectsConfig::default(),
         };
         Engine::new(EngineParts {
             policy: loader.load().unwrap(),
@@ -99,6 +100,7 @@ impl Place {
             workspace: Workspace::open(&root).unwrap(),
             config,
             key: DaemonKey::generate().unwrap(),
+            vault: crate::vault::VaultSettings::default(),
         })
         .unwrap()
     }

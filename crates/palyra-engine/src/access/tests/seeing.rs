@@ -47,6 +47,7 @@ async fn allow(
         scope,
         matcher: GrantMatcher::ExactCall,
         reason: None,
+        digest: None,
     };
     engine.decide_approval(&owner(), answer).await.map(Arc::unwrap_or_clone)
 }
@@ -236,9 +237,9 @@ async fn a_token_for_a_tool_that_is_not_there_is_not_issued() {
 fn every_question_of_the_schema_is_asked_somewhere() {
     let sources = sources();
     // Not there yet; the schema has them so that rules can be written before.
-    let later = ["skill.execute", "vault.get", "memory.search", "cron.delete", "device."];
+    let later = ["skill.execute", "memory.search", "cron.delete"];
     // Asked by a function that several share, further down in the same file.
-    let shared = ["call.", "token.", "act_as"];
+    let shared = ["call.", "token.", "act_as", "effect.read", "effect.undo", "vault."];
     for (name, resource) in pairs() {
         // Nobody waives: it is asked with the call that would need a person. `whoami` asks `access.read`; its file lists every
         // right, so it is no source here.

@@ -35,6 +35,7 @@ fn allow(asked: &ApprovalRecord) -> Answer {
         scope: ApprovalScope::Once,
         matcher: GrantMatcher::ExactCall,
         reason: None,
+        digest: None,
     }
 }
 
@@ -60,7 +61,7 @@ impl Waiting {
                 break Arc::unwrap_or_clone(asked);
             }
         };
-        assert_eq!(asked.token.as_ref().map(|shown| &shown.token_id), Some(&token.token_id));
+        assert_eq!(asked.token.as_ref().and_then(|shown| shown.credential.token_id()), Some(&token.token_id));
         Self { place, engine, token: token.token_id, asked, end: call.end }
     }
 
@@ -164,8 +165,9 @@ async fn an_answer_says_by_which_token_it_was_given() {
     let said = Answer { reason: Some("fine".to_owned()), ..allow(&asked) };
     let record = engine.decide_approval(&ada, said).await.unwrap();
     let by = record.resolution.clone().unwrap().token.unwrap();
-    assert_eq!((by.token_id, by.issuers), (token.token_id.clone(), vec![who("user:local")]));
-    assert_eq!(record.token.as_ref().unwrap().token_id, token.token_id);
+    assert_eq!(by.credential.token_id(), Some(&token.token_id));
+    assert_eq!(by.issuers, [who("user:local")]);
+    assert_eq!(record.token.as_ref().unwrap().credential.token_id(), Some(&token.token_id));
 }
 
 /// Scopes, role and policy are intersected also where the policy speaks of roles.

@@ -111,6 +111,7 @@ impl House {
             scope: ApprovalScope::Window { ms: 60_000 },
             matcher: GrantMatcher::Tool,
             reason: None,
+            digest: None,
         };
         self.engine.decide_approval(&owner(), answer).await.unwrap();
     }
@@ -175,6 +176,7 @@ async fn engine(dir: &Path, clock: Arc<TestClock>) -> Engine {
         process_runner: runner(&root),
         egress_rules: Arc::default(),
         wasm_runtime: WasmRuntime::Disabled,
+        effects: crate::EffectsConfig::default(),
     };
     Engine::new(EngineParts {
         policy: loader.load().unwrap(),
@@ -184,6 +186,7 @@ async fn engine(dir: &Path, clock: Arc<TestClock>) -> Engine {
         workspace: Workspace::open(&root).unwrap(),
         config,
         key: DaemonKey::generate().unwrap(),
+        vault: crate::vault::VaultSettings::default(),
     })
     .unwrap()
 }

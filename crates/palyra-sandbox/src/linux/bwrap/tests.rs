@@ -14,7 +14,14 @@ fn words(policy: &SandboxProcessRunnerPolicy) -> String {
         covers: &[],
         working_directory: &roots.workspace,
         environment: &BTreeMap::from([("A".into(), "b c".into())]),
-        descriptors: Descriptors { seccomp: 10, status: 11, gate: None, files: &[(12, "/etc/passwd")], copies: &[] },
+        descriptors: Descriptors {
+            seccomp: 10,
+            status: 11,
+            gate: None,
+            files: &[(12, "/etc/passwd")],
+            copies: &[],
+            private: &[],
+        },
     };
     let tops = super::super::tops::Tops::open(&roots).unwrap();
     let words = arguments(&blueprint, &guards(&tops, &super::super::sensitive::all(&tops).unwrap()));

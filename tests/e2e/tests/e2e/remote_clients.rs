@@ -1,0 +1,117 @@
+//! What other people's programs see of the remote door: `openssl s_client` is refused by name, curl is served with a device's certificate,
+//! over HTTP and as a gRPC client.
+
+use crate::remote::{HOME, Machines};
+use palyra_e2e::network::inside;
+use palyra_e2e::text;
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+/// A program on the other machine.
+fn there(machines: &Machines, program: &str, args: &[&str]) -> Output {
+    let mut command: Command = inside(machines.network.device().0, program.as_ref());
+    command.args(args).stdin(Stdio::null()).output().unwrap()
+}
+
+/// The device's own certificate and key, and the daemon's authority, as PEM files.
+fn credentials(machines: &Machines) -> (String, [String; 3]) {
+    let state = machines.device.state();
+    let profile: Value =
+        serde_json::from_slice(&std::fs::read(state.join(format!("hosts/{HOME}.json"))).unwrap()).unwrap();
+    let slot = text(&profile, "/key");
+    let file = |name: &str| machines.device.path(name).to_str().unwrap().to_owned();
+    let [certificate, key, authority] = [file("cert.pem"), file("key.pem"), file("ca.pem")];
+    let wrapped = |text: &str| {
+        text.as_bytes().chunks(64).map(|l| String::from_utf8_lossy(l).into_owned() + "\n").collect::<String>()
+    };
+    let pem =
+        format!("-----BEGIN CERTIFICATE-----\n{}-----END CERTIFICATE-----\n", wrapped(text(&profile, "/certificate")));
+    std::fs::write(&certificate, pem).unwrap();
+    let der = state.join(format!("host_keys/device.{HOME}.{slot}.key"));
+    let made = Command::new("openssl")
+        .args(["pkey", "-inform", "DER", "-in", der.to_str().unwrap(), "-out", &key])
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{made:?}");
+    machines.server.palyra(&["devices", "authority", "export", "--to", &authority]).exits(0).done();
+    (text(&profile, "/zone").to_owned(), [certificate, key, authority])
+}
+
+#[test]
+fn openssl_is_refused_by_name_without_a_certificate_that_we_issued() {
+    let machines = Machines::paired("operator");
+    let (_, [certificate, key, _]) = credentials(&machines);
+    let at = format!("{}:7443", machines.network.server().1);
+    let connect = |extra: &[&str]| {
+        let args = [&["s_client", "-connect", &at, "-ign_eof", "-alpn", "http/1.1"], extra].concat();
+        let ran = there(&machines, "openssl", &args);
+        String::from_utf8_lossy(&[ran.stdout, ran.stderr].concat()).into_owned()
+    };
+    let said = connect(&[]);
+    assert!(said.contains("certificate required"), "{said}");
+    let said = connect(&["-tls1_2"]);
+    assert!(said.contains("protocol version") && !said.contains("Verify return code: 0"), "{said}");
+    let foreign = machines.device.path("foreign");
+    std::fs::create_dir(&foreign).unwrap();
+    self_signed(&foreign);
+    let pem = |name: &str| foreign.join(name).to_str().unwrap().to_owned();
+    let said = connect(&["-cert", &pem("cert.pem"), "-key", &pem("key.pem")]);
+    assert!(said.contains("unknown ca"), "{said}");
+    machines.server.palyra(&["devices", "revoke", "laptop"]).exits(0).done();
+    let said = connect(&["-cert", &certificate, "-key", &key]);
+    assert!(said.contains("certificate revoked"), "{said}");
+    let noted = machines.server.palyra(&["journal", "tail", "-n", "40"]).exits(0).stdout;
+    for code in ["certificate_missing", "tls_incompatible", "certificate_self_signed", "device_revoked"] {
+        assert!(noted.contains(code), "no event says `{code}`: {noted}");
+    }
+}
+
+fn self_signed(dir: &Path) {
+    let made = Command::new("openssl")
+        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "1"])
+        .args(["-subj", "/CN=laptop", "-keyout", "key.pem", "-out", "cert.pem"])
+        .current_dir(dir)
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{made:?}");
+}
+
+#[test]
+fn curl_is_served_by_a_devices_certificate_over_http_and_as_a_grpc_client() {
+    let machines = Machines::paired("operator");
+    let (zone, [certificate, key, authority]) = credentials(&machines);
+    let resolve = format!("{zone}:7443:{}", machines.network.server().1);
+    let curl = |path: &str, extra: &[&str]| {
+        let url = format!("https://{zone}:7443{path}");
+        let own = ["-sS", "--max-time", "60", "--resolve", &resolve, "--cacert", &authority, "--cert", &certificate];
+        let ran = there(&machines, "curl", &[&own[..], &["--key", &key, &url], extra].concat());
+        (String::from_utf8_lossy(&ran.stdout).into_owned(), String::from_utf8_lossy(&ran.stderr).into_owned())
+    };
+    for version in ["--http1.1", "--http2"] {
+        let (body, said) = curl("/v1/tools", &[version]);
+        assert!(body.contains("palyra.echo"), "{version}: {body} {said}");
+    }
+    // Nothing in a header says who it is.
+    let (body, _) = curl("/v1/tools", &["-H", "Authorization: Bearer palyra_x"]);
+    assert!(body.contains("token_of_a_device"), "{body}");
+    // A page of another origin gets nothing by the browser's certificate.
+    let (body, _) = curl("/v1/tools", &["-H", "Origin: https://evil.example"]);
+    assert!(body.contains("foreign_origin"), "{body}");
+    let mcp = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#;
+    let (body, said) = curl(
+        "/mcp",
+        &["-H", "Content-Type: application/json", "-H", "Accept: application/json, text/event-stream", "-d", mcp],
+    );
+    assert!(body.contains("jsonrpc"), "{body} {said}");
+    // gRPC: an empty message is a frame of five zero bytes.
+    let frame = machines.device.path("frame");
+    std::fs::write(&frame, [0; 5]).unwrap();
+    let body = format!("@{}", frame.to_str().unwrap());
+    for method in ["/palyra.v1.Access/WhoAmI", "/grpc.health.v1.Health/Check"] {
+        let grpc = ["--http2", "-H", "Content-Type: application/grpc", "-H", "TE: trailers", "--data-binary", &body];
+        let headers = machines.device.path("headers").to_str().unwrap().to_owned();
+        let (_, said) = curl(method, &[&grpc[..], &["-D", &headers, "-o", "/dev/null", "-v"]].concat());
+        assert!(said.contains("grpc-status: 0"), "{method}: {said}");
+    }
+}
