@@ -22,7 +22,9 @@ fn ask<F: Future<Output = Option<Vec<CompletionCandidate>>>>(
         let context = Context::new(state_dir(), crate::args::Format::Json, None, token).ok()?;
         question(context.connect().await.ok()?).await
     };
-    runtime.block_on(tokio::time::timeout(PATIENCE, asked)).ok().flatten().unwrap_or_default()
+    // The time limit needs the runtime that it counts in.
+    let answered = runtime.block_on(async { tokio::time::timeout(PATIENCE, asked).await });
+    answered.ok().flatten().unwrap_or_default()
 }
 
 /// The state directory as the words before the cursor say it, or the environment.

@@ -115,9 +115,18 @@ fn chosen_in(dir: &Path) -> Result<Option<ProfileName>, Failure> {
     let mut text = String::new();
     match File::open(&path).and_then(|file| file.take(256).read_to_string(&mut text)) {
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
+        // Who may not look into the state directory reaches no daemon there either; the connection says so.
+        Err(error) if error.kind() == ErrorKind::PermissionDenied && !dir.parent().is_some_and(is_open_to_us) => {
+            Ok(None)
+        }
         Err(error) => Err(Failure::io(&format!("`{}` cannot be read", path.display()), &error)),
         Ok(_) => text.trim().parse().map(Some).map_err(|error| failed(&error)),
     }
+}
+
+/// Whether this user may look into a directory.
+fn is_open_to_us(dir: &Path) -> bool {
+    std::fs::read_dir(dir).is_ok()
 }
 
 /// Gets the next certificate, if it is time. The connection goes on with the one that it was made with.

@@ -93,12 +93,13 @@ impl Attributes {
     pub(crate) const DOOR: Self = Self((1 << Attribute::Tool as u64) - 1);
     /// All that a `ToolUse` has.
     pub(crate) const TOOL_USE: Self = Self((1 << Attribute::Deletes as u64) - 1);
-    /// All that an `EffectUse` has.
-    pub(crate) const EFFECT_USE: Self = Self((1 << Attribute::SecretScope as u64) - 1);
+    const BEFORE_SECRETS: Self = Self((1 << Attribute::SecretScope as u64) - 1);
+    /// All that an `EffectUse` has: nobody answers yet when an effect is judged.
+    pub(crate) const EFFECT_USE: Self = Self(Self::BEFORE_SECRETS.0 & !(1 << Attribute::Answer as u64));
     /// All that any context has.
     pub(crate) const EVERY: Self = Self((1 << Attribute::ALL.len()) - 1);
     /// All that a `SecretUse` has.
-    pub(crate) const SECRET_USE: Self = Self(Self::DOOR.0 | Self::EVERY.0 & !Self::EFFECT_USE.0);
+    pub(crate) const SECRET_USE: Self = Self(Self::DOOR.0 | Self::EVERY.0 & !Self::BEFORE_SECRETS.0);
 
     /// What a scene fixes, and three flags beside it: rules that look at nothing else have few answers to give.
     pub(crate) const FLAGS: Self = Self::NONE

@@ -159,6 +159,9 @@ fn family(program: &str) -> String {
 #[must_use]
 pub fn offered_prefix(facets: &Facets) -> Option<Vec<String>> {
     let argv = &facets.argv;
+    if argv.is_empty() {
+        return None;
+    }
     let open = open_words(facets)?;
     let least = (open + 1).min(argv.len());
     let coded = argv.iter().any(|word| matches!(kind(word), Word::BeforeCode { .. } | Word::WithCode));

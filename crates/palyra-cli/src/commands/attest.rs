@@ -114,20 +114,23 @@ pub async fn run(context: &Context, command: Attest) -> Result<(), Failure> {
         if received.field("problem").is_some() && statement.problem_sha256.is_none() {
             say!("  {} why it {} is not part of this attestation", styled(DIM, "–"), statement.state.as_str());
         }
-        print_enforcement(&statement.sandbox_enforcement);
+        for line in walls(&statement.sandbox_enforcement) {
+            say!("{line}");
+        }
         print_not_attested(&not_attested);
     }
     Ok(())
 }
 
-/// What really held the execution, a line each.
-fn print_enforcement(enforcement: &Value) {
+/// What really held an execution, a line each.
+pub fn walls(enforcement: &Value) -> Vec<String> {
     let text = |value: &Value| crate::text::safe(value.as_str().unwrap_or(""));
-    say!("  tier {}, {}", text(&enforcement["tier"]), text(&enforcement["backend"]));
+    let mut lines = vec![format!("  tier {}, {}", text(&enforcement["tier"]), text(&enforcement["backend"]))];
     for layer in enforcement["layers"].as_array().into_iter().flatten() {
         let mark = if layer["applied"] == json!(true) { styled(GOOD, "✔") } else { styled(DIM, "–") };
-        say!("  {mark} {:20} {}", text(&layer["name"]), styled(DIM, text(&layer["detail"])));
+        lines.push(format!("  {mark} {:20} {}", text(&layer["name"]), styled(DIM, text(&layer["detail"]))));
     }
+    lines
 }
 
 /// What the result says besides, on one line.

@@ -4,7 +4,7 @@ use super::{read, read_optional};
 use crate::args::CallFilter;
 use crate::context::Context;
 use crate::exit::Failure;
-use crate::output::{self, BOLD, say, styled, when};
+use crate::output::{self, BOLD, note, say, styled, when};
 use crate::review::StyledLine;
 use crate::text::{pretty, safe};
 use palyra_api::Connection;
@@ -65,28 +65,29 @@ pub fn table(calls: &[Value]) {
     output::table(&["WHEN", "CALL", "STATE", "WHO", "TOOL", "WHAT"], &rows);
 }
 
-/// What a call was given: its review while it waits, its input and its difference otherwise.
+/// What a call was given: its review while it waits, its input and its difference otherwise. Standard output is for what the
+/// call returned.
 pub fn given(update: &CallUpdate) -> Result<(), Failure> {
     let Some(call) = read_optional::<CallRecord>(&update.call_json)? else { return Ok(()) };
-    say!("{}  {}  {}", styled(BOLD, &call.tool), call.origin.principal, safe(&update.state));
+    note!("{}  {}  {}", styled(BOLD, &call.tool), call.origin.principal, safe(&update.state));
     let what = call.facets.command_line().unwrap_or_else(|| call.facets.paths_written.join(", "));
     if !what.is_empty() {
-        say!("    {}", styled(BOLD, safe(&what)));
+        note!("    {}", styled(BOLD, safe(&what)));
     }
     let patch = call.input.get("patch").and_then(Value::as_str).filter(|_| call.tool.as_str().ends_with("apply_patch"));
     match patch {
         Some(patch) => {
             for StyledLine { style, text } in crate::review::diff_lines(patch) {
-                say!("{}", styled(style, text));
+                note!("{}", styled(style, text));
             }
         }
-        None => say!("{}\n{}", styled(BOLD, "input"), pretty(&call.input)),
+        None => note!("{}\n{}", styled(BOLD, "input"), pretty(&call.input)),
     }
     if let Some(approval) = read_optional::<palyra_protocol::ApprovalRecord>(&update.approval_json)? {
         if approval.state == ApprovalState::Pending {
-            say!("waits for {}: {}", approval.approval_id, Review::of(&approval).headline());
+            note!("waits for {}: {}", approval.approval_id, Review::of(&approval).headline());
         } else {
-            say!("{} {}", approval.approval_id, super::approvals::state(&approval));
+            note!("{} {}", approval.approval_id, super::approvals::state(&approval));
         }
     }
     Ok(())
@@ -96,7 +97,10 @@ pub fn given(update: &CallUpdate) -> Result<(), Failure> {
 pub fn held(update: &CallUpdate) -> Result<(), Failure> {
     let Some(outcome) = read_optional::<ToolOutcome>(&update.outcome_json)? else { return Ok(()) };
     if let Some(attestation) = outcome.attestation.filter(|_| outcome.state != CallState::Denied) {
-        say!("{}\n{}", styled(BOLD, "walls"), pretty(&attestation.statement.sandbox_enforcement));
+        note!("{}", styled(BOLD, "walls"));
+        for line in super::attest::walls(&attestation.statement.sandbox_enforcement) {
+            note!("{line}");
+        }
     }
     Ok(())
 }

@@ -207,7 +207,27 @@ impl App {
         }
     }
 
-    pub fn typed(&mut self, typed: &Typed) -> Wish {
+    /// Takes what was typed together. A list takes several keys one by one; an approval takes one alone, and none that was typed
+    /// before it was opened.
+    pub fn typed(&mut self, typed: &Typed) -> Vec<Wish> {
+        if self.line.is_some() || self.page == Page::Approval {
+            return vec![self.typed_at_once(typed)];
+        }
+        let mut wishes = Vec::new();
+        for (at, key) in typed.keys.iter().enumerate() {
+            if self.page == Page::Approval {
+                break;
+            }
+            if self.line.is_some() {
+                wishes.push(self.edit(&typed.keys[at..]));
+                break;
+            }
+            wishes.push(self.typed_at_once(&Typed { at: typed.at, keys: vec![*key] }));
+        }
+        wishes
+    }
+
+    fn typed_at_once(&mut self, typed: &Typed) -> Wish {
         if self.line.is_some() {
             return self.edit(&typed.keys);
         }

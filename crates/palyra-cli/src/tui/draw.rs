@@ -126,13 +126,16 @@ fn list(frame: &mut Frame<'_>, area: Rect, app: &App, empty: &str) {
     let top = at.saturating_sub(rows.saturating_sub(1));
     let columns = usize::from(area.width);
     let lines = listed.iter().skip(top).take(rows).map(|id| {
-        let text = cut(&format!(" {:columns$}", row(app, id)), columns);
+        let text = cut(&format!(" {:columns$}", row(app, id, columns)), columns);
         if Some(id) == selected.as_ref() { Line::styled(text, SELECTED) } else { Line::raw(text) }
     });
     put(frame, area, lines.collect());
 }
 
-fn row(app: &App, id: &str) -> String {
+/// Below so many columns a row leaves out what the opened approval shows anyway.
+const WIDE: usize = 72;
+
+fn row(app: &App, id: &str, columns: usize) -> String {
     match app.page {
         Page::Calls => app.calls.iter().find(|call| call["call_id"] == id).map_or_else(String::new, call_row),
         Page::Grants => {
@@ -150,6 +153,9 @@ fn row(app: &App, id: &str) -> String {
         }
         _ => app.approvals.get(id).map_or_else(String::new, |shown| {
             let review = &shown.review;
+            if columns < WIDE {
+                return format!("{:8} {}  {}", review.risk.to_string(), review.tool, review.headline());
+            }
             let left = remaining(review.expires_at);
             format!(
                 "{:8} {left:>7}  {}  {}  {}",

@@ -58,28 +58,30 @@ async fn work(context: &Context, screen: &mut FullScreen, keys: &mut Keys) -> Re
         }
         let moment = app.moment();
         let at = moment.unwrap_or_else(Instant::now);
-        let wish = tokio::select! {
+        let wishes = tokio::select! {
             biased;
-            news = feed.next() => app.news(news),
-            _ = interrupted.recv() => Wish::Quit,
-            _ = ended.recv() => Wish::Quit,
-            _ = resized.recv() => app.resized(),
+            news = feed.next() => vec![app.news(news)],
+            _ = interrupted.recv() => vec![Wish::Quit],
+            _ = ended.recv() => vec![Wish::Quit],
+            _ = resized.recv() => vec![app.resized()],
             typed = keys.next() => match typed {
                 Some(typed) => app.typed(&typed),
-                None => Wish::Quit,
+                None => vec![Wish::Quit],
             },
-            () = sleep_until(at.into()), if moment.is_some() => app.time(),
+            () = sleep_until(at.into()), if moment.is_some() => vec![app.time()],
         };
-        match wish {
-            Wish::Nothing => {}
-            Wish::Quit => {
-                // An armed yes is not sent; that it was taken back is recorded.
-                if let Some(review) = app.armed_review() {
-                    feed.take_back(review).await;
+        for wish in wishes {
+            match wish {
+                Wish::Nothing => {}
+                Wish::Quit => {
+                    // An armed yes is not sent; that it was taken back is recorded.
+                    if let Some(review) = app.armed_review() {
+                        feed.take_back(review).await;
+                    }
+                    return Ok(());
                 }
-                return Ok(());
+                wish => feed.wish(wish),
             }
-            wish => feed.wish(wish),
         }
     }
 }

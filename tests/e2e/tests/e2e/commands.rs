@@ -5,7 +5,7 @@ use palyra_e2e::{Host, fields, text};
 use serde_json::{Value, json};
 use std::process::Stdio;
 
-const STATUS: [&str; 16] = [
+const STATUS: [&str; 17] = [
     "config_path",
     "effects",
     "http_url",
@@ -17,6 +17,7 @@ const STATUS: [&str; 16] = [
     "principal",
     "process_runner",
     "public_key",
+    "remote_address",
     "started_at",
     "state_dir",
     "tools",
@@ -134,8 +135,10 @@ fn approvals_and_grants_are_documents() {
     assert_eq!(host.palyra(&["grants", "list"]).good(), json!([]));
     let (call, approval) = host.ask("palyra.process.run", &json!({ "argv": ["ls"] }), &["--session", "s"]);
     let listed = host.palyra(&["approvals", "list"]).good();
-    let shown = host.palyra(&["approvals", "show", &approval]).good();
-    assert_eq!(listed[0], shown);
+    let mut shown = host.palyra(&["approvals", "show", &approval]).good();
+    let review = shown.as_object_mut().unwrap().remove("review").unwrap();
+    assert_eq!((&review["approval_id"], &review["tool"]), (&json!(approval), &json!("palyra.process.run")));
+    assert_eq!(listed[0], shown, "the record is the same; only one that is looked at has its review");
     let expected = [
         "approval_id",
         "call_digest",
@@ -436,7 +439,7 @@ fn people_get_text_where_programs_get_json() {
     assert!(call.stdout.contains("hello") && call.stderr.contains("succeeded"), "{call:?}");
     let (call_id, approval) = host.ask("palyra.process.run", &json!({ "argv": ["ls", "-l"] }), &["--session", "s"]);
     let card = host.palyra_text(&["approvals", "show", &approval]).exits(0);
-    assert!(card.stdout.contains("ls -l") && card.stdout.contains("risk high"), "{card:?}");
+    assert!(card.stdout.contains("ls -l") && card.stdout.contains("risk         high"), "{card:?}");
     assert!(host.palyra_text(&["approvals", "list"]).exits(0).stdout.contains(&approval));
     assert!(host.palyra_text(&["calls", "show", &call_id]).exits(0).stdout.contains("awaiting_approval"));
     assert!(host.palyra_text(&["status"]).exits(0).stdout.contains("approvals list"));

@@ -53,11 +53,19 @@ fn once_leaves_nothing() {
 }
 
 #[test]
-fn a_no_is_never_a_standing_answer() {
+fn a_no_stands_only_where_it_says_so() {
     let host = Host::up();
     let (_, approval) = host.ask(RUN, &run(&["ls"]), &["--session", "s"]);
-    host.decide(&approval, "deny", &["--scope", "session", "--match", "tool"]).exits(0).done();
-    assert_eq!(host.palyra(&["grants", "list"]).good(), json!([]));
+    host.decide(&approval, "deny", &[]).exits(0).done();
+    assert_eq!(host.palyra(&["grants", "list"]).good(), json!([]), "a no is about one call");
+    let (_, again) = host.ask(RUN, &run(&["ls"]), &["--session", "s"]);
+    host.decide(&again, "deny", &["--scope", "session", "--match", "tool"]).exits(0).done();
+    let standing = host.palyra(&["grants", "list"]).good();
+    assert_eq!((&standing[0]["effect"], &standing[0]["matcher"]), (&json!("deny"), &json!("tool")));
+    host.call(RUN, &run(&["ls", "-l"]), &["--session", "s"]).exits(3).done();
+    // It is taken back like any grant, and then the person is asked again.
+    host.palyra(&["grants", "revoke", text(&standing[0], "/grant_id")]).exits(0).done();
+    drop(host.ask(RUN, &run(&["ls", "-l"]), &["--session", "s"]));
 }
 
 #[test]

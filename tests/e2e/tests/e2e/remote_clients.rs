@@ -51,7 +51,7 @@ fn openssl_is_refused_by_name_without_a_certificate_that_we_issued() {
     let said = connect(&[]);
     assert!(said.contains("certificate required"), "{said}");
     let said = connect(&["-tls1_2"]);
-    assert!(said.contains("protocol version") && !said.contains("Verify return code: 0"), "{said}");
+    assert!(said.contains("protocol version") && said.contains("no peer certificate available"), "{said}");
     let foreign = machines.device.path("foreign");
     std::fs::create_dir(&foreign).unwrap();
     self_signed(&foreign);

@@ -20,7 +20,8 @@ fn a_question_survives_and_its_call_runs_exactly_once() {
     for by in BOTH {
         let mut host = Host::up();
         let (call, approval) = host.ask("palyra.process.run", &append("once"), &[]);
-        let asked = host.palyra(&["approvals", "show", &approval]).good();
+        let asked = host.palyra(&["approvals", "list"]).good()[0].clone();
+        assert_eq!(text(&asked, "/approval_id"), approval);
         host.restart(by);
         assert_eq!(host.palyra(&["approvals", "list"]).good(), json!([asked]), "{by:?}");
         assert_eq!(host.palyra(&["status"]).good()["open_calls"], 1);

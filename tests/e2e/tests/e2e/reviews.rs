@@ -26,7 +26,7 @@ fn a_write_is_shown_as_a_difference_with_what_a_grant_would_have_answered() {
     assert_eq!(shown["offers"][1]["replay"]["answered"], 2);
     assert_eq!(shown["offers"][1]["replay"]["denied"], 1);
     assert_eq!(shown["offers"][0]["replay"]["answered"], 0);
-    assert_eq!(shown["containment"]["tier"], "built-in");
+    assert_eq!(shown["containment"], Value::Null, "the daemon writes it; no process does");
     let rule = text(&shown, "/rules/0/text");
     assert!(rule.contains("permit") || rule.contains("forbid"), "{shown}");
     // What people read: coloured lines, nothing that a terminal obeys, the content not twice.
@@ -43,7 +43,7 @@ fn a_patch_and_a_shell_line_are_shown_by_their_parts() {
     let patch = "--- /dev/null\n+++ b/new.txt\n@@ -0,0 +1 @@\n+hello\n";
     let (_, approval) = host.ask("palyra.fs.apply_patch", &json!({ "patch": patch }), &[]);
     let plain = host.palyra_text(&["approvals", "show", &approval]).exits(0).stdout;
-    assert!(plain.contains("\n  +hello\n") && plain.contains("(the change above)"), "{plain}");
+    assert!(plain.contains("\n    +hello\n") && plain.contains("(the change above)"), "{plain}");
     let (_, approval) = host.ask("palyra.process.run", &json!({ "argv": ["bash", "-c", "ls && git status"] }), &[]);
     let shown = review(&host, &approval);
     assert_eq!(shown["command"]["parts"][1], json!({ "joined_by": "&&", "text": "git status" }));

@@ -179,7 +179,12 @@ impl World {
     }
 
     fn ended(&self, argv: &[&str], secrets: &Value) -> Ran {
-        let (call, approval) = self.host.ask("palyra.process.run", &json!({ "argv": argv, "secrets": secrets }), &[]);
+        self.answered(&json!({ "argv": argv, "secrets": secrets }))
+    }
+
+    /// Runs a program with a person's yes.
+    fn answered(&self, input: &Value) -> Ran {
+        let (call, approval) = self.host.ask("palyra.process.run", input, &[]);
         self.host.decide(&approval, "allow", &[]).exits(0).done();
         self.host.palyra(&["calls", "follow", &call])
     }
@@ -278,11 +283,23 @@ fn what_a_binding_does_not_cover_is_refused_with_what_to_ask_for() {
     mismatch(&["/usr/bin/python3", "-c", &script]);
     // A placeholder goes nowhere else.
     let elsewhere = format!("http://127.0.0.1:{}/open", world.plain.port);
-    mismatch(&["sh", "-c", &format!("curl -sS -H \"X-Key: $TOKEN\" {elsewhere}")]);
+    let argv = ["sh", "-c", &format!("curl -sS -H \"X-Key: $TOKEN\" {elsewhere}")];
+    let input = json!({
+        "argv": argv,
+        "secrets": [{ "ref": "vault://global/github", "as": "proxy", "name": "TOKEN" }],
+        "requested_egress_hosts": [format!("127.0.0.1:{}", world.plain.port)],
+    });
+    let shown_elsewhere = world.answered(&input).json();
+    assert!(stdout(&shown_elsewhere).contains("credential_endpoint_mismatch"), "{shown_elsewhere}");
     // Nor does the token follow a redirect to another origin, by whatever the client does.
     let world = World::new();
     world.bind(&["--header", "Authorization: Bearer {}"]);
-    let away = world.proxied(&["curl", "-sSL", &world.url("/away")]);
+    let input = json!({
+        "argv": ["curl", "-sSL", &world.url("/away")],
+        "secrets": [{ "ref": "vault://global/github", "as": "proxy", "name": "TOKEN" }],
+        "requested_egress_hosts": [format!("localhost:{}", world.plain.port)],
+    });
+    let away = world.answered(&input).json();
     assert_eq!(stdout(&away), "shown:", "{away}");
     // What cannot be looked at is refused by name.
     let upgraded =

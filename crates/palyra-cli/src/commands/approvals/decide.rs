@@ -9,7 +9,7 @@ use crate::exit::{Failure, REFUSED};
 use crate::output::{self, BAD, DIM, GOOD, WARN, note, say, styled};
 use palyra_api::Connection;
 use palyra_protocol::grant_match::{directories, endpoint};
-use palyra_protocol::{ApprovalRecord, ApprovalScope, ApprovalState, Facets, GrantMatcher};
+use palyra_protocol::{ApprovalId, ApprovalRecord, ApprovalScope, ApprovalState, Facets, GrantMatcher};
 
 /// An option that would take no effect was meant to take one.
 pub fn check(answer: &Decide) -> Result<(), Failure> {
@@ -28,12 +28,19 @@ pub fn check(answer: &Decide) -> Result<(), Failure> {
             "add `--match path-prefix`, or leave `--directory` out",
         ));
     }
-    Ok(())
+    find::check(&answer.approval)
 }
 
 pub async fn decide(context: &Context, connection: &Connection, answer: Decide) -> Result<(), Failure> {
-    let asked = find::approval(context, connection, &answer.approval).await?.record;
-    let matcher = matcher(&answer, &asked)?;
+    let (id, digest, matcher) = match (answer.approval.parse::<ApprovalId>(), answer.matcher) {
+        // A whole id and a width that needs nothing of the call: there is nothing to look up.
+        (Ok(id), Matcher::Exact) => (id, String::new(), GrantMatcher::ExactCall),
+        (Ok(id), Matcher::Tool) => (id, String::new(), GrantMatcher::Tool),
+        _ => {
+            let asked = find::approval(context, connection, &answer.approval).await?.record;
+            (asked.approval_id.clone(), asked.call_digest.to_string(), matcher(&answer, &asked)?)
+        }
+    };
     let scope = match answer.scope {
         Scope::Once => ApprovalScope::Once,
         Scope::Session => ApprovalScope::Session,
@@ -43,10 +50,10 @@ pub async fn decide(context: &Context, connection: &Connection, answer: Decide) 
         }
     };
     let mut request = request(scope, matcher);
-    request.approval_id = asked.approval_id.to_string();
+    request.approval_id = id.to_string();
     request.allow = answer.decision == Decision::Allow;
     request.reason = answer.reason.unwrap_or_default();
-    request.digest = asked.call_digest.to_string();
+    request.digest = digest;
     let record: ApprovalRecord = read(&connection.approvals().decide(request).await?.into_inner().approval_json)?;
     if context.json() {
         return output::json(&record);

@@ -15,6 +15,20 @@ use std::path::PathBuf;
 /// The fewest characters of an id's beginning or end.
 const LEAST: usize = 4;
 
+/// Refuses what can be no approval, before anybody is asked: the id of something else, say.
+pub fn check(meant: &str) -> Result<(), Failure> {
+    let is_other = meant.split_once('_').is_some_and(|(kind, _)| !kind.eq_ignore_ascii_case("apr"));
+    let is_word = !meant.is_empty() && meant.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    if is_word && !is_other {
+        return Ok(());
+    }
+    let message = format!("`{}` is not the id of an approval", safe(meant));
+    Err(Failure::usage(
+        message,
+        "give its id, the beginning or the end of it, its number in `palyra approvals list`, or `latest`",
+    ))
+}
+
 /// The approval that is meant, as the daemon has it now.
 pub async fn approval(context: &Context, connection: &Connection, meant: &str) -> Result<Shown, Failure> {
     let id = match meant.parse::<ApprovalId>() {

@@ -18,8 +18,10 @@ use palyra_api::v1::{Approval, GetApprovalRequest, ListApprovalsRequest};
 use palyra_protocol::{ApprovalRecord, ApprovalScope, ApprovalState, speaker};
 
 pub async fn run(context: &Context, command: Approvals) -> Result<(), Failure> {
-    if let Approvals::Decide(answer) = &command {
-        decide::check(answer)?;
+    match &command {
+        Approvals::Decide(answer) => decide::check(answer)?,
+        Approvals::Show { approval } => find::check(approval)?,
+        _ => {}
     }
     match command {
         Approvals::List { all } => {
