@@ -31,6 +31,9 @@ const EXIT_CODES: &str = "Exit codes:
   9   indeterminate: the daemon stopped in the middle of the call
   10  refused: not found, not allowed, or too late";
 
+/// The heading, in every help, of the options that all commands have.
+const EVERYWHERE: &str = "Options of every command";
+
 /// Let AI agents act on this machine without being trusted.
 ///
 /// An agent proposes a tool call. Palyra decides by policy, asks you where the policy says so, runs it in a sandbox,
@@ -41,19 +44,19 @@ const EXIT_CODES: &str = "Exit codes:
 #[command(name = "palyra", version, after_long_help = EXIT_CODES)]
 pub struct Cli {
     /// Where the daemon keeps its state and its socket [default: ~/.local/state/palyra]
-    #[arg(long, env = "PALYRA_STATE_DIR", value_name = "DIR", global = true)]
+    #[arg(long, env = "PALYRA_STATE_DIR", value_name = "DIR", global = true, help_heading = EVERYWHERE)]
     pub state_dir: Option<PathBuf>,
 
     /// How to print: for people, or as JSON with a stable shape
-    #[arg(long, short, value_enum, default_value_t = Format::Text, global = true, value_name = "FORMAT")]
+    #[arg(long, short, value_enum, default_value_t = Format::Text, global = true, help_heading = EVERYWHERE, value_name = "FORMAT")]
     pub output: Format,
 
     /// Act in an agent's name, as its owner may: `agent:demo`
-    #[arg(long = "as", value_name = "AGENT", global = true, add = ArgValueCandidates::new(completing::principals))]
+    #[arg(long = "as", value_name = "AGENT", global = true, help_heading = EVERYWHERE, add = ArgValueCandidates::new(completing::principals))]
     pub act_as: Option<Principal>,
 
     /// Speak with a token, as whom it was issued to, instead of as the daemon's own user
-    #[arg(long, env = "PALYRA_TOKEN", value_name = "TOKEN", global = true, hide_env_values = true)]
+    #[arg(long, env = "PALYRA_TOKEN", value_name = "TOKEN", global = true, help_heading = EVERYWHERE, hide_env_values = true)]
     pub token: Option<String>,
 
     /// Speak with a daemon that this machine was paired with; `local` for this machine's own [default: `palyra hosts use`].

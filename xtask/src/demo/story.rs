@@ -1,4 +1,4 @@
-//! The demo's parts, in the order of the one path: propose, decide, ask, execute, attest, record.
+//! The demo's parts, in the order of the one path: propose, decide, ask, execute, attest, record; and what lies around it.
 
 use super::command::{Running, Typed, typed};
 use super::stage::Stage;
@@ -22,6 +22,8 @@ pub fn tell(stage: &Stage) -> Result<()> {
     let (waiting, question) = asked(stage)?;
     approved(stage, waiting, &question)?;
     attested(stage)?;
+    undone(stage)?;
+    secrets(stage)?;
     recorded(stage)
 }
 
@@ -56,22 +58,11 @@ fn asked(stage: &Stage) -> Result<(Running, String)> {
     let terminal = &stage.terminal;
     terminal.begin(3, "Ask a person");
     terminal.tell("Running a program is sensitive, so this call waits for an answer.");
-    let input = serde_json::json!({ "argv": LOOK }).to_string();
-    let words = ["palyra", "-o", "json", "call", "palyra.process.run", "--input", &input, "--as", "agent:demo"];
-    let waiting = terminal.run_in_background(&typed(words).into_file("result.json"))?;
-
-    terminal.tell("The question comes up at once wherever somebody watches.");
+    let waiting = proposed(stage, &LOOK, "result.json")?;
+    terminal.tell("The approval comes up at once wherever somebody watches.");
     terminal.show("palyra -o json approvals watch | head -n 1 | cut -c -100");
-    let watch = terminal.start(&typed(["palyra", "-o", "json", "approvals", "watch"]), Stdio::null())?;
-    let line = match watch.first_line() {
-        Ok(line) => line,
-        // Perhaps the call did not wait, and its own words say why.
-        Err(silence) => return waiting.finish(0).and(Err(silence)),
-    };
+    let (waiting, line, id) = first_asked(stage, waiting)?;
     println!("{}", line.chars().take(100).collect::<String>());
-    let question: Value = serde_json::from_str(&line).trying(format!("`approvals watch` said `{}`", line.trim()))?;
-    let id = text(&question, "/approval_id")?;
-    must(text(&question, "/state")? == "pending", "the question is pending")?;
 
     terminal.tell("What is asked, and exactly what would run.");
     terminal.run(&typed(["palyra", "approvals", "list"]), 0)?.says(&id)?;
@@ -81,6 +72,27 @@ fn asked(stage: &Stage) -> Result<(Running, String)> {
     let by_agent = typed(["palyra", "approvals", "decide", &id, "allow", "--as", "agent:demo"]);
     terminal.run(&by_agent, REFUSED)?.says("agents_never_approve")?;
     Ok((waiting, id))
+}
+
+/// A program that the agent wants to run, in the background; what comes back goes to a file.
+fn proposed(stage: &Stage, argv: &[&str], file: &'static str) -> Result<Running> {
+    let input = serde_json::json!({ "argv": argv }).to_string();
+    let words = ["palyra", "-o", "json", "call", "palyra.process.run", "--input", &input, "--as", "agent:demo"];
+    stage.terminal.run_in_background(&typed(words).into_file(file))
+}
+
+/// The first approval that a watcher is shown, and its id.
+fn first_asked(stage: &Stage, waiting: Running) -> Result<(Running, String, String)> {
+    let watch = stage.terminal.start(&typed(["palyra", "-o", "json", "approvals", "watch"]), Stdio::null())?;
+    let line = match watch.first_line() {
+        Ok(line) => line,
+        // Perhaps the call did not wait, and its own words say why.
+        Err(silence) => return waiting.finish(0).and(Err(silence)),
+    };
+    let asked: Value = serde_json::from_str(&line).trying(format!("`approvals watch` said `{}`", line.trim()))?;
+    must(text(&asked, "/state")? == "pending", "the approval is pending")?;
+    let id = text(&asked, "/approval_id")?;
+    Ok((waiting, line, id))
 }
 
 fn approved(stage: &Stage, waiting: Running, question: &str) -> Result<()> {
@@ -131,9 +143,54 @@ fn attested(stage: &Stage) -> Result<()> {
     Ok(())
 }
 
+fn undone(stage: &Stage) -> Result<()> {
+    let terminal = &stage.terminal;
+    terminal.begin(6, "Effects and undo");
+    terminal.tell("The agent deletes something, and you said yes too soon.");
+    let waiting = proposed(stage, &["rm", "-r", "notes.txt", "src"], "removed.json")?;
+    let (waiting, _, id) = first_asked(stage, waiting)?;
+    terminal.run(&typed(["palyra", "approvals", "decide", &id, "allow"]), 0)?;
+    terminal.show("wait");
+    waiting.finish(0)?;
+    let result: Value = serde_json::from_str(&stage.read("removed.json")?).trying("removed.json is not understood")?;
+    terminal.run(&typed(["ls", "-A", "workspace"]), 0)?.hides("notes.txt")?;
+    terminal
+        .tell("The program worked on a view of the workspace. What it changed is known, and what it replaced is kept.");
+    terminal.run(&typed(["palyra", "effects", "list"]), 0)?.says("deleted")?;
+    terminal.run(&typed(["palyra", "undo", &text(&result, "/call_id")?]), 0)?.says("put back")?;
+    terminal.run(&typed(["cat", "workspace/notes.txt"]), 0)?.says("Tuesday")?;
+    Ok(())
+}
+
+fn secrets(stage: &Stage) -> Result<()> {
+    let terminal = &stage.terminal;
+    terminal.begin(7, "Secrets");
+    terminal.tell("A secret is put into the vault once. Agents name it, and never see it.");
+    terminal
+        .run(&typed(["palyra", "vault", "put", "global/forge", "--file", "secret.txt"]), 0)?
+        .says("in the vault")?;
+    let bind = typed([
+        "palyra",
+        "vault",
+        "bind",
+        "global/forge",
+        "--host",
+        "api.example.com",
+        "--header",
+        "Authorization: Bearer {}",
+    ]);
+    terminal.run(&bind, 0)?.says("api.example.com")?;
+    terminal.run(&typed(["palyra", "vault", "list"]), 0)?.says("global/forge")?.hides("nobody's business")?;
+    terminal.tell("The agent asks for it outright.");
+    let read = typed(["palyra", "vault", "get", "global/forge", "--as", "agent:demo"]);
+    terminal.run(&read, REFUSED)?.hides("nobody's business")?;
+    terminal.run(&typed(["palyra", "vault", "blame", "global/forge"]), 0)?;
+    Ok(())
+}
+
 fn recorded(stage: &Stage) -> Result<()> {
     let terminal = &stage.terminal;
-    terminal.begin(6, "Journal");
+    terminal.begin(8, "Journal");
     terminal.tell("Every step was recorded before it counted, the refusals too.");
     let tail = terminal.run(&typed(["palyra", "journal", "tail"]), 0)?;
     tail.says("tool.decided")?.says("approval.resolved")?.says("tool.finished")?.says("leaves the workspace")?;
