@@ -79,7 +79,8 @@ impl Gate {
             let token = token.unwrap_or("");
             peer = VerifiedPeer::by_token(&self.engine, token, "local socket", channel).map_err(refused)?;
         }
-        Ok(peer)
+        let pid = credentials.and_then(|c| c.pid()).and_then(|pid| u32::try_from(pid).ok());
+        Ok(peer.of_process(&self.engine, pid))
     }
 }
 
