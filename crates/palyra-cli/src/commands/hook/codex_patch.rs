@@ -65,9 +65,10 @@ fn applied(old: &str, hunks: &[Vec<&str>]) -> Option<String> {
     let mut lines: Vec<&str> = old.lines().collect();
     let mut from = 0;
     for hunk in hunks {
-        let text = |line: &&&str| line.get(1..).unwrap_or("");
-        let was: Vec<&str> = hunk.iter().filter(|line| !line.starts_with('+')).map(|line| text(&line)).collect();
-        let becomes: Vec<&str> = hunk.iter().filter(|line| !line.starts_with('-')).map(|line| text(&line)).collect();
+        let kept = |mark: char| {
+            hunk.iter().filter(move |line| !line.starts_with(mark)).map(|line| line.get(1..).unwrap_or(""))
+        };
+        let (was, becomes): (Vec<&str>, Vec<&str>) = (kept('+').collect(), kept('-').collect());
         let at = if was.is_empty() { lines.len() } else { find(&lines, &was, from)? };
         lines.splice(at..at + was.len(), becomes.iter().copied());
         from = at + becomes.len();
