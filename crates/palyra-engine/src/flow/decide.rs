@@ -274,7 +274,8 @@ fn strictest(
             let effect = EffectUse { guarded: guarded.clone(), ..EffectUse::default() };
             PolicyRequestContext { is_sensitive_action: false, effect, ..context.clone() }
         });
-        if strictness(&of_effect) > strictness(&verdict) {
+        // Of two that ask, this one says more.
+        if strictness(&of_effect) >= strictness(&verdict) {
             verdict = of_effect;
         }
     }

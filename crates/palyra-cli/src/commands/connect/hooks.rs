@@ -85,7 +85,7 @@ fn claude_code(project: &Path, words: &[String]) -> Vec<Wanted> {
 fn codex(words: &[String]) -> Result<Vec<Wanted>, Failure> {
     let home = codex_home()?;
     let (config, hooks) = (home.join("config.toml"), home.join("hooks.json"));
-    let command = format!("{} || {{ echo 'Palyra could not be asked' >&2; exit 2; }}", quote_words(words));
+    let command = format!("{} || {{ echo 'Palyra did not allow it' >&2; exit 2; }}", quote_words(words));
     let handler =
         json!({ "type": "command", "command": command, "timeout": PATIENCE_S, "statusMessage": "Palyra decides" });
     let entry = json!({ "matcher": "*", "hooks": [handler] });
