@@ -137,6 +137,7 @@ fn file_tools_are_decided_and_recorded_as_the_clients_own() {
     run(hook(&host), told.to_string().as_bytes()).exits(0).done();
     let journal = host.palyra_text(&["journal", "tail"]).exits(0).stdout;
     assert!(journal.contains("client.reported"), "{journal}");
+    host.palyra(&["journal", "verify"]).good();
     for (tool, input) in [
         ("Read", json!({ "file_path": "/etc/passwd" })),
         ("Write", json!({ "file_path": host.path("palyra.toml"), "content": "" })),
@@ -236,4 +237,18 @@ fn what_connecting_makes_is_not_committed_and_is_taken_back() {
     assert!(!host.work(".mcp.json").exists(), "the client keeps its own tools");
     host.palyra(&["disconnect", "claude-code"]).good();
     assert!(!host.work(".claude").exists());
+}
+
+#[test]
+fn a_rule_demands_an_approver_on_another_device() {
+    let host = connected(
+        r#"@id("approved_elsewhere") @reason("Approvals are given on a paired device.")
+        forbid (principal, action == Action::"approval.decide", resource)
+        when { context has answer && context.answer == "allow" }
+        unless { context has device };"#,
+    );
+    let (_, approval) = host.ask("palyra.process.run", &json!({ "argv": ["true"] }), &["--as", "agent:claude-code"]);
+    let refused = host.decide(&approval, "allow", &[]).fails(10, "forbidden");
+    assert!(refused.to_string().contains("paired device"), "{refused}");
+    host.decide(&approval, "deny", &[]).exits(0).done();
 }
