@@ -135,7 +135,6 @@ impl PolicyAction {
         matches!(
             self,
             Self::ApprovalDecide
-                | Self::ActAs
                 | Self::AgentManage
                 | Self::DaemonStop
                 | Self::DevicePair

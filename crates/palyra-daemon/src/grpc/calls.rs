@@ -1,6 +1,6 @@
 //! Tool calls.
 
-use super::{Door, Reply, Streamed, document, malformed, optional, parsed, refused};
+use super::{Door, Reply, Streamed, document, gate, malformed, optional, parsed, refused};
 use palyra_api::v1::calls_server::Calls;
 use palyra_api::v1::{
     CallUpdate as Wire, CancelCallRequest, Carrier as WireCarrier, FollowCallRequest, GetCallRequest, ListCallsReply,
@@ -15,7 +15,6 @@ use palyra_protocol::{CallId, CallState, Carrier, Ticket, Timestamp};
 use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::transport::server::UdsConnectInfo;
 use tonic::{Request, Response, Status};
 
 #[tonic::async_trait]
@@ -27,11 +26,10 @@ impl Calls for Door {
     async fn propose(&self, request: Request<ProposeRequest>) -> Reply<Self::ProposeStream> {
         let peer = self.peer(&request)?;
         let live_output = request.get_ref().live_output;
-        let credentials = request.extensions().get::<UdsConnectInfo>().and_then(|info| info.peer_cred);
+        let pid = gate::process(request.extensions().get());
         let proposal = proposal(request.into_inner())?;
         if !proposal.carrier.is_daemon() {
             // This is a client's hook.
-            let pid = credentials.and_then(|c| c.pid()).and_then(|pid| u32::try_from(pid).ok());
             self.engine.remember_client(&peer, pid);
         }
         let call = self.engine.propose(&peer, proposal);

@@ -21,6 +21,7 @@ use palyra_protocol::{
     Ticket, ToolDefinition,
 };
 use serde_json::json;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -28,6 +29,8 @@ use tokio::sync::Notify;
 
 /// How long a permitted call waits for its ticket: long enough for a person at a dialog of the client's own.
 const TICKET_TIME: Duration = Duration::from_secs(600);
+/// The largest file whose old content is compared.
+const MAX_OLD: u64 = 1 << 20;
 /// How much of a client's report is kept.
 const MAX_REPORT: usize = 500;
 
@@ -111,13 +114,21 @@ fn guarded(place: &Place<'_>, facets: &Facets, content: Option<&[u8]>) -> Vec<St
     let Some(effects) = place.effects else { return Vec::new() };
     let counts = |path: &&String| match path.parse::<EffectPath>() {
         Ok(file) => {
-            let old = std::fs::read(place.workspace.root().join(path.as_str())).ok();
-            let old = old.as_deref().filter(|_| content.is_some());
-            effects.guard().guards_file(&file, old, content.unwrap_or_default())
+            let old = content.and_then(|_| held(&place.workspace.root().join(path.as_str())));
+            effects.guard().guards_file(&file, old.as_deref(), content.unwrap_or_default())
         }
         Err(_) => true,
     };
     facets.paths_written.iter().filter(counts).cloned().collect()
+}
+
+/// What a file holds; nothing for one that is too large, or is none. Nothing waits here for a pipe.
+fn held(path: &Path) -> Option<Vec<u8>> {
+    let file = std::fs::symlink_metadata(path).ok()?;
+    if !file.is_file() || file.len() > MAX_OLD {
+        return None;
+    }
+    std::fs::read(path).ok()
 }
 
 /// A call whose ticket was redeemed.

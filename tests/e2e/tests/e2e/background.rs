@@ -64,7 +64,7 @@ fn its_outcome_is_what_it_did() {
     let host = host();
     let mut client = host.mcp(&[]);
     let process = start(&mut client, "echo done > made; echo bye");
-    host.palyra(&["calls", "follow", &process]).good();
+    host.palyra(&["calls", "follow", &process]).exits(0).done();
     assert_eq!(host.content("made"), "done\n");
     let end = read(&mut client, &process, 0);
     assert_eq!((&end["state"], &end["stdout"], &end["exit_code"]), (&json!("succeeded"), &json!("bye\n"), &json!(0)));
@@ -83,7 +83,7 @@ fn a_call_raises_its_time_limit_within_policy() {
         when { context has time_limit_ms && context.time_limit_ms > 30000 };"#,
     )
     .unwrap();
-    host.palyra(&["policy", "reload"]).good();
+    host.palyra(&["policy", "reload"]).exits(0).done();
     host.call("palyra.process.run", &sleep(60_000), &[]).fails(3, "policy_denied");
 }
 

@@ -28,7 +28,7 @@ fn connected(rules: &str) -> Host {
     host.start();
     fs::create_dir(host.work("sub")).unwrap();
     let project = host.path("w");
-    host.palyra(&["connect", "claude-code", "--hooks", "--project", project.to_str().unwrap()]).good();
+    host.palyra(&["connect", "claude-code", "--hooks", "--project", project.to_str().unwrap()]).exits(0).done();
     host
 }
 
@@ -43,9 +43,15 @@ fn handler(host: &Host) -> Vec<String> {
 
 /// The hook as a client runs it: `timeout` is the client's process.
 fn hook(host: &Host) -> Command {
-    let words = handler(host);
-    let mut command = host.command_at("/usr/bin/timeout".as_ref());
-    command.arg("600").args(words);
+    let mut command = client(host);
+    command.args(handler(host));
+    command
+}
+
+/// A process that stands for the client, and runs what follows.
+fn client(host: &Host) -> Command {
+    let mut command = Command::new("timeout");
+    command.arg("600").env("HOME", host.path("home")).env_remove("PALYRA_TOKEN").env_remove("PALYRA_HOST");
     command
 }
 
@@ -93,7 +99,7 @@ fn an_allowed_command_runs_in_the_sandbox_by_its_ticket_and_once() {
     assert!(again.stderr.contains("starts nothing"), "{again:?}");
     let calls = host.palyra(&["calls", "list"]).good();
     assert_eq!((calls.as_array().unwrap().len(), &calls[0]["state"]), (1, &json!("failed")), "{calls}");
-    host.palyra(&["journal", "verify"]).good();
+    host.palyra(&["journal", "verify"]).exits(0).done();
 }
 
 #[test]
@@ -137,7 +143,7 @@ fn file_tools_are_decided_and_recorded_as_the_clients_own() {
     run(hook(&host), told.to_string().as_bytes()).exits(0).done();
     let journal = host.palyra_text(&["journal", "tail"]).exits(0).stdout;
     assert!(journal.contains("client.reported"), "{journal}");
-    host.palyra(&["journal", "verify"]).good();
+    host.palyra(&["journal", "verify"]).exits(0).done();
     for (tool, input) in [
         ("Read", json!({ "file_path": "/etc/passwd" })),
         ("Write", json!({ "file_path": host.path("palyra.toml"), "content": "" })),
@@ -200,16 +206,16 @@ fn an_agent_does_not_approve_itself() {
         answer(&format!("approvals decide {approval} allow")),
         answer("access token create user:local"),
     );
-    let mut client = host.command_at("/usr/bin/timeout".as_ref());
-    client.args(["600", "bash", "-c", &script]);
-    let tried = run(client, b"").exits(0);
+    let mut tries = client(&host);
+    tries.args(["bash", "-c", &script]);
+    let tried = run(tries, b"").exits(0);
     assert!(tried.stdout.contains("decided 10") && tried.stdout.contains("token 10"), "{tried:?}");
     assert!(tried.stderr.contains("agents_never_approve"), "{tried:?}");
     let journal = host.palyra_text(&["journal", "tail"]).exits(0).stdout;
     assert!(journal.contains("access.refused"), "{journal}");
     assert_eq!(host.palyra(&["approvals", "list"]).good()[0]["approval_id"], json!(approval), "it still waits");
     host.decide(&approval, "allow", &[]).exits(0).done();
-    host.palyra(&["calls", "follow", &call]).good();
+    host.palyra(&["calls", "follow", &call]).exits(0).done();
 }
 
 #[test]
@@ -230,12 +236,12 @@ fn what_connecting_makes_is_not_committed_and_is_taken_back() {
     git(&["add", "-A"]);
     assert_eq!(git(&["status", "--short"]), "", "nothing of it is committed");
     assert!(host.content(".mcp.json").contains("\"alwaysLoad\": true"));
-    host.palyra(&["disconnect", "claude-code"]).good();
+    host.palyra(&["disconnect", "claude-code"]).exits(0).done();
     assert_eq!(host.content(".git/info/exclude"), exclude);
     let hooks = text_of(&["connect", "claude-code", "--hooks"]);
     assert!(!hooks.stderr.contains("act past Palyra") && hooks.stdout.contains("limits"), "{hooks:?}");
     assert!(!host.work(".mcp.json").exists(), "the client keeps its own tools");
-    host.palyra(&["disconnect", "claude-code"]).good();
+    host.palyra(&["disconnect", "claude-code"]).exits(0).done();
     assert!(!host.work(".claude").exists());
 }
 
