@@ -7,6 +7,7 @@ use super::read_optional;
 use crate::args::hook::Redeem;
 use crate::context::Context;
 use crate::exit::Failure;
+use crate::output::note;
 use palyra_api::Connection;
 use palyra_api::v1::RedeemRequest;
 use palyra_protocol::{CallState, ToolOutcome};
@@ -24,7 +25,7 @@ pub async fn redeem(context: &Context, redeem: Redeem) -> ExitCode {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
             let hint = failure.hint.map_or_else(String::new, |hint| format!(" ({hint})"));
-            eprintln!("palyra: {}{hint}", failure.message);
+            note!("palyra: {}{hint}", failure.message);
             ExitCode::from(NOT_ASKED)
         }
     }
@@ -64,14 +65,14 @@ fn told(outcome: &ToolOutcome, output: &Value) {
         outcome.problem.as_ref().filter(|problem| problem.code != "nonzero_exit" || problem.hint.is_some())
     {
         let hint = problem.hint.as_deref().map_or_else(String::new, |hint| format!(" ({hint})"));
-        eprintln!("palyra: {}{hint}", problem.message);
+        note!("palyra: {}{hint}", problem.message);
     }
     if output["egress"]["denied"].as_u64().is_some_and(|denied| denied > 0) {
         let hosts = hook::HOSTS;
-        eprintln!("palyra: a command reaches the hosts that it begins with: `{hosts}example.org COMMAND`");
+        note!("palyra: a command reaches the hosts that it begins with: `{hosts}example.org COMMAND`");
     }
     for note in output["notes"].as_array().into_iter().flatten().filter_map(Value::as_str) {
-        eprintln!("palyra: {note}");
+        note!("palyra: {note}");
     }
 }
 

@@ -66,6 +66,15 @@ fn asked(host: &Host, tool: &str, input: &Value) -> Ran {
     run(hook(host), question(host, tool, input).to_string().as_bytes())
 }
 
+/// A hook that waits for a person.
+fn asking(host: &Host, tool: &str, input: &Value) -> Running {
+    fs::write(host.path("question"), question(host, tool, input).to_string()).unwrap();
+    let words: Vec<String> = handler(host).iter().map(|word| format!("'{word}'")).collect();
+    let mut command = client(host);
+    command.args(["bash", "-c", &format!("{} < '{}'", words.join(" "), host.path("question").display())]);
+    Running::start(command)
+}
+
 /// The command that the client is given in place of the agent's.
 fn wrapped(answer: &Ran) -> String {
     let answer: Value = serde_json::from_str(&answer.stdout).unwrap();
@@ -113,11 +122,7 @@ fn a_command_that_policy_denies_is_blocked_with_its_reason() {
 fn a_person_is_asked_in_place_of_the_clients_own_prompt() {
     let host = connected("");
     let watch = host.palyra_started(&["approvals", "watch"]);
-    let input = question(&host, "Bash", &json!({ "command": "echo approved" }));
-    fs::write(host.path("question"), input.to_string()).unwrap();
-    let mut asking = hook(&host);
-    asking.stdin(fs::File::open(host.path("question")).unwrap());
-    let asking = Running::start(asking);
+    let asking = asking(&host, "Bash", &json!({ "command": "echo approved" }));
     let approval = watch.json();
     host.decide(text(&approval, "/approval_id"), "allow", &[]).exits(0).done();
     let line = wrapped(&asking.end().exits(0));
@@ -164,10 +169,7 @@ fn a_guarded_file_is_asked_about_whatever_waives_other_files() {
     asked(&host, "Write", &json!({ "file_path": host.work("x.txt"), "content": "x" })).exits(0).done();
     let watch = host.palyra_started(&["approvals", "watch"]);
     let input = json!({ "file_path": host.work(".claude/settings.json"), "content": "{\"disableAllHooks\":true}" });
-    fs::write(host.path("question"), question(&host, "Write", &input).to_string()).unwrap();
-    let mut asking = hook(&host);
-    asking.stdin(fs::File::open(host.path("question")).unwrap());
-    let asking = Running::start(asking);
+    let asking = asking(&host, "Write", &input);
     let approval = watch.json();
     assert!(text(&approval, "/why").contains("guarded_paths_wait"), "{approval}");
     host.decide(text(&approval, "/approval_id"), "deny", &["--reason", "no"]).exits(0).done();

@@ -38,6 +38,7 @@ const MAX_FILE: u64 = 2 << 20;
 pub const HOSTS: &str = "PALYRA_HOSTS=";
 
 /// What the daemon is asked.
+#[derive(Debug)]
 pub enum Asked {
     /// A command, to be run by its ticket.
     Command { input: Value, rewritten: Rewritten },
@@ -46,6 +47,7 @@ pub enum Asked {
 }
 
 /// The tool's own input, of which the command is replaced.
+#[derive(Debug)]
 pub struct Rewritten(Map<String, Value>);
 
 impl Rewritten {

@@ -16,6 +16,7 @@ use crate::args::connect::Client;
 use crate::args::hook::Hook;
 use crate::context::Context;
 use crate::exit::{Failure, UNREACHABLE};
+use crate::output::note;
 use mapping::Asked;
 pub use mapping::HOSTS;
 use palyra_api::Connection;
@@ -50,11 +51,7 @@ pub async fn hook(context: &Context, hook: Hook) -> ExitCode {
     match answered {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!(
-                "Palyra: {}{}",
-                failure.message,
-                failure.hint.map_or_else(String::new, |hint| format!(" ({hint})"))
-            );
+            note!("Palyra: {}{}", failure.message, failure.hint.map_or_else(String::new, |hint| format!(" ({hint})")));
             ExitCode::from(BLOCKS)
         }
     }
