@@ -166,7 +166,8 @@ fn file_tools_are_decided_and_recorded_as_the_clients_own() {
 fn a_guarded_file_is_asked_about_whatever_waives_other_files() {
     let host =
         connected(r#"@id("all") @reason("All.") permit (principal, action == Action::"approval.waive", resource);"#);
-    asked(&host, "Write", &json!({ "file_path": host.work("x.txt"), "content": "x" })).exits(0).done();
+    let made = json!({ "file_path": host.work("x.txt"), "old_string": "", "new_string": "x" });
+    asked(&host, "Edit", &made).exits(0).done();
     let watch = host.palyra_started(&["approvals", "watch"]);
     let input = json!({ "file_path": host.work(".claude/settings.json"), "content": "{\"disableAllHooks\":true}" });
     let asking = asking(&host, "Write", &input);
