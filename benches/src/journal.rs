@@ -67,6 +67,7 @@ fn call(n: u64) -> Result<Arc<CallRecord>> {
         run: format!("run-{}", n % 10_000).parse()?,
         request: None,
         token: None,
+        carrier: palyra_protocol::Carrier::Daemon,
     };
     let parts = ToolCallParts {
         id: CallId::mint(),

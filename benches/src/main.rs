@@ -7,6 +7,7 @@
 mod access;
 mod effects;
 mod egress;
+mod hooks;
 mod http;
 mod identity;
 mod journal;
@@ -29,7 +30,7 @@ use std::process::ExitCode;
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 type Benchmark = (&'static str, &'static str, fn(&mut report::Report) -> Result);
 
-const ALL: [Benchmark; 15] = [
+const ALL: [Benchmark; 16] = [
     ("policy", "deciding, against Cedar alone", policy::run),
     ("access", "checking a token, against hashing it", access::run),
     ("identity", "handshakes, pairings and checks of devices", identity::run),
@@ -37,6 +38,7 @@ const ALL: [Benchmark; 15] = [
     ("http", "a call over HTTP, against the same over the socket", http::run),
     ("remote", "a device's call over mutual TLS, against the same over the socket", remote::run),
     ("mcp", "a call over MCP, against the same over the socket", mcp::run),
+    ("hooks", "a hooked command, against the sandbox alone", hooks::run),
     ("journal", "appending and verifying as history grows", journal::run),
     ("egress", "the proxy, against a direct connection", egress::run),
     ("sandbox", "a sandboxed process, against one without us", sandbox::run),

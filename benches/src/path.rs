@@ -127,6 +127,7 @@ pub async fn engine(dir: &Path) -> Result<Engine> {
         allowed_tools: palyra_engine::tools::names().map(str::parse).collect::<std::result::Result<_, _>>()?,
         max_calls_per_run: u64::from(u32::MAX),
         execution_timeout: Duration::from_secs(60),
+        longest_timeout: Duration::from_secs(3600),
         approval_timeout: Duration::from_secs(60),
         process_runner: SandboxProcessRunnerPolicy {
             tier: SandboxTier::C,

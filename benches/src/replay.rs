@@ -37,6 +37,7 @@ pub fn run(report: &mut Report) -> Result {
                 run: Some("bench".parse()?),
                 idempotency_key: None,
                 request: None,
+                carrier: palyra_protocol::Carrier::Daemon,
             },
         );
         while asking.updates.recv().await?.approval.is_none() {}

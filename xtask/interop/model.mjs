@@ -5,7 +5,8 @@ import http from 'node:http';
 import fs from 'node:fs';
 
 const log = process.argv[2];
-const SCRIPT = [
+// Another script may stand in `SCRIPT`, as JSON.
+const SCRIPT = process.env.SCRIPT ? JSON.parse(process.env.SCRIPT) : [
   ['palyra_echo', { text: 'allowed' }],
   ['palyra_fs_read', { path: '../secret.txt' }],
   ['palyra_process_run', { argv: ['echo', 'approved'] }],

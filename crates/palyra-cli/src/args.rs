@@ -4,6 +4,7 @@ pub mod access;
 pub mod connect;
 pub mod devices;
 pub mod effects;
+pub mod hook;
 mod policy;
 pub mod vault;
 
@@ -127,6 +128,12 @@ pub enum Command {
     /// Speak MCP with an agent
     #[command(subcommand)]
     Mcp(connect::Mcp),
+    /// Answer a connected client that asks before it uses a tool; `palyra connect --hooks` has clients run this
+    #[command(hide = true)]
+    Hook(hook::Hook),
+    /// Start the command that a hook's ticket was made for; connected clients run this
+    #[command(hide = true)]
+    Redeem(hook::Redeem),
     /// See where the configuration is, what it says, and whether the daemon would start on it
     #[command(subcommand)]
     Config(Config),

@@ -36,7 +36,7 @@ fn main() -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let result = match runtime {
         Ok(runtime) => {
-            let result = runtime.block_on(run(cli));
+            let result = runtime.block_on(begin(cli));
             // A write that nobody reads must not hold the end up.
             runtime.shutdown_background();
             result
@@ -44,7 +44,7 @@ fn main() -> ExitCode {
         Err(error) => Err(Failure::io("the runtime did not start", &error)),
     };
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(failure) => {
             output::failure(format, &failure);
             ExitCode::from(failure.exit)
@@ -64,10 +64,23 @@ fn about_this_machine(context: &Context, command: &Command) -> Result<(), Failur
     }
 }
 
-async fn run(cli: Cli) -> Result<(), Failure> {
-    let context = Context::new(cli.state_dir, cli.output, cli.act_as, cli.token)?.at(cli.host)?;
-    about_this_machine(&context, &cli.command)?;
+/// What clients run ends as they expect; everything else as people do.
+async fn begin(cli: Cli) -> Result<ExitCode, Failure> {
+    let for_client = matches!(cli.command, Command::Hook(_) | Command::Redeem(_));
+    let host = if for_client { Some(hosts::LOCAL.to_owned()) } else { cli.host };
+    let context = Context::new(cli.state_dir, cli.output, cli.act_as, cli.token)?.at(host)?;
     match cli.command {
+        Command::Hook(hook) => Ok(commands::hook::hook(&context, hook).await),
+        Command::Redeem(redeem) => Ok(commands::redeem::redeem(&context, redeem).await),
+        command => run(context, command).await.map(|()| ExitCode::SUCCESS),
+    }
+}
+
+async fn run(context: Context, command: Command) -> Result<(), Failure> {
+    about_this_machine(&context, &command)?;
+    match command {
+        // Answered before.
+        Command::Hook(_) | Command::Redeem(_) => Ok(()),
         Command::Up(up) => commands::up::up(&context, up).await,
         Command::Down => commands::up::down(&context).await,
         Command::Status => commands::status::status(&context).await,

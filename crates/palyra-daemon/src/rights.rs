@@ -84,6 +84,8 @@ rights! {
         Follow: CallRead on Named,
         List: CallRead on Named,
         Cancel: CallCancel on Named,
+        Redeem: ToolExecute on Named,
+        Report: ToolExecute on Named,
     }
     Approvals {
         List: ApprovalList on Daemon,

@@ -4,12 +4,14 @@
 //! about that peer before it does anything: the token's scopes, the role, and policy must all agree. No door decides for
 //! itself.
 
+mod client_processes;
 mod control;
 mod manage;
 #[cfg(test)]
 mod tests;
 mod whoami;
 
+pub(crate) use client_processes::ClientProcesses;
 pub use control::{AccessControl, RegistryError, accept, peek, reset};
 
 use crate::engine::Engine;
@@ -20,7 +22,7 @@ use palyra_access::{Admitted, TokenRefusal};
 use palyra_identity::ConnectedDevice;
 use palyra_policy::{PolicyAction, PolicyDecision, PolicyRequest, PolicyRequestContext, PolicyResource};
 use palyra_protocol::access::{Credential, ShownToken};
-use palyra_protocol::{ChannelId, Principal, Problem, Timestamp};
+use palyra_protocol::{ChannelId, Principal, PrincipalKind, Problem, Timestamp};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,6 +41,8 @@ pub struct VerifiedPeer {
     token: Option<Admitted>,
     /// The device at the other end of the connection, where it is a paired one.
     device: Option<Arc<ConnectedDevice>>,
+    /// The agent's client that its process descends from, in words.
+    within_client: Option<String>,
 }
 
 impl VerifiedPeer {
@@ -57,7 +61,14 @@ impl VerifiedPeer {
                 ),
             ));
         }
-        Ok(Self { principal: Principal::local_owner(), acting_as: None, channel, token: None, device: None })
+        Ok(Self {
+            principal: Principal::local_owner(),
+            acting_as: None,
+            channel,
+            token: None,
+            device: None,
+            within_client: None,
+        })
     }
 
     /// A peer that shows a token. `source` says where it comes from, as exactly as the door knows: guesses are counted
@@ -73,7 +84,7 @@ impl VerifiedPeer {
             engine.access().registry().check(token).map_err(|refusal| engine.refuse_token(refusal, source))?;
         engine.tend_usage();
         let principal = admitted.principal().clone();
-        Ok(Self { principal, acting_as: None, channel, token: Some(admitted), device: None })
+        Ok(Self { principal, acting_as: None, channel, token: Some(admitted), device: None, within_client: None })
     }
 
     /// A paired device, by the certificate that its connection was made with. Nothing that a request says changes who it is.
@@ -83,7 +94,19 @@ impl VerifiedPeer {
     pub fn by_device(engine: &Engine, device: &Arc<ConnectedDevice>, channel: ChannelId) -> Result<Self, EngineError> {
         let admitted = engine.admit_device(device)?;
         let (principal, device) = (admitted.principal().clone(), Some(Arc::clone(device)));
-        Ok(Self { principal, acting_as: None, channel, token: Some(admitted), device })
+        Ok(Self { principal, acting_as: None, channel, token: Some(admitted), device, within_client: None })
+    }
+
+    /// The same peer with the process at the other end of the socket: one of an agent's client is not the person.
+    #[must_use]
+    pub fn of_process(mut self, engine: &Engine, pid: Option<u32>) -> Self {
+        self.within_client = pid.and_then(|pid| engine.client_processes().client_of(pid));
+        self
+    }
+
+    /// The agent's client that the peer's process descends from, in words.
+    pub(crate) fn within_client(&self) -> Option<&str> {
+        self.within_client.as_deref()
     }
 
     /// The device at the other end of the connection, where it is a paired one.
@@ -148,6 +171,28 @@ impl Engine {
         Ok(VerifiedPeer { acting_as: Some(name), ..peer })
     }
 
+    /// Remembers the process that an agent's client connects with: what descends from the client is not the person.
+    pub fn remember_client(&self, peer: &VerifiedPeer, pid: Option<u32>) {
+        if peer.principal.kind() == PrincipalKind::Agent
+            && let Some(pid) = pid
+        {
+            self.client_processes().remember(pid);
+        }
+    }
+
+    /// Refuses what only people do to a process that descends from an agent's client, as far as the host shows it.
+    ///
+    /// # Errors
+    /// It does.
+    pub(crate) fn not_within_client(&self, peer: &VerifiedPeer, action: PolicyAction) -> Result<(), EngineError> {
+        let Some(client) = peer.within_client().filter(|_| action.is_peoples()) else { return Ok(()) };
+        let message = format!(
+            "`{action}` is for people, and this command comes from an agent's client ({client}) or what it started"
+        );
+        let hint = "do it in a terminal of your own, outside of the client, or on a paired device";
+        Err(EngineError::new(ErrorKind::Forbidden, Problem::new("agents_never_approve", message, hint)))
+    }
+
     /// Asks policy whether the peer may do this.
     ///
     /// # Errors
@@ -173,6 +218,15 @@ impl Engine {
         action: PolicyAction,
         resource: Option<PolicyResource>,
     ) -> Result<(), EngineError> {
+        // An answer to an approval is refused further in, where the attempt is recorded.
+        if action != PolicyAction::ApprovalDecide
+            && let Err(refusal) = self.not_within_client(peer, action)
+        {
+            let now = self.clock().now();
+            let _wait = self.access().registry().attempts().count("an agent's client", "agents_never_approve", now);
+            self.tend_attempts();
+            return Err(refusal);
+        }
         match resource {
             // Whoever explains an agent's call, or looks at themselves, asks in their own name.
             Some(resource) if action == PolicyAction::PolicyExplain => {

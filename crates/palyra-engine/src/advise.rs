@@ -61,7 +61,17 @@ impl Advisor {
             tool: proposal.tool,
             input: proposal.input,
             idempotency_key: proposal.idempotency_key,
-            origin: Origin { principal, proposed_by, channel, device: None, session, run, request: None, token: None },
+            origin: Origin {
+                principal,
+                proposed_by,
+                channel,
+                device: None,
+                session,
+                run,
+                request: None,
+                token: None,
+                carrier: proposal.carrier,
+            },
         };
         let (workspace, config, fetcher) = (&self.workspace, &self.config, &self.fetcher);
         let place = Place { workspace, config, fetcher, effects: None, vault: None };

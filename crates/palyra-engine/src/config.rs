@@ -20,6 +20,8 @@ pub struct ToolCallConfig {
     pub limits: CallLimits,
     /// How long an execution may take.
     pub execution_timeout: Duration,
+    /// The longest that a call may ask for.
+    pub longest_timeout: Duration,
     /// How long a human has to answer.
     pub approval_timeout: Duration,
     /// How native processes are confined.

@@ -1,6 +1,6 @@
 //! The engine: the parts that the path runs on, put together once.
 
-use crate::access::AccessControl;
+use crate::access::{AccessControl, ClientProcesses};
 use crate::catalog::{CatalogError, CurrentCatalog, ToolCatalog};
 use crate::config::ToolCallConfig;
 use crate::devices::Devices;
@@ -68,6 +68,7 @@ struct Inner {
     clock: Arc<dyn Clock>,
     tools: CurrentCatalog,
     live: LiveCalls,
+    client_processes: ClientProcesses,
     waiters: Mutex<HashMap<ApprovalId, oneshot::Sender<Arc<ApprovalRecord>>>>,
     approval_news: broadcast::Sender<Arc<ApprovalRecord>>,
     rights_changed: watch::Sender<u64>,
@@ -142,6 +143,7 @@ impl Engine {
                 clock,
                 tools: CurrentCatalog::new(catalog),
                 live: LiveCalls::default(),
+                client_processes: ClientProcesses::default(),
                 waiters: Mutex::default(),
                 approval_news: broadcast::Sender::new(APPROVAL_BACKLOG),
                 rights_changed: watch::Sender::new(0),
@@ -298,6 +300,11 @@ impl Engine {
 
     pub(crate) fn clock(&self) -> &dyn Clock {
         &*self.inner.clock
+    }
+
+    /// The processes of agents' clients.
+    pub(crate) fn client_processes(&self) -> &ClientProcesses {
+        &self.inner.client_processes
     }
 
     pub(crate) fn live(&self) -> &LiveCalls {

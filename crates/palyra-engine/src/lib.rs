@@ -41,6 +41,7 @@ pub use effects::{EffectListing, EffectShown, EffectsStatus, UndoReport, UndoTar
 pub use engine::{Engine, EngineParts, StartError};
 pub use error::{EngineError, ErrorKind};
 pub use flow::execute::{Executed, Running, Stopped};
+pub use flow::handover::RedeemedCall;
 pub use flow::permit::Permit;
 pub use flow::propose::{CallInProgress, Proposal};
 pub use flow::recover::Recovered;

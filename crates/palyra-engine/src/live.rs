@@ -5,10 +5,11 @@
 
 use crate::config::CallLimits;
 use crate::error::{EngineError, ErrorKind};
+use crate::flow::handover::{StartGate, gate_of};
 use crate::load::Load;
 use crate::output::LiveOutput;
 use palyra_protocol::{
-    ApprovalRecord, CallId, CallState, Origin, Principal, Problem, RunId, SessionId, ToolDecision, ToolOutcome,
+    ApprovalRecord, CallId, CallState, Origin, Principal, Problem, RunId, SessionId, Ticket, ToolDecision, ToolOutcome,
 };
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -67,6 +68,8 @@ pub(crate) struct LiveCall {
     news: broadcast::Sender<CallUpdate>,
     latest: Mutex<CallUpdate>,
     output: LiveOutput,
+    /// Where it waits for its ticket, if it has one.
+    gate: Option<Arc<StartGate>>,
 }
 
 impl LiveCall {
@@ -84,6 +87,11 @@ impl LiveCall {
     /// Why it was to end, if it was.
     pub(crate) fn withdrawn(&self) -> Option<&Withdrawal> {
         self.withdrawn.get()
+    }
+
+    /// Where it waits for its ticket; none for a call that starts at once.
+    pub(crate) fn gate(&self) -> Option<&StartGate> {
+        self.gate.as_deref()
     }
 
     /// Where its process writes to.
@@ -136,6 +144,10 @@ impl LiveCalls {
         origin: &Origin,
         limits: Option<&CallLimits>,
     ) -> (Arc<LiveCall>, Option<Problem>) {
+        let (gate, without) = match gate_of(origin.carrier) {
+            Ok(gate) => (gate, None),
+            Err(problem) => (None, Some(problem)),
+        };
         let update = CallUpdate {
             call_id: call_id.clone(),
             state,
@@ -154,11 +166,12 @@ impl LiveCalls {
             news: broadcast::Sender::new(BACKLOG),
             latest: Mutex::new(update),
             output: LiveOutput::default(),
+            gate,
         });
         let who = origin.principal.clone();
         let mut inner = lock(&self.inner);
-        if let Err(crowded) = inner.load.call(&who, limits) {
-            return (live, Some(crowded));
+        if let Err(refused) = without.map_or_else(|| inner.load.call(&who, limits), Err) {
+            return (live, Some(refused));
         }
         inner.calls.insert(call_id.clone(), Entry { live: Arc::clone(&live), who, question: None });
         (live, None)
@@ -211,6 +224,34 @@ impl LiveCalls {
     /// A call under way.
     pub(crate) fn get(&self, call_id: &CallId) -> Option<Arc<LiveCall>> {
         lock(&self.inner).calls.get(call_id).map(|entry| Arc::clone(&entry.live))
+    }
+
+    /// A call under way, if it is this principal's and of this tool.
+    pub(crate) fn of_principal(&self, call_id: &CallId, who: &Principal, tool: &str) -> Option<Arc<LiveCall>> {
+        let inner = lock(&self.inner);
+        let entry = inner.calls.get(call_id).filter(|entry| entry.who == *who)?;
+        let live = Arc::clone(&entry.live);
+        drop(inner);
+        let is_of_tool = lock(&live.latest).tool == tool;
+        is_of_tool.then_some(live)
+    }
+
+    /// How many calls of a tool run for a principal.
+    pub(crate) fn running_of(&self, who: &Principal, tool: &str) -> usize {
+        let inner = lock(&self.inner);
+        let runs = |entry: &&Entry| {
+            let latest = lock(&entry.live.latest);
+            entry.who == *who && latest.tool == tool && latest.state == CallState::Executing
+        };
+        inner.calls.values().filter(runs).count()
+    }
+
+    /// The call under way that a ticket was made for. Those that wait for theirs are few.
+    pub(crate) fn by_ticket(&self, ticket: &Ticket) -> Option<(CallId, Arc<LiveCall>)> {
+        let inner = lock(&self.inner);
+        let held = |entry: &&Entry| entry.live.gate().is_some_and(|gate| gate.ticket() == ticket);
+        let (id, entry) = inner.calls.iter().find(|(_, entry)| held(entry))?;
+        Some((id.clone(), Arc::clone(&entry.live)))
     }
 
     /// Every call under way.

@@ -90,7 +90,12 @@ impl Default for LiveOutput {
 impl LiveOutput {
     /// Somebody begins to watch: at the oldest piece that is still there.
     pub(crate) fn watch(&self) -> OutputWatcher {
-        OutputWatcher { ring: self.0.subscribe(), seen: 0 }
+        self.watch_after(0)
+    }
+
+    /// The same for somebody who has seen so many bytes of both streams already.
+    pub(crate) fn watch_after(&self, seen: u64) -> OutputWatcher {
+        OutputWatcher { ring: self.0.subscribe(), seen }
     }
 }
 
@@ -109,6 +114,11 @@ pub struct OutputWatcher {
 }
 
 impl OutputWatcher {
+    /// How far the watcher has come in all that was written to both streams.
+    pub(crate) fn seen(&self) -> u64 {
+        self.seen
+    }
+
     /// The next piece that is there already.
     pub fn ready(&mut self) -> Option<OutputPiece> {
         let (seen, piece) = self.ring.borrow_and_update().after(self.seen)?;

@@ -85,6 +85,7 @@ fn open_handed(root: &Path) -> ToolCallConfig {
         max_calls_per_run: 1,
         limits: CallLimits::default(),
         execution_timeout: Duration::from_secs(1),
+        longest_timeout: Duration::from_secs(3600),
         approval_timeout: Duration::from_secs(1),
         process_runner: SandboxProcessRunnerPolicy {
             tier: SandboxTier::B,

@@ -175,6 +175,7 @@ mod tests {
             run: "r".parse().unwrap(),
             request: None,
             token: None,
+            carrier: palyra_protocol::Carrier::Daemon,
         };
         let parts = ToolCallParts {
             id: CallId::mint(),

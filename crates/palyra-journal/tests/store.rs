@@ -80,6 +80,7 @@ fn call(text: &str, key: Option<&str>) -> CallRecord {
         run: "r".parse().unwrap(),
         request: None,
         token: None,
+        carrier: palyra_protocol::Carrier::Daemon,
     };
     let input = CanonicalJson::from_value(serde_json::json!({ "text": text })).unwrap();
     let parts = ToolCallParts {

@@ -65,6 +65,8 @@ attributes! {
     Method = "method",
     Containment = "containment",
     Secrets = "secrets",
+    ByClient = "by_client",
+    TimeLimitMs = "time_limit_ms",
     // Known for the effect of a call that has run: `EffectUse`.
     Deletes = "deletes",
     DeletedUnder = "deleted_under",

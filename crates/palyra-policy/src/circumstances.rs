@@ -136,6 +136,8 @@ impl Circumstances<'_> {
             Attribute::Secrets => {
                 Some(Value::new_set(facets.secrets.iter().map(|found| Value::new_string(found.secret.to_string()))))
             }
+            Attribute::TimeLimitMs => facets.time_limit_ms.map(number),
+            Attribute::ByClient => Some(Value::new_bool(facets.by_client.is_some())),
             Attribute::SecretScope => {
                 Some(Value::new_string(self.secret().map(|s| s.scope().to_string()).unwrap_or_default()))
             }

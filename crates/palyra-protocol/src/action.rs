@@ -129,6 +129,31 @@ impl PolicyAction {
 }
 
 impl PolicyAction {
+    /// Whether it answers for a person, or changes who may: never for a process of an agent's client.
+    #[must_use]
+    pub fn is_peoples(self) -> bool {
+        matches!(
+            self,
+            Self::ApprovalDecide
+                | Self::AgentManage
+                | Self::DaemonStop
+                | Self::DevicePair
+                | Self::DeviceRevoke
+                | Self::EffectUndo
+                | Self::FeatureSet
+                | Self::MemberManage
+                | Self::PolicyReload
+                | Self::TokenCreate
+                | Self::TokenRevoke
+                | Self::TokenRotate
+                | Self::VaultDelete
+                | Self::VaultManage
+                | Self::VaultPut
+        )
+    }
+}
+
+impl PolicyAction {
     /// Whether its circumstances include a secret's scope and key (`SecretUse` in the schema).
     #[must_use]
     pub fn concerns_secrets(self) -> bool {

@@ -1,6 +1,7 @@
 //! Proposals and calls: what a caller alleges, and what was made of it.
 
 use crate::access::ShownToken;
+use crate::carrier::Carrier;
 use crate::clock::Timestamp;
 use crate::digest::{Digest, DigestBuilder};
 use crate::facets::Facets;
@@ -35,6 +36,9 @@ pub struct Origin {
     /// The token that the proposer showed; none on the daemon's own socket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<ShownToken>,
+    /// Who carries the call out once it is permitted.
+    #[serde(default, skip_serializing_if = "Carrier::is_daemon")]
+    pub carrier: Carrier,
 }
 
 /// What a caller alleges: nothing in it has been checked.

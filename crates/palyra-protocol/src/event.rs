@@ -185,6 +185,19 @@ pub enum JournalEvent {
         /// By whom.
         by: Principal,
     },
+    /// A client told how a call ended that it carried out itself. This is the client's word: Palyra did not see it.
+    #[serde(rename = "client.reported")]
+    ClientReported {
+        /// The call.
+        call_id: CallId,
+        /// By whom.
+        by: Principal,
+        /// Whether the client says that it succeeded.
+        succeeded: bool,
+        /// What the client says about it, cut to its beginning.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        message: String,
+    },
     /// Somebody tried what they may not.
     #[serde(rename = "access.refused")]
     AccessRefused {
@@ -404,6 +417,7 @@ impl JournalEvent {
             Self::PolicyRejected { .. } => "policy.rejected",
             Self::ApprovalResolved { .. } => "approval.resolved",
             Self::ApprovalTakenBack { .. } => "approval.taken_back",
+            Self::ClientReported { .. } => "client.reported",
             Self::AccessRefused { .. } => "access.refused",
             Self::AccessChanged { .. } => "access.changed",
             Self::AccessRegistryRefused { .. } => "access.registry_refused",
@@ -456,6 +470,7 @@ impl JournalEvent {
             | Self::ApprovalRebound { call_id, .. }
             | Self::ApprovalResolved { call_id, .. }
             | Self::ApprovalTakenBack { call_id, .. }
+            | Self::ClientReported { call_id, .. }
             | Self::ToolStarted { call_id, .. }
             | Self::EffectIntended { call_id, .. }
             | Self::EffectSettled { call_id, .. }

@@ -4,6 +4,7 @@
 //! here, already resolved. Paths are relative to the workspace and free of symlinks, so that a rule about `infra/` also
 //! sees a write through a link that points there.
 
+use crate::carrier::ByClient;
 use crate::containment::Containment;
 use crate::digest::{Digest, DigestBuilder};
 use crate::display::deceives;
@@ -57,6 +58,12 @@ pub struct Facets {
     /// Secrets of the vault that it would use.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub secrets: Vec<SecretUse>,
+    /// How long it may run, where the call asks for more than the configuration gives by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_limit_ms: Option<u64>,
+    /// The client carries it out by itself: nothing of Palyra's holds it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by_client: Option<ByClient>,
 }
 
 /// A secret that a call would use, and how.

@@ -11,6 +11,7 @@ pub mod approval;
 pub mod attestation;
 pub mod call;
 pub mod capability;
+pub mod carrier;
 pub mod chain;
 pub mod clock;
 pub mod code_words;
@@ -51,6 +52,7 @@ pub use call::{
     ToolOutcome, ToolProposal,
 };
 pub use capability::{RiskLevel, SENSITIVE_CAPABILITY_POLICY_NAMES, ToolCapability};
+pub use carrier::{ByClient, Carrier, Ticket, TicketError};
 pub use chain::{ChainFault, ChainVerifier, Checkpoint, CheckpointFault};
 pub use clock::{Clock, SteadyClock, SystemClock, Timestamp};
 pub use containment::{Containment, ContainmentTier, NetworkReach, WorkspaceUse};

@@ -78,6 +78,8 @@ pub enum ExecutorKind {
     Builtin,
     /// A native process in Tier B or Tier C.
     Process,
+    /// The agent's own client, outside of Palyra.
+    Client,
 }
 
 impl ExecutorKind {
@@ -87,6 +89,7 @@ impl ExecutorKind {
         match self {
             Self::Builtin => "builtin",
             Self::Process => "process",
+            Self::Client => "client",
         }
     }
 }

@@ -17,6 +17,24 @@ pub fn binary(name: &str) -> PathBuf {
     path
 }
 
+/// The same command, started by a process that stands for an agent's client: what descends from a client does not speak for its person, and
+/// the tests do.
+#[must_use]
+pub fn behind_client(command: &Command) -> Command {
+    let mut client = Command::new("timeout");
+    client.args(["--kill-after=1", "900"]).arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => client.env(name, value),
+            None => client.env_remove(name),
+        };
+    }
+    if let Some(directory) = command.get_current_dir() {
+        client.current_dir(directory);
+    }
+    client
+}
+
 /// How a daemon that did not start, or was told to end, went.
 #[derive(Debug)]
 pub struct Stopped {

@@ -32,6 +32,7 @@ impl Host {
     pub fn mcp_raw(&self, options: &[&str]) -> Mcp {
         let mut command = self.command("palyra");
         command.args(options).args(["mcp", "serve"]).current_dir(self.path("w"));
+        let mut command = crate::host::behind_client(&command);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("palyra starts");
         let stdin = child.stdin.take();

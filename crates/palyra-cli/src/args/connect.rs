@@ -8,6 +8,7 @@ use std::time::Duration;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   palyra connect claude-code --project ~/project
+  palyra connect claude-code --hooks
   palyra connect codex --exclusive
   palyra connect generic --print
 
@@ -26,6 +27,9 @@ pub struct Connect {
     /// Switch the client's own ways to act off, so that it can act only through Palyra (Claude Code, Codex)
     #[arg(long)]
     pub exclusive: bool,
+    /// Leave the client its own tools, and have it ask Palyra before each: commands run in Palyra's sandbox (Claude Code, Codex)
+    #[arg(long, conflicts_with = "exclusive")]
+    pub hooks: bool,
     /// Print what would be written, and change nothing
     #[arg(long)]
     pub print: bool,

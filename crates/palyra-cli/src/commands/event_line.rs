@@ -46,6 +46,11 @@ pub fn event_line(event: &JournalEvent) -> String {
         JournalEvent::EffectIntended { .. }
         | JournalEvent::EffectSettled { .. }
         | JournalEvent::EffectUndone { .. } => of_effects(event),
+        JournalEvent::ClientReported { call_id, by, succeeded, message } => {
+            let end = if *succeeded { "succeeded" } else { "failed" };
+            let message = if message.is_empty() { String::new() } else { format!(": {message}") };
+            format!("{by} says that {call_id} {end}{message}")
+        }
         JournalEvent::EgressConnection { connection, .. } => of_connection(connection),
         JournalEvent::VaultAccessed { access } => of_secret(access),
         JournalEvent::VaultChanged { change } => {

@@ -146,7 +146,7 @@ async fn connect(context: &Context, serve: &Serve) -> Result<UnixStream, Failure
 }
 
 /// A token that stands alone in a file.
-fn read_token(file: &Path) -> Result<String, Failure> {
+pub fn read_token(file: &Path) -> Result<String, Failure> {
     let mut text = String::new();
     let read = std::fs::File::open(file).and_then(|open| open.take(MAX_LINE).read_to_string(&mut text));
     read.map_err(|e| Failure::io(&format!("the token in `{}` cannot be read", file.display()), &e))?;

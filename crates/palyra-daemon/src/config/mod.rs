@@ -152,8 +152,14 @@ impl RawConfig {
         let workspace_root = workspace::validate(workspace.or(self.workspace_root), state_dir)?;
         let wasm_runtime = self.wasm_runtime.validate()?;
         let membership = self.tool_call.membership()?;
-        let ToolCalls { allowed_tools, max_calls_per_run, limits, execution_timeout, approval_timeout } =
-            self.tool_call.validate()?;
+        let ToolCalls {
+            allowed_tools,
+            max_calls_per_run,
+            limits,
+            execution_timeout,
+            longest_timeout,
+            approval_timeout,
+        } = self.tool_call.validate()?;
         let egress_rules = self.egress.validate();
         let effects = self.effects.validate(&workspace_root, state_dir)?;
         let mut process_runner = self.process_runner.validate(&workspace_root, state_dir, Arc::clone(&egress_rules))?;
@@ -168,6 +174,7 @@ impl RawConfig {
                 max_calls_per_run,
                 limits,
                 execution_timeout,
+                longest_timeout,
                 approval_timeout,
                 process_runner,
                 egress_rules,

@@ -23,6 +23,7 @@ pub(super) struct RawToolCall {
     max_questions: usize,
     max_questions_per_principal: usize,
     execution_timeout_ms: u64,
+    longest_timeout_ms: u64,
     approval_timeout_ms: u64,
 }
 
@@ -33,6 +34,7 @@ pub(super) struct ToolCalls {
     pub(super) max_calls_per_run: u64,
     pub(super) limits: CallLimits,
     pub(super) execution_timeout: Duration,
+    pub(super) longest_timeout: Duration,
     pub(super) approval_timeout: Duration,
 }
 
@@ -49,6 +51,7 @@ impl Default for RawToolCall {
             allowed_channels: DoorName::ALL.map(|door| door.as_str().to_owned()).to_vec(),
             max_calls_per_run: 1000,
             execution_timeout_ms: 120_000,
+            longest_timeout_ms: 3_600_000,
             approval_timeout_ms: 300_000,
         }
     }
@@ -81,6 +84,7 @@ impl RawToolCall {
                 questions_each: self.max_questions_per_principal,
             },
             execution_timeout: time("tool_call.execution_timeout_ms", self.execution_timeout_ms)?,
+            longest_timeout: time("tool_call.longest_timeout_ms", self.longest_timeout_ms)?,
             approval_timeout: time("tool_call.approval_timeout_ms", self.approval_timeout_ms)?,
         })
     }

@@ -1,15 +1,17 @@
 //! Tool calls.
 
-use super::{Door, Reply, Streamed, document, malformed, optional, parsed, refused};
+use super::{Door, Reply, Streamed, document, gate, malformed, optional, parsed, refused};
 use palyra_api::v1::calls_server::Calls;
 use palyra_api::v1::{
-    CallUpdate as Wire, CancelCallRequest, FollowCallRequest, GetCallRequest, ListCallsReply, ListCallsRequest,
-    OutputPiece as WirePiece, OutputStream as WireStream, ProposeRequest,
+    CallUpdate as Wire, CancelCallRequest, Carrier as WireCarrier, FollowCallRequest, GetCallRequest, ListCallsReply,
+    ListCallsRequest, OutputPiece as WirePiece, OutputStream as WireStream, ProposeRequest, RedeemRequest, ReportReply,
+    ReportRequest,
 };
 use palyra_engine::{
-    CallFilter, CallInProgress, CallUpdate, Engine, OutputPiece, OutputStream, OutputWatcher, Proposal, VerifiedPeer,
+    CallFilter, CallInProgress, CallUpdate, Engine, OutputPiece, OutputStream, OutputWatcher, Proposal, RedeemedCall,
+    VerifiedPeer,
 };
-use palyra_protocol::{CallId, CallState, Timestamp};
+use palyra_protocol::{CallId, CallState, Carrier, Ticket, Timestamp};
 use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -19,11 +21,18 @@ use tonic::{Request, Response, Status};
 impl Calls for Door {
     type ProposeStream = Streamed<Wire>;
     type FollowStream = Streamed<Wire>;
+    type RedeemStream = Streamed<Wire>;
 
     async fn propose(&self, request: Request<ProposeRequest>) -> Reply<Self::ProposeStream> {
         let peer = self.peer(&request)?;
         let live_output = request.get_ref().live_output;
-        let call = self.engine.propose(&peer, proposal(request.into_inner())?);
+        let pid = gate::process(request.extensions().get());
+        let proposal = proposal(request.into_inner())?;
+        if !proposal.carrier.is_daemon() {
+            // This is a client's hook.
+            self.engine.remember_client(&peer, pid);
+        }
+        let call = self.engine.propose(&peer, proposal);
         let (sender, receiver) = mpsc::channel(BACKLOG);
         tokio::spawn(forward(call, live_output, self.engine.clone(), peer, sender));
         Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
@@ -98,6 +107,53 @@ impl Calls for Door {
         let update = self.engine.cancel(&peer, &id).await.map_err(refused)?;
         Ok(Response::new(told(&update, &self.engine, &peer)?))
     }
+
+    async fn redeem(&self, request: Request<RedeemRequest>) -> Reply<Self::RedeemStream> {
+        let peer = self.peer(&request)?;
+        let ticket: Ticket = parsed(&request.get_ref().ticket)?;
+        let call = self.engine.redeem(&ticket).map_err(refused)?;
+        let (sender, receiver) = mpsc::channel(BACKLOG);
+        tokio::spawn(pass_redeemed(call, self.engine.clone(), peer, sender));
+        Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
+    }
+
+    async fn report(&self, request: Request<ReportRequest>) -> Reply<ReportReply> {
+        let peer = self.peer(&request)?;
+        let ReportRequest { idempotency_key, succeeded, message } = request.get_ref();
+        let key = parsed(idempotency_key)?;
+        self.engine.client_reported(&peer, &key, (*succeeded, message)).await.map_err(refused)?;
+        Ok(Response::new(ReportReply {}))
+    }
+}
+
+/// Passes on what a call writes that was started by its ticket, then its end. A shell that is killed takes its command along: when the
+/// stream is closed before the end, the call ends too.
+async fn pass_redeemed(
+    call: RedeemedCall,
+    engine: Engine,
+    peer: Arc<VerifiedPeer>,
+    sender: mpsc::Sender<Result<Wire, Status>>,
+) {
+    let RedeemedCall { call_id, output } = call;
+    let closed = sender.clone();
+    let mut passing = Passing {
+        call_id: call_id.clone(),
+        output: Some(output),
+        sender,
+        engine: engine.clone(),
+        peer: Arc::clone(&peer),
+    };
+    let mut end = std::pin::pin!(engine.redeemed_end(&call_id));
+    let end = loop {
+        tokio::select! {
+            biased;
+            () = closed.closed() => return engine.abandon(&peer, &call_id),
+            passed = passing.one() => if passed.is_err() { return engine.abandon(&peer, &call_id) },
+            end = &mut end => break end,
+        }
+    };
+    drop(closed);
+    passing.last(end.map_err(refused).and_then(|update| told(&update, &engine, &peer))).await;
 }
 
 /// How many updates wait for a slow client. Each holds at most one small piece of output.
@@ -169,7 +225,7 @@ async fn forward(
     peer: Arc<VerifiedPeer>,
     sender: mpsc::Sender<Result<Wire, Status>>,
 ) {
-    let CallInProgress { call_id, mut updates, output, mut end } = call;
+    let CallInProgress { call_id, mut updates, output, mut end, ticket } = call;
     let output = live_output.then_some(output);
     let mut passing = Passing { call_id, output, sender, engine: engine.clone(), peer: Arc::clone(&peer) };
     let mut shut_out = std::pin::pin!(engine.shut_out(&peer));
@@ -179,7 +235,10 @@ async fn forward(
             error = &mut shut_out => break Ok(Err(error)),
             update = updates.recv() => match update {
                 Ok(update) if update.outcome.is_none() => {
-                    if passing.sender.send(told(&update, &engine, &peer)).await.is_err() {
+                    let permitted = update.state == CallState::Executing;
+                    let shown = ticket.as_ref().filter(|_| permitted).map_or_else(String::new, |t| t.expose().to_owned());
+                    let told = told(&update, &engine, &peer).map(|told| Wire { ticket: shown, ..told });
+                    if passing.sender.send(told).await.is_err() {
                         return;
                     }
                 }
@@ -209,7 +268,17 @@ pub(super) fn proposal(request: ProposeRequest) -> Result<Proposal, Status> {
         run: optional(&request.run)?,
         idempotency_key: optional(&request.idempotency_key)?,
         request: None,
+        carrier: carrier(request.carrier)?,
     })
+}
+
+fn carrier(given: i32) -> Result<Carrier, Status> {
+    match WireCarrier::try_from(given) {
+        Ok(WireCarrier::Daemon) => Ok(Carrier::Daemon),
+        Ok(WireCarrier::Ticket) => Ok(Carrier::Ticket),
+        Ok(WireCarrier::Client) => Ok(Carrier::Client),
+        Err(_) => Err(malformed("there is no such carrier")),
+    }
 }
 
 fn told(update: &CallUpdate, engine: &Engine, peer: &VerifiedPeer) -> Result<Wire, Status> {
@@ -228,5 +297,6 @@ fn told(update: &CallUpdate, engine: &Engine, peer: &VerifiedPeer) -> Result<Wir
         replayed: update.replayed,
         output: None,
         call_json: String::new(),
+        ticket: String::new(),
     })
 }

@@ -37,6 +37,8 @@ impl Gate {
             ApiError::new("unknown_method", message, hint).into_status(Code::Unimplemented)
         };
         let right = rights::of(request.uri().path()).ok_or_else(unknown)?;
+        // Whose process it is matters where a person speaks.
+        let peer = if right.action.is_peoples() { peer.of_process(&self.engine, pid_of(request)) } else { peer };
         self.engine.admit(&peer, right.action, right.on.resource()).map_err(refused)?;
         Ok(peer)
     }
@@ -81,6 +83,16 @@ impl Gate {
         }
         Ok(peer)
     }
+}
+
+/// The process at the other end of the socket.
+pub(super) fn pid_of<B>(request: &http::Request<B>) -> Option<u32> {
+    process(request.extensions().get::<UdsConnectInfo>())
+}
+
+/// The process that a connection came from.
+pub(super) fn process(from: Option<&UdsConnectInfo>) -> Option<u32> {
+    from.and_then(|info| info.peer_cred).and_then(|c| c.pid()).and_then(|pid| u32::try_from(pid).ok())
 }
 
 impl<S> tower::Layer<S> for Gate {

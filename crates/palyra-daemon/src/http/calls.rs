@@ -8,7 +8,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use palyra_engine::{CallInProgress, CallUpdate, Proposal, VerifiedPeer};
-use palyra_protocol::{CallId, CallState, Problem, ProblemCode, RunId, SessionId};
+use palyra_protocol::{CallId, CallState, Carrier, Problem, ProblemCode, RunId, SessionId};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::time::Duration;
@@ -87,6 +87,7 @@ pub(super) async fn invoke(
         run: invoke.run,
         idempotency_key: idempotency_key(&headers)?,
         request: Some(caller.request),
+        carrier: Carrier::Daemon,
     };
     let call = door.engine.propose(&caller.peer, proposal);
     let update = wait(&door, &caller.peer, call, Duration::from_millis(invoke.wait_ms)).await?;

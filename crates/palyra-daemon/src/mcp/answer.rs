@@ -33,6 +33,12 @@ pub(super) fn ended(update: &CallUpdate) -> Result<CallToolResult, ErrorData> {
     Ok(result.with_meta(Some(meta(update))))
 }
 
+/// The answer to a call that goes on in the background.
+pub(super) fn running(update: &CallUpdate) -> CallToolResult {
+    let told = json!({ "process": update.call_id, "state": "running" });
+    CallToolResult::structured(told).with_meta(Some(meta(update)))
+}
+
 /// The answer to a call that came to no outcome; one that waits for a person when the daemon ends goes on after its restart.
 pub(super) fn failed(problem: &EngineError, call: Option<&CallId>) -> CallToolResult {
     let ending = problem.problem.known_code() == Some(ProblemCode::ShuttingDown);

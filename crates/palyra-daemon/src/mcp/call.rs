@@ -6,8 +6,8 @@
 use super::answer;
 use super::elicit::{self, Question};
 use super::server::{Entered, McpServer};
-use palyra_engine::{CallInProgress, CallUpdate, EngineError, Proposal, VerifiedPeer};
-use palyra_protocol::{ApprovalRecord, CallState, Problem};
+use palyra_engine::{CallInProgress, CallUpdate, EngineError, OutputWatcher, Proposal, VerifiedPeer, tools};
+use palyra_protocol::{ApprovalRecord, CallState, Carrier, Problem, Review};
 use rmcp::model::{
     CallToolRequestParams, CallToolResult, ProgressNotificationParam, ProgressToken, ProtocolVersion, RequestMetaObject,
 };
@@ -53,6 +53,7 @@ impl McpServer {
             run: named(meta, "palyra/run")?,
             idempotency_key: named(meta, "palyra/idempotency-key")?,
             request: None,
+            carrier: Carrier::Daemon,
         })
     }
 
@@ -64,8 +65,8 @@ impl McpServer {
         peer: Arc<VerifiedPeer>,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResult, ErrorData> {
-        let CallInProgress { mut updates, mut end, .. } = call;
-        let mut progress = Progress::new(&context);
+        let CallInProgress { mut updates, mut end, output, .. } = call;
+        let mut progress = Progress::new(&context, output);
         // Put once: whoever closed it without an answer is not asked again.
         let (mut question, mut put): (Option<Question>, bool) = (None, false);
         let mut news = true;
@@ -83,6 +84,12 @@ impl McpServer {
                             question = self.question(&update, &peer, &context);
                         }
                         progress.tell(&update).await;
+                        if started_in_background(&update) {
+                            if !self.disconnecting_cancels(&context) {
+                                self.tie_to_session(Arc::clone(&peer), update.call_id.clone());
+                            }
+                            return Ok(answer::running(&update));
+                        }
                     }
                     Err(_) => news = false,
                 },
@@ -129,6 +136,11 @@ impl McpServer {
     }
 }
 
+/// Whether a call is a background process that runs now: its caller goes on, and the call does too.
+fn started_in_background(update: &CallUpdate) -> bool {
+    update.state == CallState::Executing && update.tool == tools::PROCESS_START
+}
+
 /// The question that a call waits for.
 fn waiting(update: &CallUpdate) -> Option<&Arc<ApprovalRecord>> {
     update.approval.as_ref().filter(|_| update.state == CallState::AwaitingApproval)
@@ -163,14 +175,19 @@ struct Progress {
     told: u32,
     waiting_for: Option<Arc<ApprovalRecord>>,
     again: Interval,
+    /// Whether its process runs, or whatever else carries it out.
+    running: bool,
+    output: OutputWatcher,
+    newest: NewestLine,
 }
 
 impl Progress {
-    fn new(context: &RequestContext<RoleServer>) -> Self {
+    fn new(context: &RequestContext<RoleServer>, output: OutputWatcher) -> Self {
         let mut again = interval_at(tokio::time::Instant::now() + KEEP_ALIVE, KEEP_ALIVE);
         again.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let token = context.meta.get_progress_token();
-        Self { peer: context.peer.clone(), token, told: 0, waiting_for: None, again }
+        let (running, newest) = (false, NewestLine::default());
+        Self { peer: context.peer.clone(), token, told: 0, waiting_for: None, again, running, output, newest }
     }
 
     async fn tell(&mut self, update: &CallUpdate) {
@@ -181,23 +198,36 @@ impl Progress {
                 let message = where_to_approve(approval);
                 self.send(message).await;
             }
-            (CallState::Executing, None) if self.told > 0 => self.send("approved; running".to_owned()).await,
+            (CallState::Executing, None) => {
+                self.running = true;
+                self.again.reset();
+                if self.told > 0 {
+                    self.send("approved; running".to_owned()).await;
+                }
+            }
             _ => {}
         }
     }
 
-    /// Comes when a client that waits for a person has heard nothing for a while.
+    /// Comes when a client that waits for a person, or for a process, has heard nothing for a while.
     async fn due(&mut self) {
-        if self.token.is_none() || self.waiting_for.is_none() {
+        if self.token.is_none() || (self.waiting_for.is_none() && !self.running) {
             return std::future::pending().await;
         }
         self.again.tick().await;
     }
 
     async fn still(&mut self) {
-        if let Some(message) = self.waiting_for.as_deref().map(where_to_approve) {
-            self.send(message).await;
-        }
+        let message = match self.waiting_for.as_deref() {
+            Some(approval) => where_to_approve(approval),
+            None => {
+                while let Some(piece) = self.output.ready() {
+                    self.newest.push(&piece.bytes);
+                }
+                self.newest.told().map_or_else(|| "running".to_owned(), |line| format!("running: {line}"))
+            }
+        };
+        self.send(message).await;
     }
 
     async fn send(&mut self, message: String) {
@@ -209,9 +239,68 @@ impl Progress {
     }
 }
 
+/// How much of what would run is shown to whoever waits.
+const MAX_SHOWN: usize = 300;
+
 fn where_to_approve(approval: &ApprovalRecord) -> String {
+    let what = shortened(&Review::of(approval).headline());
     format!(
-        "waiting for a person to approve `{}` (call {}): `palyra approvals decide {} allow`, or `deny`",
+        "waiting for a person to approve `{}`: {what} (call {}). A person answers with `palyra approvals decide {} allow`, or `deny`",
         approval.tool, approval.call_id, approval.approval_id,
     )
+}
+
+fn shortened(text: &str) -> String {
+    match text.char_indices().nth(MAX_SHOWN) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text.to_owned(),
+    }
+}
+
+/// The newest line of what a process writes, of which no more is kept than is shown.
+#[derive(Debug, Default)]
+struct NewestLine {
+    /// The last line that ended.
+    whole: Vec<u8>,
+    /// The one that has not.
+    begun: Vec<u8>,
+}
+
+impl NewestLine {
+    fn push(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            match byte {
+                b'\n' | b'\r' if self.begun.iter().all(u8::is_ascii_whitespace) => self.begun.clear(),
+                b'\n' | b'\r' => self.whole = std::mem::take(&mut self.begun),
+                byte if self.begun.len() < 4 * MAX_SHOWN => self.begun.push(*byte),
+                _ => {}
+            }
+        }
+    }
+
+    fn told(&self) -> Option<String> {
+        let blank = self.begun.iter().all(u8::is_ascii_whitespace);
+        let line = if blank { &self.whole } else { &self.begun };
+        let text = palyra_protocol::display::safe(String::from_utf8_lossy(line).trim());
+        (!text.is_empty()).then(|| shortened(&text))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_line_is_the_last_that_says_something() {
+        let mut newest = NewestLine::default();
+        assert_eq!(newest.told(), None);
+        newest.push(b"one\ntwo\n\n  \n");
+        assert_eq!(newest.told().as_deref(), Some("two"));
+        newest.push(b"progress 5%\rprogress 6%");
+        assert_eq!(newest.told().as_deref(), Some("progress 6%"));
+        newest.push(&[b'x'; 10_000]);
+        assert!(newest.begun.len() <= 4 * MAX_SHOWN && newest.told().unwrap().chars().count() == MAX_SHOWN + 1);
+        newest.push(b"\n\x1b[31mred\xff");
+        assert!(!newest.told().unwrap().contains('\x1b'));
+    }
 }

@@ -94,6 +94,17 @@ impl McpServer {
         Arc::clone(&self.inner.places)
     }
 
+    /// Ends a call with this client's session, unless it ends before.
+    pub(super) fn tie_to_session(&self, peer: Arc<VerifiedPeer>, call: CallId) {
+        let (engine, gone) = (self.engine().clone(), self.inner.gone.clone());
+        tokio::spawn(async move {
+            tokio::select! {
+                () = gone.cancelled() => engine.abandon(&peer, &call),
+                _ended = engine.redeemed_end(&call) => {}
+            }
+        });
+    }
+
     pub(super) fn is_http(&self) -> bool {
         matches!(self.inner.caller, Caller::Http)
     }

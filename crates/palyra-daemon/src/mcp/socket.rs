@@ -42,7 +42,7 @@ struct Greeting {
 /// How a client came.
 #[derive(Debug)]
 enum Way {
-    Socket { peer_uid: Option<u32>, daemon_uid: u32 },
+    Socket { peer_uid: Option<u32>, daemon_uid: u32, pid: Option<u32> },
     Device(Arc<ConnectedDevice>),
 }
 
@@ -59,7 +59,7 @@ impl Credentials {
     pub(super) fn identify(&self, engine: &Engine) -> Result<VerifiedPeer, EngineError> {
         let channel = DoorName::Mcp.channel();
         let mut peer = match &self.way {
-            Way::Socket { peer_uid, daemon_uid } => {
+            Way::Socket { peer_uid, daemon_uid, .. } => {
                 VerifiedPeer::on_local_socket(*peer_uid, *daemon_uid, channel.clone())?
             }
             Way::Device(_) if self.token.is_some() => {
@@ -134,10 +134,12 @@ async fn turn_away(stream: UnixStream) -> io::Result<()> {
 }
 
 async fn client(doors: Doors, stream: UnixStream) -> io::Result<()> {
-    let peer_uid = stream.peer_cred().ok().map(|credentials| credentials.uid());
+    let credentials = stream.peer_cred().ok();
+    let peer_uid = credentials.map(|credentials| credentials.uid());
+    let pid = credentials.and_then(|credentials| credentials.pid()).and_then(|pid| u32::try_from(pid).ok());
     let daemon_uid = rustix::process::geteuid().as_raw();
     let (reader, writer) = stream.into_split();
-    greet(doors, Way::Socket { peer_uid, daemon_uid }, BufReader::new(reader), writer).await
+    greet(doors, Way::Socket { peer_uid, daemon_uid, pid }, BufReader::new(reader), writer).await
 }
 
 /// Serves a paired device until it leaves or is shut out. The daemon speaks first: the device learns that it is let in.
@@ -168,6 +170,9 @@ where
         let token = token.map(|text| Secret::new(text.into_bytes()));
         let credentials = Credentials { way, token, act_as };
         let peer = credentials.identify(&doors.engine)?;
+        if let Way::Socket { pid, .. } = &credentials.way {
+            doors.engine.remember_client(&peer, *pid);
+        }
         Ok((credentials, peer))
     });
     match admitted {

@@ -9,7 +9,7 @@ use crate::doors::DoorName;
 use crate::serve::{DaemonError, Setup};
 use palyra_engine::{Advisor, Proposal};
 use palyra_policy::{Detail, PolicyAction, PolicyRequest, PolicyRequestContext, PolicyResource};
-use palyra_protocol::{ChannelId, Principal, Problem, RunId, SessionId};
+use palyra_protocol::{Carrier, ChannelId, Principal, Problem, RunId, SessionId};
 use palyra_workspace::Workspace;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -143,6 +143,7 @@ fn called(advisor: &Advisor, call: Call) -> Result<Value, Value> {
         run: call.run,
         idempotency_key: None,
         request: None,
+        carrier: Carrier::Daemon,
     };
     let proposed_by = call.proposed_by.unwrap_or_else(|| call.principal.clone());
     let (record, decision) = advisor

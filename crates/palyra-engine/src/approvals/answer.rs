@@ -150,6 +150,7 @@ impl Engine {
                 ),
             ));
         }
+        self.not_within_client(peer, PolicyAction::ApprovalDecide)?;
         let resource = PolicyResource::Approval(asked.approval_id.to_string());
         let context = PolicyRequestContext { answer: Some(answer), ..self.answering(peer, asked) };
         self.authorize(peer, PolicyAction::ApprovalDecide, resource, Some(context))
@@ -165,6 +166,7 @@ impl Engine {
             self.would_allow(peer, PolicyAction::ApprovalDecide, resource(), &context)
         };
         peer.effective().kind() == PrincipalKind::User
+            && peer.within_client().is_none()
             && (counts(ApprovalDecision::Allow) || counts(ApprovalDecision::Deny))
     }
 

@@ -9,10 +9,12 @@ use crate::config::ToolCallConfig;
 use crate::engine::Engine;
 use crate::flow::resolve::{Refusal, ResolvedCall};
 use palyra_journal::Opening;
-use palyra_policy::{PolicyAction, PolicyEngine, PolicyRequest, PolicyRequestContext, PolicyResource, Verdict};
+use palyra_policy::{
+    EffectUse, PolicyAction, PolicyEngine, PolicyRequest, PolicyRequestContext, PolicyResource, Verdict,
+};
 use palyra_protocol::{
-    DecisionBasis, DecisionId, DecisionKind, Facets, Origin, Problem, SecretCaller, SecretRef, SecretUse, ToolCall,
-    ToolCapability, ToolDecision, ToolName,
+    ByClient, DecisionBasis, DecisionId, DecisionKind, Facets, Origin, Problem, SecretCaller, SecretRef, SecretUse,
+    ToolCall, ToolCapability, ToolDecision, ToolName,
 };
 use std::sync::Arc;
 
@@ -228,7 +230,7 @@ fn decide_about(
         rules: verdict.rule_ids(),
         summary: verdict.summary(),
         people: verdict.people(),
-        fresh: verdict.is_fresh(),
+        fresh: verdict.is_fresh() || writes_guarded(facets),
         denial: match &verdict {
             Verdict::Deny(explanation) => Some(Box::new(explanation.denial())),
             Verdict::Allow(_) | Verdict::Waived { .. } | Verdict::NeedsApproval { .. } => None,
@@ -238,7 +240,7 @@ fn decide_about(
     }
 }
 
-/// What policy says about a call and each secret that it uses: the strictest of all. A secret is asked about as `vault.get`, which is
+/// What policy says about a call, each secret that it uses, and guarded paths that a client would write: the strictest of all. A secret is asked about as `vault.get`, which is
 /// sensitive: neither a rule that waives approvals of a tool nor a yes to other calls covers it.
 fn strictest(
     policy: &PolicyEngine,
@@ -267,7 +269,22 @@ fn strictest(
             verdict = of_secret;
         }
     }
+    if let Some(ByClient { guarded }) = context.facets.by_client.as_ref().filter(|by| !by.guarded.is_empty()) {
+        let of_effect = policy.decide(&PolicyRequest { action: PolicyAction::EffectApply, ..request.clone() }, &{
+            let effect = EffectUse { guarded: guarded.clone(), ..EffectUse::default() };
+            PolicyRequestContext { is_sensitive_action: false, effect, ..context.clone() }
+        });
+        // Of two that ask, this one says more.
+        if strictness(&of_effect) >= strictness(&verdict) {
+            verdict = of_effect;
+        }
+    }
     Ok(verdict)
+}
+
+/// Whether the client would write guarded paths: no grant for other files covers that.
+fn writes_guarded(facets: &Facets) -> bool {
+    facets.by_client.as_ref().is_some_and(|by| !by.guarded.is_empty())
 }
 
 /// The decision about a call that wants a secret of others: no rule can lift that.

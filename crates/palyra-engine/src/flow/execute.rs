@@ -8,14 +8,15 @@ use crate::effects::Settled;
 use crate::egress::{Closed, EgressLog, Unrecorded};
 use crate::engine::Engine;
 use crate::file_threads::Lane;
+use crate::flow::handover;
 use crate::flow::permit::Permit;
 use crate::live::{LiveCall, Withdrawal};
 use crate::output::LiveOutput;
 use crate::work::Work;
 use palyra_journal::Recorded;
 use palyra_protocol::{
-    Authority, CallId, CallState, DecisionId, EffectRecord, EgressRecord, ExecutorKind, Problem, Timestamp, ToolCall,
-    ToolName,
+    Authority, CallId, CallState, Carrier, DecisionId, EffectRecord, EgressRecord, ExecutorKind, Problem, Timestamp,
+    ToolCall, ToolName,
 };
 use palyra_workspace::effects::{FileChanges, GuardRules, View};
 use palyra_workspace::{Errand, FileError, Workspace};
@@ -243,14 +244,18 @@ impl Engine {
         live: &LiveCall,
     ) -> Result<Execution, (CallId, Unrecorded)> {
         let (call, decision_id, authority, Work { tool, job }) = permit.into_inner().spend();
-        let executor = tool.definition().executor;
+        let executor = match call.origin().carrier {
+            Carrier::Client => ExecutorKind::Client,
+            Carrier::Daemon | Carrier::Ticket => tool.definition().executor,
+        };
+        let may_start = handover::may_start(live).await;
         let started_at = self.clock().now();
         let run = Running { engine: self, call: &call, authority: &authority, live, egress: OnceLock::new() };
         // Asked last: a tool that was removed or replaced while its call waited does not run, and nothing runs in its place.
-        let ran = if self.catalog().holds(&tool) {
-            job.execute(&run).await
-        } else {
-            Executed::not_run(tool_replaced(call.tool()))
+        let ran = match may_start {
+            Ok(()) if self.catalog().holds(&tool) => job.execute(&run).await,
+            Ok(()) => Executed::not_run(tool_replaced(call.tool())),
+            Err(not_started) => not_started,
         };
         // Whatever was released to this run, by this call or an earlier one, leaves no trace in what the call gives back.
         let ran = match self.released().of(&call) {

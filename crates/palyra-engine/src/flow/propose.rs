@@ -22,8 +22,8 @@ use palyra_access::Admitted;
 use palyra_journal::{Finish, JournalError, KeyHolder, Recorded, Refused, RefusedCall};
 use palyra_protocol::json::canonical_text;
 use palyra_protocol::{
-    CallId, CallState, CanonicalJson, Digest, FinishedCall, IdempotencyKey, Origin, Problem, RequestId, RunId,
-    SessionId, ToolOutcome, ToolProposal,
+    CallId, CallState, CanonicalJson, Carrier, Digest, FinishedCall, IdempotencyKey, Origin, Problem, RequestId, RunId,
+    SessionId, Ticket, ToolOutcome, ToolProposal,
 };
 use std::sync::Arc;
 use tokio::sync::{broadcast, oneshot};
@@ -43,6 +43,8 @@ pub struct Proposal {
     pub idempotency_key: Option<IdempotencyKey>,
     /// The request that brings it, as the door names it.
     pub request: Option<RequestId>,
+    /// Who is to carry it out.
+    pub carrier: Carrier,
 }
 
 /// A call under way: its states as they come, and its end.
@@ -56,6 +58,8 @@ pub struct CallInProgress {
     pub output: OutputWatcher,
     /// Its end. An error means that nothing was carried out that is not recorded.
     pub end: oneshot::Receiver<Result<CallUpdate, EngineError>>,
+    /// What starts it once it is permitted, for a call by ticket.
+    pub ticket: Option<Ticket>,
 }
 
 impl Engine {
@@ -73,6 +77,7 @@ impl Engine {
         let barred = barred.or(crowded);
         let (_, updates) = live.follow();
         let output = live.output().watch();
+        let ticket = live.gate().map(|gate| gate.ticket().clone());
         let (ended, end) = oneshot::channel();
         let engine = self.clone();
         let id = call_id.clone();
@@ -84,7 +89,7 @@ impl Engine {
             // Whoever proposed may have gone; the journal keeps the outcome.
             drop(ended.send(engine.conclude(&id, &proposal, &live, end).await));
         });
-        CallInProgress { call_id, updates, output, end }
+        CallInProgress { call_id, updates, output, end, ticket }
     }
 
     /// The path itself: this is the diagram above as code.
@@ -246,6 +251,7 @@ pub(crate) fn alleged(peer: &VerifiedPeer, token: Option<Admitted>, proposal: Pr
             run,
             request: proposal.request,
             token: token.map(|token| token.shown()),
+            carrier: proposal.carrier,
         },
     }
 }

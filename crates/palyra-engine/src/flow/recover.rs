@@ -106,6 +106,9 @@ impl Engine {
                 Problem::plain("internal", format!("the proposal of `{}` is not in the journal", view.call_id)),
             ));
         };
+        if !record.origin.carrier.is_daemon() {
+            return self.give_up(&approval, client_gone()).await;
+        }
         let proposal = proposal_of(record);
         let resolved = self.resolver().resolve(view.call_id.clone(), &proposal);
         match resolved {
@@ -170,6 +173,15 @@ impl Engine {
         };
         self.carry_out(permit, live).await
     }
+}
+
+/// Why a call that a client's hook asked about does not go on: the hook waits no longer.
+fn client_gone() -> Problem {
+    Problem::new(
+        "client_gone",
+        "the daemon was restarted, and the client's hook that asked about this call waits no longer; nothing ran",
+        "let the agent try it again",
+    )
 }
 
 /// The proposal that a recorded call came from.

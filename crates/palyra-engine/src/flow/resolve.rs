@@ -5,11 +5,12 @@
 //! stands for is its tool's to say (`tools/`).
 
 use crate::catalog::{CatalogTool, ToolCatalog};
+use crate::flow::handover;
 use crate::tools::{Input, Place, Prepared};
 use crate::work::Work;
 use palyra_egress::{Denial, FetchError};
 use palyra_protocol::call::ToolCallParts;
-use palyra_protocol::{CallId, CallState, CanonicalJson, Facets, Problem, ToolCall, ToolProposal};
+use palyra_protocol::{CallId, CallState, CanonicalJson, Carrier, Facets, Problem, ToolCall, ToolProposal};
 use palyra_sandbox::{Fault, SandboxError};
 use palyra_workspace::FileError;
 use std::sync::Arc;
@@ -132,7 +133,15 @@ pub(crate) fn resolve_with(
         Problem::new(e.code(), e.to_string(), format!("see an example: `palyra tools show {}`", tool.name()))
     })?;
     tool.validate(input.value())?;
-    let (facets, job) = match tool.tool().prepare(Input::new(input.value()), place) {
+    let prepared = tool.tool().prepare(Input::new(input.value()), place);
+    let prepared = prepared.and_then(|mut prepared| {
+        if proposal.origin.carrier == Carrier::Client {
+            let given = Input::new(input.value());
+            prepared.job = handover::to_client(tool.definition(), given, place, &mut prepared.facets)?;
+        }
+        Ok(prepared)
+    });
+    let (facets, job) = match prepared {
         Ok(Prepared { facets, job }) => (facets, Ok(job)),
         Err(mut refusal) => (refusal.reached.take().map(|facets| *facets).unwrap_or_default(), Err(refusal)),
     };

@@ -17,6 +17,7 @@
 
 mod containment;
 mod echo;
+mod final_directory;
 mod fs_apply_patch;
 mod fs_list;
 mod fs_read;
@@ -24,14 +25,18 @@ mod fs_search;
 mod fs_write;
 mod http_fetch;
 mod input;
+mod process_read;
 mod process_run;
+mod process_start;
 mod schema;
 mod secrets;
 mod sleep;
 #[cfg(test)]
 mod tests;
+mod time_limit;
 
 pub use input::Input;
+pub use process_start::NAME as PROCESS_START;
 
 use crate::config::ToolCallConfig;
 use crate::effects::Effects;
@@ -177,7 +182,7 @@ type Made = Result<Arc<dyn Tool>, ToolNameError>;
 type Make = fn() -> Made;
 
 /// Every built-in tool: its name, and how it is made.
-const BUILTIN: [(&str, Make); 9] = [
+const BUILTIN: [(&str, Make); 12] = [
     (echo::NAME, echo::tool),
     (sleep::NAME, sleep::tool),
     (fs_read::NAME, fs_read::tool),
@@ -186,6 +191,9 @@ const BUILTIN: [(&str, Make); 9] = [
     (fs_write::NAME, fs_write::tool),
     (fs_apply_patch::NAME, fs_apply_patch::tool),
     (process_run::NAME, process_run::tool),
+    (process_start::NAME, process_start::tool),
+    (process_read::READ, process_read::read),
+    (process_read::STOP, process_read::stop),
     (http_fetch::NAME, http_fetch::tool),
 ];
 

@@ -1,9 +1,11 @@
 //! `palyra.process.run`: a native program in Tier B or Tier C.
 
 use super::containment::{self, Walls};
+use super::final_directory;
 use super::input::printable;
 use super::schema::{effect, notes, object, path};
 use super::secrets::{self, Ways};
+use super::time_limit::TimeLimit;
 use super::{Executing, Input, Job, Made, Place, Prepared, Tool};
 use crate::effects::{Ending, effect_problem};
 use crate::engine::Engine;
@@ -23,7 +25,6 @@ use palyra_sandbox::{
 };
 use palyra_vault::Redactor;
 use serde_json::{Value, json};
-use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -51,7 +52,7 @@ pub(super) fn tool() -> Made {
     })))
 }
 
-fn input() -> Value {
+pub(super) fn input() -> Value {
     object(
         json!({
             "argv": {
@@ -66,7 +67,11 @@ fn input() -> Value {
                 "propertyNames": { "pattern": "^[A-Za-z_][A-Za-z0-9_]*$" },
                 "description": "further environment variables",
             },
-            "timeout_ms": { "type": "integer", "minimum": 1, "description": "a shorter limit than the configured one" },
+            "timeout_ms": { "type": "integer", "minimum": 1, "description": "how long it may run; more than usual where the operator and the rules allow it" },
+            "tell_directory": {
+                "type": "boolean",
+                "description": "for `bash -c LINE`: tell in `final_directory` where the shell stood when it ended",
+            },
             "workspace": {
                 "enum": ["view", "live", "discard"],
                 "description": "`view` (when absent): work on a view, whose changes count when the program has ended. \
@@ -83,7 +88,7 @@ fn input() -> Value {
     )
 }
 
-fn output() -> Value {
+pub(super) fn output() -> Value {
     let stream = json!({ "type": "string" });
     object(
         json!({
@@ -104,6 +109,7 @@ fn output() -> Value {
                 "description": "such files that could not be renamed and are still there",
             },
             "egress": connections(),
+            "final_directory": { "type": "string", "description": "where the shell stood when it ended, if it was asked for" },
             "effect": effect(), "notes": notes(),
             "redacted": redaction_schema(),
         }),
@@ -139,61 +145,74 @@ impl Tool for ProcessRun {
     }
 
     fn prepare(&self, input: Input<'_>, place: &Place<'_>) -> Result<Prepared, Refusal> {
-        let policy = &place.config.process_runner;
-        let mut command = Command::read(input, place)?;
-        let executable = resolve_executable(policy, &command.facets.argv, &command.directory)
-            .map_err(|error| Refusal::from(error).reaching(command.named()))?;
-        command.will_run(&executable);
-        let env: BTreeMap<String, String> = input.pairs("/env").collect();
-        command.asks_for_hosts(policy)?;
-        command.uses_secrets(policy, place)?;
-        let workspace = works(input, place);
-        let Walls { facts, egress_rules } = containment::walls(policy, &command.asked(), workspace);
-        let secrets = facts.secrets || !command.facets.secrets.is_empty();
-        command.facets.containment = Some(Containment { secrets, ..facts });
-        // A call that would be refused when it is run is not put before anybody.
-        let own = SandboxProcessRunnerPolicy { egress_rules: Arc::clone(&egress_rules), ..policy.clone() };
-        check_environment(&own, &env)?;
-        check_environment(&own, &command.secret_variables())?;
-        let discard = input.optional("/workspace") == Some("discard");
-        let Command { facets, directory, requested_hosts } = command;
-        let request = ProcessRequest {
-            argv: facets.argv.clone(),
-            working_directory: directory,
-            stdin: input.text("/stdin").as_bytes().to_vec(),
-            env,
-            requested_egress_hosts: requested_hosts,
-            view: None,
-            secrets: RunSecrets::default(),
-        };
-        let timeout = input.number("/timeout_ms").map(Duration::from_millis);
-        let on_view = workspace == WorkspaceUse::View;
-        if discard && !on_view {
-            let hint = "run it with `\"workspace\": \"live\"` if its changes may count at once";
-            let message = "a trial needs a view of the workspace, which this host or this tier does not give";
-            return Err(Problem::new("views_unavailable", message, hint).into());
-        }
-        Ok(Prepared::new(facets, Run { executable, request, egress_rules, timeout, on_view, discard }))
+        prepare(input, place, input.number("/timeout_ms").map(Duration::from_millis))
     }
 
     /// Programs that this host lacks are taken to be in `/usr/bin`.
     fn rehearse(&self, input: Input<'_>, place: &Place<'_>) -> Result<Facets, Refusal> {
-        let policy = &place.config.process_runner;
-        let mut command = Command::read(input, place)?;
-        let program = command.facets.argv.first().filter(|name| !name.contains('/')).cloned();
-        match (resolve_executable(policy, &command.facets.argv, &command.directory), program) {
-            (Ok(executable), _) => command.will_run(&executable),
-            (Err(SandboxError::ExecutableNotFound { .. } | SandboxError::InterpreterDenied { .. }), Some(program)) => {
-                command.facets.executable = Some(format!("/usr/bin/{program}"));
-            }
-            (Err(refused), _) => return Err(refused.into()),
-        }
-        command.asks_for_hosts(policy)?;
-        let facts = containment::usual(&command.requested_hosts, works(input, place));
-        let secrets = !command.facets.secrets.is_empty();
-        command.facets.containment = Some(Containment { secrets, ..facts });
-        Ok(command.facets)
+        rehearse(input, place)
     }
+}
+
+/// A command with the time that it asks for, as facts and a job.
+pub(super) fn prepare(input: Input<'_>, place: &Place<'_>, timeout: Option<Duration>) -> Result<Prepared, Refusal> {
+    let policy = &place.config.process_runner;
+    let mut command = Command::read(input, place)?;
+    let telling = input.flag("/tell_directory").then(|| final_directory::telling(&command.facets.argv)).flatten();
+    let tells = telling.is_some();
+    let argv = telling.unwrap_or_else(|| command.facets.argv.clone());
+    command.facets.time_limit_ms = TimeLimit::raised(place.config, timeout);
+    let executable = resolve_executable(policy, &argv, &command.directory)
+        .map_err(|error| Refusal::from(error).reaching(command.named()))?;
+    command.will_run(&executable);
+    let env: BTreeMap<String, String> = input.pairs("/env").collect();
+    command.asks_for_hosts(policy)?;
+    command.uses_secrets(policy, place)?;
+    let workspace = works(input, place);
+    let Walls { facts, egress_rules } = containment::walls(policy, &command.asked(), workspace);
+    let secrets = facts.secrets || !command.facets.secrets.is_empty();
+    command.facets.containment = Some(Containment { secrets, ..facts });
+    // A call that would be refused when it is run is not put before anybody.
+    let own = SandboxProcessRunnerPolicy { egress_rules: Arc::clone(&egress_rules), ..policy.clone() };
+    check_environment(&own, &env)?;
+    check_environment(&own, &command.secret_variables())?;
+    let discard = input.optional("/workspace") == Some("discard");
+    let Command { facets, directory, requested_hosts } = command;
+    let request = ProcessRequest {
+        argv,
+        working_directory: directory,
+        stdin: input.text("/stdin").as_bytes().to_vec(),
+        env,
+        requested_egress_hosts: requested_hosts,
+        view: None,
+        secrets: RunSecrets::default(),
+    };
+    let on_view = workspace == WorkspaceUse::View;
+    if discard && !on_view {
+        let hint = "run it with `\"workspace\": \"live\"` if its changes may count at once";
+        let message = "a trial needs a view of the workspace, which this host or this tier does not give";
+        return Err(Problem::new("views_unavailable", message, hint).into());
+    }
+    Ok(Prepared::new(facets, Run { executable, request, egress_rules, timeout, on_view, discard, tells }))
+}
+
+/// What a command would be decided by on a host that has every program.
+pub(super) fn rehearse(input: Input<'_>, place: &Place<'_>) -> Result<Facets, Refusal> {
+    let policy = &place.config.process_runner;
+    let mut command = Command::read(input, place)?;
+    let program = command.facets.argv.first().filter(|name| !name.contains('/')).cloned();
+    match (resolve_executable(policy, &command.facets.argv, &command.directory), program) {
+        (Ok(executable), _) => command.will_run(&executable),
+        (Err(SandboxError::ExecutableNotFound { .. } | SandboxError::InterpreterDenied { .. }), Some(program)) => {
+            command.facets.executable = Some(format!("/usr/bin/{program}"));
+        }
+        (Err(refused), _) => return Err(refused.into()),
+    }
+    command.asks_for_hosts(policy)?;
+    let facts = containment::usual(&command.requested_hosts, works(input, place));
+    let secrets = !command.facets.secrets.is_empty();
+    command.facets.containment = Some(Containment { secrets, ..facts });
+    Ok(command.facets)
 }
 
 /// What an input says about a command before anybody has looked for its program.
@@ -313,6 +332,8 @@ struct Run {
     on_view: bool,
     /// Whether nothing of what it changes counts.
     discard: bool,
+    /// Whether its shell tells where it stood in the end.
+    tells: bool,
 }
 
 impl Job for Run {
@@ -325,38 +346,20 @@ impl Job for Run {
 struct Watcher {
     output: RedactedOutput<LiveOutput>,
     connections: EgressObserver,
+    /// Takes the shell's directory out of standard error, where it is told there.
+    directory: Option<final_directory::Filter>,
 }
 
 impl OutputSink for Watcher {
     fn chunk(&mut self, stream: OutputStream, bytes: &[u8]) {
-        self.output.chunk(stream, bytes);
+        match &mut self.directory {
+            Some(filter) if stream == OutputStream::Stderr => self.output.chunk(stream, &filter.push(bytes)),
+            _ => self.output.chunk(stream, bytes),
+        }
     }
 
     fn egress(&mut self, record: &EgressRecord) {
         (self.connections)(record);
-    }
-}
-
-/// The shortest of the limits on a run's time, and what gives it more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct TimeLimit {
-    limit: Duration,
-    remedy: &'static str,
-}
-
-impl TimeLimit {
-    /// From what the call itself wants, what the daemon gives any call, and what it gives a process.
-    fn of(wanted: Option<Duration>, execution: Duration, wall_clock: Duration) -> Self {
-        let both = "raise `execution_timeout_ms` and `wall_clock_limit_ms` in palyra.toml";
-        let configured = match execution.cmp(&wall_clock) {
-            Ordering::Less => Self { limit: execution, remedy: "raise `execution_timeout_ms` in palyra.toml" },
-            Ordering::Equal => Self { limit: execution, remedy: both },
-            Ordering::Greater => Self { limit: wall_clock, remedy: "raise `wall_clock_limit_ms` in palyra.toml" },
-        };
-        match wanted {
-            Some(limit) if limit < configured.limit => Self { limit, remedy: "ask for more with `timeout_ms`" },
-            _ => configured,
-        }
     }
 }
 
@@ -367,8 +370,12 @@ async fn ran(mut job: Run, run: &Running<'_>) -> Executed {
     }
     let mut policy = run.config().process_runner.clone();
     policy.egress_rules = Arc::clone(&job.egress_rules);
-    let time = TimeLimit::of(job.timeout, run.time_limit(), Duration::from_millis(policy.wall_clock_limit_ms));
+    let time = TimeLimit::under(run.config(), job.timeout);
     policy.wall_clock_limit_ms = u64::try_from(time.limit.as_millis()).unwrap_or(u64::MAX);
+    if run.call().facets().time_limit_ms.is_some() {
+        // Whoever may run longer may also compute for longer.
+        policy.cpu_time_limit_ms = policy.cpu_time_limit_ms.max(policy.wall_clock_limit_ms);
+    }
     let (handle, signal) = match CancelSignal::new().map_err(SandboxError::io("prepare a cancellation")) {
         Ok(pair) => pair,
         Err(error) => return refused(&error),
@@ -385,15 +392,19 @@ async fn ran(mut job: Run, run: &Running<'_>) -> Executed {
     let redactor = run.engine().released().of(run.call());
     redactor.iter().for_each(|redactor| run.egress().redact(redactor));
     let output = RedactedOutput::new(run.output().clone(), redactor.as_ref());
-    let mut watcher = Watcher { output, connections: run.egress().observer() };
+    let directory = job.tells.then(final_directory::Filter::default);
+    let mut watcher = Watcher { output, connections: run.egress().observer(), directory };
     let (engine, call) = (run.engine().clone(), run.call().record());
     let mut task = tokio::task::spawn_blocking(move || {
         let outcome = |job: &Run, watcher: &mut Watcher| {
             let ran = run_constrained_process(&policy, &job.executable, &job.request, &signal, watcher);
+            if let Some(rest) = watcher.directory.as_mut().map(final_directory::Filter::finish) {
+                watcher.output.chunk(OutputStream::Stderr, &rest);
+            }
             watcher.output.finish();
             ran
         };
-        let terms = Terms { time, redactor };
+        let terms = Terms { time, redactor, tells_in: job.tells.then(|| engine.workspace().root().to_owned()) };
         if job.on_view {
             return on_view(&engine, &call, job, terms, |job| outcome(job, &mut watcher));
         }
@@ -419,6 +430,8 @@ async fn ran(mut job: Run, run: &Running<'_>) -> Executed {
 struct Terms {
     time: TimeLimit,
     redactor: Option<Arc<Redactor>>,
+    /// The workspace, where the shell tells where it stood.
+    tells_in: Option<PathBuf>,
 }
 
 /// Runs a program on a view of the workspace and settles what it changed there.
@@ -501,7 +514,13 @@ fn refused(error: &SandboxError) -> Executed {
 }
 
 fn told(mut outcome: ProcessOutcome, terms: &Terms) -> Executed {
-    let Terms { time, redactor } = terms;
+    let Terms { time, redactor, tells_in } = terms;
+    let stood = tells_in.as_ref().filter(|_| !outcome.stderr.truncated).and_then(|root| {
+        let before = outcome.stderr.bytes.len();
+        let directory = final_directory::take(&mut outcome.stderr.bytes);
+        outcome.stderr.total_bytes -= (before - outcome.stderr.bytes.len()) as u64;
+        directory.filter(|directory| Path::new(directory).starts_with(root))
+    });
     let mut replaced = Replaced::default();
     for stream in [&mut outcome.stdout, &mut outcome.stderr] {
         stream.bytes = replaced.clean(redactor.as_ref(), std::mem::take(&mut stream.bytes), stream.truncated);
@@ -533,6 +552,9 @@ fn told(mut outcome: ProcessOutcome, terms: &Terms) -> Executed {
         "set_aside": names(&outcome.set_aside), "not_set_aside": names(&outcome.not_set_aside),
     });
     let mut output = output;
+    if let Some(directory) = stood {
+        output["final_directory"] = json!(directory);
+    }
     if !replaced.is_empty() {
         output["redacted"] = replaced.told();
     }
@@ -574,28 +596,4 @@ fn hint(outcome: &ProcessOutcome) -> Option<String> {
     let hidden = |missing: &MissingPrograms| missing.hint("an operator can add it to `allow_interpreters`");
     let named = missing.filter(|missing| !missing.names.is_empty()).map(hidden);
     named.or(denied).or_else(|| missing.map(hidden))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_limit_that_ends_a_run_is_the_one_that_is_named() {
-        let ms = Duration::from_millis;
-        for (wanted, execution, wall_clock, limit, named) in [
-            (None, 300_000, 2_000, 2_000, &["wall_clock_limit_ms"][..]),
-            (None, 2_000, 300_000, 2_000, &["execution_timeout_ms"]),
-            (None, 120_000, 120_000, 120_000, &["execution_timeout_ms", "wall_clock_limit_ms"]),
-            (Some(500), 2_000, 3_000, 500, &["`timeout_ms`"]),
-            (Some(9_000), 300_000, 2_000, 2_000, &["wall_clock_limit_ms"]),
-        ] {
-            let time = TimeLimit::of(wanted.map(ms), ms(execution), ms(wall_clock));
-            assert_eq!(time.limit, ms(limit));
-            let known = ["execution_timeout_ms", "wall_clock_limit_ms", "`timeout_ms`"];
-            for name in known {
-                assert_eq!(time.remedy.contains(name), named.contains(&name), "{name} in {}", time.remedy);
-            }
-        }
-    }
 }

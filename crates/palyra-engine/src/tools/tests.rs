@@ -36,6 +36,7 @@ pub(super) fn config(root: &Path, allowed: &[&str]) -> ToolCallConfig {
         max_calls_per_run: 100,
         limits: CallLimits::default(),
         execution_timeout: Duration::from_secs(60),
+        longest_timeout: Duration::from_secs(3600),
         approval_timeout: Duration::from_secs(60),
         process_runner: SandboxProcessRunnerPolicy {
             tier: SandboxTier::C,

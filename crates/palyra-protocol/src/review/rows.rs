@@ -117,6 +117,7 @@ impl Review {
             network,
             secrets,
             containment,
+            by_client,
             changes,
             input,
             why,
@@ -144,6 +145,7 @@ impl Review {
         rows.fact("contacts", network.as_ref().map(ReviewedNetwork::text));
         rows.list("secrets", secrets);
         rows.fact("held by", containment.as_ref().map(|held| safe(&held.describe())));
+        rows.fact("held by", by_client.then(|| BY_CLIENT.to_owned()));
         rows.fact("for", Some(principal.to_string()));
         let plain = proposed_by == principal && token.is_none();
         rows.fact("proposed by", (!plain).then(|| speaker(proposed_by, token.as_ref())));
@@ -257,6 +259,9 @@ fn diff_line(text: &str) -> Line {
     // A tab is as wide as the screen likes; four spaces are not.
     line(kind, safe_lines(text).replace('\t', "    "))
 }
+
+/// What holds a call that the client carries out.
+const BY_CLIENT: &str = "nothing of Palyra's: the client does it with its own rights, and it cannot be undone here";
 
 /// The longest input that is shown on one line.
 const SHORT_INPUT: usize = 100;

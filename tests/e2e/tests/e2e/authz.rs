@@ -11,8 +11,8 @@ use palyra_api::v1::{
     ListAgentsRequest, ListApprovalsRequest, ListBindingsRequest, ListCallsRequest, ListDevicesRequest,
     ListEffectsRequest, ListFeaturesRequest, ListGrantsRequest, ListGroupsRequest, ListMembersRequest,
     ListSecretsRequest, ListTokensRequest, ListToolsRequest, MigrateVaultRequest, OwnDeviceRequest, ProposeRequest,
-    PutSecretRequest, RekeyVaultRequest, ReloadPolicyRequest, RemoveAgentRequest, RemoveDeviceRequest,
-    RemoveGroupRequest, RemoveMemberRequest, RemoveSlotRequest, RenameDeviceRequest, RenewDeviceRequest,
+    PutSecretRequest, RedeemRequest, RekeyVaultRequest, ReloadPolicyRequest, RemoveAgentRequest, RemoveDeviceRequest,
+    RemoveGroupRequest, RemoveMemberRequest, RemoveSlotRequest, RenameDeviceRequest, RenewDeviceRequest, ReportRequest,
     RevokeDeviceRequest, RevokeGrantRequest, RevokeTokenRequest, RightsRequest, RotateAuthorityRequest,
     RotateDeviceRequest, RotateTokenRequest, SecretRequest, SetDeviceRoleRequest, SetFeatureRequest, SetGroupRequest,
     SetMemberRequest, ShowEffectsRequest, ShowRulesRequest, SimulatePolicyRequest, StatusRequest, StopRequest,
@@ -215,6 +215,8 @@ fn denials() -> Vec<Denial> {
         "palyra.v1.Calls/Get": calls.get(w, GetCallRequest { call_id: w.call });
         "palyra.v1.Calls/Follow": calls.follow(w, FollowCallRequest { call_id: w.call, live_output: false });
         "palyra.v1.Calls/Cancel": calls.cancel(w, CancelCallRequest { call_id: w.call });
+        "palyra.v1.Calls/Redeem": calls.redeem(w, RedeemRequest { ticket: format!("pt_{:032x}", 7) });
+        "palyra.v1.Calls/Report": calls.report(w, ReportRequest { idempotency_key: "none".to_owned(), succeeded: true, message: String::new() });
         "palyra.v1.Calls/List": calls.list(w, ListCallsRequest::default());
         "palyra.v1.Approvals/List": approvals.list(w, ListApprovalsRequest { all: true, ..Default::default() });
         "palyra.v1.Approvals/Get": approvals.get(w, GetApprovalRequest { approval_id: w.approval });
@@ -361,6 +363,12 @@ async fn no_method_is_reached_against_policy() {
         // A call that is not the caller's to know about looks like one that does not exist.
         if ["palyra.v1.Calls/Get", "palyra.v1.Calls/Follow", "palyra.v1.Calls/Cancel"].contains(&method) {
             assert_eq!(error.code, "not_found", "{method}: {error:?}");
+        } else if let Some(code) = [("Redeem", "ticket_void"), ("Report", "not_found")]
+            .iter()
+            .find_map(|(name, code)| method.ends_with(&format!("Calls/{name}")).then_some(*code))
+        {
+            // The ticket is the authority, and a report is about a call of the caller's own.
+            assert_eq!(error.code, code, "{method}: {error:?}");
         } else {
             assert_eq!(error.code, "forbidden", "{method}: {error:?}");
             assert!(error.message.contains("nothing_for_strangers"), "{method}: {error:?}");

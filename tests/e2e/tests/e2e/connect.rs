@@ -36,6 +36,7 @@ fn works(host: &Host, server: &Value) {
         "name": "palyra_echo", "arguments": { "text": "through" } } });
     let mut command = std::process::Command::new(text(server, "/command"));
     command.args(&args).env("HOME", host.path("home"));
+    let command = palyra_e2e::host::behind_client(&command);
     let ran = palyra_e2e::cli::run(command, format!("{greeting}\n{call}\n").as_bytes()).exits(0);
     assert!(ran.stdout.contains("through"), "{ran:?}");
 }

@@ -87,7 +87,8 @@ fn not_exclusive(client: Client) -> Failure {
 
 fn claude_code(project: &Path, launch: &Launch, exclusive: bool) -> Vec<Wanted> {
     let settings = project.join(".claude/settings.local.json");
-    let server = json!({ "type": "stdio", "command": launch.command, "args": launch.args });
+    // Otherwise Claude Code shows its model the names of the tools alone, and only when it searches for them.
+    let server = json!({ "type": "stdio", "command": launch.command, "args": launch.args, "alwaysLoad": true });
     let mut wanted = vec![
         set(&project.join(".mcp.json"), &["mcpServers", "palyra"], server, "the server"),
         among(&settings, &["enabledMcpjsonServers"], vec![json!("palyra")], "the server is started without asking"),
@@ -115,7 +116,7 @@ fn claude_code(project: &Path, launch: &Launch, exclusive: bool) -> Vec<Wanted> 
 }
 
 /// Where Codex has its configuration. A relative `CODEX_HOME` counts from here, as it does for Codex.
-fn codex_home() -> Result<PathBuf, Failure> {
+pub fn codex_home() -> Result<PathBuf, Failure> {
     let named = std::env::var_os("CODEX_HOME").filter(|home| !home.is_empty());
     let home = match named {
         Some(home) => std::path::absolute(home).ok(),
@@ -191,11 +192,11 @@ fn codex(project: &Path, launch: &Launch, exclusive: bool) -> Result<Vec<Wanted>
     Ok(wanted)
 }
 
-fn set(file: &Path, path: &[&str], value: Value, why: &'static str) -> Wanted {
+pub fn set(file: &Path, path: &[&str], value: Value, why: &'static str) -> Wanted {
     Wanted { file: file.to_owned(), path: keys(path), put: Put::Value(value), why }
 }
 
-fn among(file: &Path, path: &[&str], items: Vec<Value>, why: &'static str) -> Wanted {
+pub fn among(file: &Path, path: &[&str], items: Vec<Value>, why: &'static str) -> Wanted {
     Wanted { file: file.to_owned(), path: keys(path), put: Put::Among(items), why }
 }
 

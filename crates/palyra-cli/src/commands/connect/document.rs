@@ -24,6 +24,8 @@ pub struct Document {
 enum Body {
     Json(CstRootNode),
     Toml(Box<DocumentMut>),
+    /// A file of lines, which is one list under the key `lines`.
+    Lines(Vec<String>),
 }
 
 impl Document {
@@ -39,6 +41,7 @@ impl Document {
         let text = match &self.body {
             Body::Json(root) => root.to_string(),
             Body::Toml(document) => document.to_string(),
+            Body::Lines(lines) => lines.iter().map(|line| format!("{line}\n")).collect(),
         };
         if self.marked { format!("{BYTE_ORDER_MARK}{text}") } else { text }
     }
@@ -77,6 +80,7 @@ impl Document {
                 }
             }
             Body::Toml(document) => remove_toml(document.as_table_mut(), path),
+            Body::Lines(lines) => lines.clear(),
         }
     }
 
@@ -85,6 +89,7 @@ impl Document {
         match &self.body {
             Body::Json(root) => root.object_value().is_some_and(|object| object.properties().is_empty()),
             Body::Toml(document) => document.as_table().is_empty(),
+            Body::Lines(lines) => lines.is_empty(),
         }
     }
 }
@@ -104,6 +109,9 @@ impl Body {
                 .parse()
                 .map(|doc| Self::Toml(Box::new(doc)))
                 .map_err(|e: toml_edit::TomlError| refused(e.to_string()));
+        }
+        if path.extension().is_some_and(|ext| ext == "rules") || path.ends_with("info/exclude") {
+            return Ok(Self::Lines(text.lines().map(str::to_owned).collect()));
         }
         let text = if text.trim().is_empty() { "{\n}\n" } else { text };
         let root = CstRootNode::parse(text, &ParseOptions::default()).map_err(|e| refused(e.to_string()))?;
@@ -132,6 +140,7 @@ impl Body {
                 parsed.value.map(Value::from)
             }
             Self::Toml(document) => Some(from_toml(item_at(document, path)?)),
+            Self::Lines(lines) => (!lines.is_empty()).then(|| Value::from(lines.clone())),
         }
     }
 
@@ -152,6 +161,10 @@ impl Body {
                 }
             }
             Self::Toml(document) => put(document.as_table_mut(), path, to_toml(value)?)?,
+            Self::Lines(lines) => {
+                let wanted = value.as_array()?.iter().map(|line| line.as_str().map(str::to_owned));
+                *lines = wanted.collect::<Option<_>>()?;
+            }
         }
         Some(())
     }

@@ -6,18 +6,19 @@
 
 mod clients;
 mod document;
+mod hooks;
 mod record;
 mod undone;
 
-use super::{read, up};
+use super::{read, read_optional, up};
 use crate::args::connect::{Client, Connect, Disconnect};
 use crate::context::Context;
 use crate::exit::{FAILED, Failure, REFUSED, UNREACHABLE};
 use crate::output::{self, BOLD, DIM, GOOD, WARN, note, say, styled};
 use clients::Launch;
 use palyra_api::v1::{
-    AddAgentRequest, CreateTokenRequest, ListAgentsRequest, RemoveAgentRequest, RevokeTokenRequest, StatusRequest,
-    WhoAmIRequest,
+    AddAgentRequest, CreateTokenRequest, GetCallRequest, ListAgentsRequest, ListCallsRequest, RemoveAgentRequest,
+    RevokeTokenRequest, StatusRequest, WhoAmIRequest,
 };
 use palyra_api::{ApiError, Connection};
 use palyra_protocol::access::{AgentRecord, TokenView};
@@ -28,7 +29,7 @@ use std::path::{Path, PathBuf};
 use undone::Done;
 
 /// What a connected agent's token may do: what it takes to see and call tools, and to look after its own calls.
-const SCOPES: [&str; 4] = ["tool.list", "tool.execute", "call.read", "call.cancel"];
+const SCOPES: [&str; 5] = ["tool.list", "tool.execute", "call.read", "call.cancel", "daemon.status"];
 
 pub async fn connect(context: &Context, request: Connect) -> Result<(), Failure> {
     let name = request.name.clone().unwrap_or_else(|| request.client.name().to_owned());
@@ -39,12 +40,12 @@ pub async fn connect(context: &Context, request: Connect) -> Result<(), Failure>
         .ok_or_else(|| Failure::new(FAILED, "bad_name", "a name has letters, digits, `-` and `_`", None))?;
     let project = project(request.project.as_deref())?;
     let launch = launch(context, &name, &project)?;
-    let wanted = clients::wanted(request.client, &project, &launch, request.exclusive)?;
+    let wanted = wanted(context, &request, &name, &project, &launch)?;
     let earlier = Record::read(&context.state_dir, &name)?;
     if let Some(earlier) = &earlier
         && (earlier.client != request.client.name()
             || earlier.project != project
-            || earlier.exclusive != request.exclusive)
+            || (earlier.exclusive, earlier.hooks) != (request.exclusive, request.hooks))
     {
         return Err(Failure::new(
             REFUSED,
@@ -57,12 +58,115 @@ pub async fn connect(context: &Context, request: Connect) -> Result<(), Failure>
     if request.print {
         return print(context, &launch, &planned);
     }
+    let unknown_version = if request.hooks { hooks::check_version(request.client)? } else { None };
     let connection = reach(context, &project).await?;
+    nothing_runs_there(&connection).await?;
     let mut done = Done::new(&name, &principal, earlier);
     match begin(context, &connection, &request, &project, &planned, &mut done).await {
-        Ok(record) => told(context, &connection, &request, &record, &launch, &wanted, &planned).await,
+        Ok(mut record) => {
+            let trusted = trust(context, &request, &launch, &mut record)?;
+            told(context, &connection, &request, &record, &launch, &wanted, &planned).await?;
+            warnings(context, &request, unknown_version.as_deref(), trusted);
+            Ok(())
+        }
         Err(failure) => Err(done.taken_back(context, &connection, failure).await),
     }
+}
+
+/// What the client's configuration needs, and what keeps it out of commits.
+fn wanted(
+    context: &Context,
+    request: &Connect,
+    name: &str,
+    project: &Path,
+    launch: &Launch,
+) -> Result<Vec<clients::Wanted>, Failure> {
+    let mut wanted = if request.hooks {
+        let text = |path: &Path| path.to_str().map(str::to_owned).ok_or_else(not_text);
+        let state_dir = context.state_dir.canonicalize().unwrap_or_else(|_| context.state_dir.clone());
+        let (token_file, state_dir) = (text(&record::token_file(&state_dir, name))?, text(&state_dir)?);
+        let places = hooks::HookPlaces { state_dir: &state_dir, token_file: &token_file, project: &text(project)? };
+        hooks::wanted(request.client, project, launch, &places)?
+    } else {
+        clients::wanted(request.client, project, launch, request.exclusive)?
+    };
+    // Files that are there already are their owner's to commit.
+    let mut made: Vec<PathBuf> = wanted.iter().map(|want| want.file.clone()).filter(|file| !file.exists()).collect();
+    made.dedup();
+    wanted.extend(hooks::git_excludes(project, &made));
+    Ok(wanted)
+}
+
+/// Refuses to write into a workspace that a process works in directly: when it ends, new files that can run code are set aside.
+async fn nothing_runs_there(connection: &Connection) -> Result<(), Failure> {
+    for tool in ["palyra.process.run", "palyra.process.start"] {
+        let list =
+            ListCallsRequest { tool: tool.to_owned(), state: "executing".to_owned(), most: 250, ..Default::default() };
+        for call in connection.calls().list(list).await?.into_inner().calls_json {
+            let call_id = read::<Value>(&call)?["call_id"].as_str().unwrap_or_default().to_owned();
+            let known = connection.calls().get(GetCallRequest { call_id: call_id.clone() }).await?.into_inner();
+            let call: Value = read_optional(&known.call_json)?.unwrap_or_default();
+            if !known.outcome_json.is_empty() || call["facets"]["containment"]["workspace"] == json!("view") {
+                continue;
+            }
+            return Err(Failure::new(
+                REFUSED,
+                "process_running",
+                format!(
+                    "a process works in the workspace right now ({call_id}); files that are written meanwhile are set aside"
+                ),
+                Some(&format!("wait until it ends, or end it: `palyra calls cancel {call_id}`")),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Has Codex trust the hooks that it now finds. Whether it does; nothing where that is no question.
+fn trust(context: &Context, request: &Connect, launch: &Launch, record: &mut Record) -> Result<Option<bool>, Failure> {
+    if !request.hooks || request.client != Client::Codex {
+        return Ok(None);
+    }
+    let Some(wanted) = hooks::codex_trust(&launch.command)? else { return Ok(Some(false)) };
+    let planned = record::plan(&wanted)?;
+    record.files = merged(std::mem::take(&mut record.files), &planned);
+    record.write(&context.state_dir)?;
+    for file in planned.iter().filter(|file| file.is_change()) {
+        file.apply()?;
+    }
+    Ok(Some(true))
+}
+
+/// Says what this connection does not hold.
+fn warnings(context: &Context, request: &Connect, unknown_version: Option<&str>, trusted: Option<bool>) {
+    let warn = |text: &str| note!("{} {text}", styled(WARN, "note:"));
+    if let Some(unknown) = unknown_version {
+        warn(unknown);
+    }
+    if trusted == Some(false) {
+        warn("Codex skips hooks that it does not trust: start it, and say yes to Palyra's under `/hooks`");
+    }
+    if request.hooks && !context.json() {
+        say!("  limits");
+        for limit in hooks::limits(request.client) {
+            say!("    - {limit}");
+        }
+        say!(
+            "    - an answer to an approval is refused from the client and what it starts, as far as the host shows that; what"
+        );
+        say!(
+            "      another service starts for it (`systemd-run`, `at`) is not seen: a rule can demand an approver on another device"
+        );
+    } else if !request.exclusive && request.client != Client::Generic {
+        warn(&format!(
+            "{} keeps its own shell and file tools, with which it can act past Palyra: `--hooks` has it ask before each, `--exclusive` switches them off",
+            request.client.name()
+        ));
+    }
+}
+
+fn not_text() -> Failure {
+    Failure::new(FAILED, "io", "a path is not text", None)
 }
 
 /// Registers, issues and writes; what it has done is in `done` as soon as it has.
@@ -94,6 +198,7 @@ async fn begin(
                 registered: done.registered || earlier.is_some_and(|earlier| earlier.registered),
                 token_id,
                 exclusive: request.exclusive,
+                hooks: request.hooks,
                 files,
             }
         }

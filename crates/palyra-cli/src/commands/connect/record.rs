@@ -22,6 +22,8 @@ pub struct Record {
     pub registered: bool,
     pub token_id: TokenId,
     pub exclusive: bool,
+    #[serde(default)]
+    pub hooks: bool,
     pub files: Vec<FileChange>,
 }
 

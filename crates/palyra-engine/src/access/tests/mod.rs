@@ -86,6 +86,7 @@ impl Place {
             max_calls_per_run: 100,
             limits: crate::config::CallLimits::default(),
             execution_timeout: Duration::from_secs(60),
+            longest_timeout: Duration::from_secs(3600),
             approval_timeout: Duration::from_secs(60),
             process_runner: runner(&root),
             egress_rules: Arc::default(),

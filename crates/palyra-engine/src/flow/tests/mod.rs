@@ -172,6 +172,7 @@ async fn engine(dir: &Path, clock: Arc<TestClock>) -> Engine {
         max_calls_per_run: 1000,
         limits: CallLimits::default(),
         execution_timeout: Duration::from_secs(60),
+        longest_timeout: Duration::from_secs(3600),
         approval_timeout: Duration::from_secs(600),
         process_runner: runner(&root),
         egress_rules: Arc::default(),

@@ -1,0 +1,263 @@
+//! A client that keeps its own tools: its hook asks, its commands run in the sandbox by a ticket, and it does not approve itself.
+
+use palyra_e2e::cli::{Ran, Running, run};
+use palyra_e2e::{Host, text};
+use serde_json::{Value, json};
+use std::fs;
+use std::process::Command;
+
+const BASH: &str = "[process_runner]\ntier = \"c\"\nallow_interpreters = [\"bash\"]\n";
+/// What needs nobody: contained commands, and files of `src`. Nobody pushes.
+const RULES: &str = r#"
+@id("contained_runs") @reason("Nothing leaves the view.")
+permit (principal, action == Action::"approval.waive", resource)
+when { context has containment && context.containment.contained };
+@id("sources_are_written") @reason("Sources are the agent's.")
+permit (principal, action == Action::"approval.waive", resource)
+when { context has written_root && (context.written_root like "src/*" || context.written_root like "*.toml") };
+@id("nobody_pushes") @reason("Nobody pushes.")
+forbid (principal, action == Action::"tool.execute", resource)
+when { context has command_line && context.command_line like "*git push*" };
+"#;
+
+fn connected(rules: &str) -> Host {
+    let mut host = Host::idle();
+    fs::create_dir(host.path("rules")).unwrap();
+    fs::write(host.path("rules/mine.cedar"), rules).unwrap();
+    host.configure(&format!("policy_dir = {:?}\n{BASH}", host.path("rules")));
+    host.start();
+    fs::create_dir(host.work("sub")).unwrap();
+    let project = host.path("w");
+    host.palyra(&["connect", "claude-code", "--hooks", "--project", project.to_str().unwrap()]).exits(0).done();
+    host
+}
+
+/// What the settings have Claude Code run.
+fn handler(host: &Host) -> Vec<String> {
+    let settings: Value = serde_json::from_str(&host.content(".claude/settings.local.json")).unwrap();
+    let handler = &settings["hooks"]["PreToolUse"][0]["hooks"][0];
+    assert_eq!((&handler["onFailure"], &handler["type"]), (&json!("block"), &json!("command")));
+    let args = handler["args"].as_array().unwrap().iter().map(|arg| arg.as_str().unwrap().to_owned());
+    std::iter::once(text(handler, "/command").to_owned()).chain(args).collect()
+}
+
+/// The hook as a client runs it: `timeout` is the client's process.
+fn hook(host: &Host) -> Command {
+    let mut command = client(host);
+    command.args(handler(host));
+    command
+}
+
+/// A process that stands for the client, and runs what follows.
+fn client(host: &Host) -> Command {
+    let mut command = Command::new("timeout");
+    command.arg("600").env("HOME", host.path("home")).env_remove("PALYRA_TOKEN").env_remove("PALYRA_HOST");
+    command
+}
+
+fn question(host: &Host, tool: &str, input: &Value) -> Value {
+    json!({
+        "hook_event_name": "PreToolUse", "session_id": "s-1", "tool_use_id": format!("toolu_{tool}"),
+        "cwd": host.path("w"), "tool_name": tool, "tool_input": input,
+    })
+}
+
+fn asked(host: &Host, tool: &str, input: &Value) -> Ran {
+    run(hook(host), question(host, tool, input).to_string().as_bytes())
+}
+
+/// A hook that waits for a person.
+fn asking(host: &Host, tool: &str, input: &Value) -> Running {
+    fs::write(host.path("question"), question(host, tool, input).to_string()).unwrap();
+    let words: Vec<String> = handler(host).iter().map(|word| format!("'{word}'")).collect();
+    let mut command = client(host);
+    command.args(["bash", "-c", &format!("{} < '{}'", words.join(" "), host.path("question").display())]);
+    Running::start(command)
+}
+
+/// The command that the client is given in place of the agent's.
+fn wrapped(answer: &Ran) -> String {
+    let answer: Value = serde_json::from_str(&answer.stdout).unwrap();
+    assert_eq!(answer["hookSpecificOutput"]["permissionDecision"], "allow");
+    text(&answer, "/hookSpecificOutput/updatedInput/command").to_owned()
+}
+
+/// Runs a command in the client's shell.
+fn shell(host: &Host, line: &str) -> Ran {
+    let mut bash = Command::new("bash");
+    bash.args(["-c", line]).current_dir(host.path("w"));
+    run(bash, b"")
+}
+
+#[test]
+fn an_allowed_command_runs_in_the_sandbox_by_its_ticket_and_once() {
+    let host = connected(RULES);
+    let input = json!({ "command": "cd sub && echo out && echo err >&2 && touch made && ls /home; exit 3", "description": "d" });
+    let answer = asked(&host, "Bash", &input).exits(0);
+    let document: Value = serde_json::from_str(&answer.stdout).unwrap();
+    assert_eq!(document["hookSpecificOutput"]["updatedInput"]["description"], "d", "the rest of the input stays");
+    assert!(!host.work("sub/made").exists(), "nothing runs before the client starts it");
+    let line = wrapped(&answer);
+    let ran = shell(&host, &format!("{line}; echo \"code=$? in $PWD\""));
+    let stands = host.work("sub");
+    assert_eq!(ran.stdout, format!("out\ncode=3 in {}\n", stands.display()), "{ran:?}");
+    assert!(ran.stderr.starts_with("err\n") && ran.stderr.contains("cannot access '/home'"), "{ran:?}");
+    assert!(!ran.stderr.contains("palyra-directory"), "{ran:?}");
+    assert!(host.work("sub/made").exists(), "what it changed counts");
+    let again = shell(&host, &line).exits(125);
+    assert!(again.stderr.contains("starts nothing"), "{again:?}");
+    let calls = host.palyra(&["calls", "list"]).good();
+    assert_eq!((calls.as_array().unwrap().len(), &calls[0]["state"]), (1, &json!("failed")), "{calls}");
+    host.palyra(&["journal", "verify"]).exits(0).done();
+}
+
+#[test]
+fn a_command_that_policy_denies_is_blocked_with_its_reason() {
+    let host = connected(RULES);
+    let denied = asked(&host, "Bash", &json!({ "command": "git push" })).exits(2);
+    assert!(denied.stdout.is_empty() && denied.stderr.contains("Nobody pushes"), "{denied:?}");
+}
+
+#[test]
+fn a_person_is_asked_in_place_of_the_clients_own_prompt() {
+    let host = connected("");
+    let watch = host.palyra_started(&["approvals", "watch"]);
+    let asking = asking(&host, "Bash", &json!({ "command": "echo approved" }));
+    let approval = watch.json();
+    host.decide(text(&approval, "/approval_id"), "allow", &[]).exits(0).done();
+    let line = wrapped(&asking.end().exits(0));
+    assert_eq!(shell(&host, &line).exits(0).stdout, "approved\n");
+}
+
+#[test]
+fn file_tools_are_decided_and_recorded_as_the_clients_own() {
+    let host = connected(RULES);
+    fs::create_dir(host.work("src")).unwrap();
+    host.put("src/a.rs", "fn one() {}\n");
+    let file = host.work("src/a.rs");
+    let edit = json!({ "file_path": file, "old_string": "one", "new_string": "two" });
+    asked(&host, "Edit", &edit).exits(0).done();
+    assert_eq!(host.content("src/a.rs"), "fn one() {}\n", "Palyra decides, the client writes");
+    let calls = host.palyra(&["calls", "list"]).good();
+    let call = host.palyra(&["calls", "show", text(&calls[0], "/call_id")]).good();
+    assert_eq!((&call["tool"], &call["output"]), (&json!("palyra.fs.write"), &json!({ "carried_out_by": "client" })));
+    assert_eq!(call["attestation"]["executor"], "client", "{call}");
+    assert_eq!(call["attestation"]["sandbox_enforcement"]["backend"], "client");
+    let mut told = question(&host, "Edit", &edit);
+    told["hook_event_name"] = json!("PostToolUse");
+    run(hook(&host), told.to_string().as_bytes()).exits(0).done();
+    let journal = host.palyra_text(&["journal", "tail"]).exits(0).stdout;
+    assert!(journal.contains("client.reported"), "{journal}");
+    host.palyra(&["journal", "verify"]).exits(0).done();
+    for (tool, input) in [
+        ("Read", json!({ "file_path": "/etc/passwd" })),
+        ("Write", json!({ "file_path": host.path("palyra.toml"), "content": "" })),
+        ("WebFetch", json!({ "url": "https://example.org/" })),
+        ("WebSearch", json!({ "query": "x" })),
+        ("mcp__other__push", json!({})),
+    ] {
+        let refused = asked(&host, tool, &input).exits(2);
+        assert!(refused.stdout.is_empty() && refused.stderr.starts_with("Palyra: "), "{tool}: {refused:?}");
+    }
+    asked(&host, "TodoWrite", &json!({ "todos": [] })).exits(0).done();
+}
+
+#[test]
+fn a_guarded_file_is_asked_about_whatever_waives_other_files() {
+    let host =
+        connected(r#"@id("all") @reason("All.") permit (principal, action == Action::"approval.waive", resource);"#);
+    let made = json!({ "file_path": host.work("x.txt"), "old_string": "", "new_string": "x" });
+    asked(&host, "Edit", &made).exits(0).done();
+    let watch = host.palyra_started(&["approvals", "watch"]);
+    let input = json!({ "file_path": host.work(".claude/settings.json"), "content": "{\"disableAllHooks\":true}" });
+    let asking = asking(&host, "Write", &input);
+    let approval = watch.json();
+    assert!(text(&approval, "/why").contains("guarded_paths_wait"), "{approval}");
+    host.decide(text(&approval, "/approval_id"), "deny", &["--reason", "no"]).exits(0).done();
+    let refused = asking.end().exits(2);
+    assert!(refused.stderr.contains("denied the call"), "{refused:?}");
+}
+
+#[test]
+fn a_hook_that_cannot_ask_blocks_and_says_how_to_mend_it() {
+    let mut host = connected(RULES);
+    for nonsense in ["", "{", "{}", "{\"hook_event_name\":\"PreToolUse\"}"] {
+        run(hook(&host), nonsense.as_bytes()).exits(2).done();
+    }
+    let change = run(hook(&host), br#"{"hook_event_name":"ConfigChange","source":"user_settings"}"#).exits(2);
+    assert!(change.stderr.contains("started again"), "{change:?}");
+    host.terminate();
+    let down = asked(&host, "Bash", &json!({ "command": "true" })).exits(2);
+    assert!(down.stdout.is_empty() && down.stderr.contains(" up`"), "{down:?}");
+}
+
+#[test]
+fn an_agent_does_not_approve_itself() {
+    let host = connected("");
+    let palyra = palyra_e2e::host::binary("palyra");
+    let (call, approval) = host.ask("palyra.process.run", &json!({ "argv": ["true"] }), &["--as", "agent:claude-code"]);
+    // The client's process: it asks by its hook, and its shell tries to answer.
+    let question = question(&host, "TodoWrite", &json!({}));
+    let read = question.to_string().replace("TodoWrite", "Glob");
+    fs::write(host.path("question"), read).unwrap();
+    let hook: Vec<String> = handler(&host).iter().map(|word| format!("'{word}'")).collect();
+    let answer = |words: &str| format!("'{}' --state-dir '{}' {words}", palyra.display(), host.state().display());
+    let script = format!(
+        "{} < '{}' >&2; {}; echo \"decided $?\"; (setsid {}; echo \"token $?\"); exit 0",
+        hook.join(" "),
+        host.path("question").display(),
+        answer(&format!("approvals decide {approval} allow")),
+        answer("access token create user:local"),
+    );
+    let mut tries = client(&host);
+    tries.args(["bash", "-c", &script]);
+    let tried = run(tries, b"").exits(0);
+    assert!(tried.stdout.contains("decided 10") && tried.stdout.contains("token 10"), "{tried:?}");
+    assert!(tried.stderr.contains("agents_never_approve"), "{tried:?}");
+    let journal = host.palyra_text(&["journal", "tail"]).exits(0).stdout;
+    assert!(journal.contains("access.refused"), "{journal}");
+    assert_eq!(host.palyra(&["approvals", "list"]).good()[0]["approval_id"], json!(approval), "it still waits");
+    host.decide(&approval, "allow", &[]).exits(0).done();
+    host.palyra(&["calls", "follow", &call]).exits(0).done();
+}
+
+#[test]
+fn what_connecting_makes_is_not_committed_and_is_taken_back() {
+    let host = Host::up();
+    let git = |words: &[&str]| {
+        let mut git = Command::new("git");
+        git.args(words).current_dir(host.path("w"));
+        run(git, b"").exits(0).stdout
+    };
+    git(&["init", "-q"]);
+    let exclude = host.content(".git/info/exclude");
+    let project = host.path("w");
+    let text_of =
+        |words: &[&str]| host.palyra_text(&[words, &["--project", project.to_str().unwrap()]].concat()).exits(0);
+    let plain = text_of(&["connect", "claude-code"]);
+    assert!(plain.stderr.contains("act past Palyra"), "{plain:?}");
+    git(&["add", "-A"]);
+    assert_eq!(git(&["status", "--short"]), "", "nothing of it is committed");
+    assert!(host.content(".mcp.json").contains("\"alwaysLoad\": true"));
+    host.palyra(&["disconnect", "claude-code"]).exits(0).done();
+    assert_eq!(host.content(".git/info/exclude"), exclude);
+    let hooks = text_of(&["connect", "claude-code", "--hooks"]);
+    assert!(!hooks.stderr.contains("act past Palyra") && hooks.stdout.contains("limits"), "{hooks:?}");
+    assert!(!host.work(".mcp.json").exists(), "the client keeps its own tools");
+    host.palyra(&["disconnect", "claude-code"]).exits(0).done();
+    assert!(!host.work(".claude").exists());
+}
+
+#[test]
+fn a_rule_demands_an_approver_on_another_device() {
+    let host = connected(
+        r#"@id("approved_elsewhere") @reason("Approvals are given on a paired device.")
+        forbid (principal, action == Action::"approval.decide", resource)
+        when { context has answer && context.answer == "allow" }
+        unless { context has device };"#,
+    );
+    let (_, approval) = host.ask("palyra.process.run", &json!({ "argv": ["true"] }), &["--as", "agent:claude-code"]);
+    let refused = host.decide(&approval, "allow", &[]).fails(10, "forbidden");
+    assert!(refused.to_string().contains("paired device"), "{refused}");
+    host.decide(&approval, "deny", &[]).exits(0).done();
+}
