@@ -20,9 +20,12 @@ use palyra_access::{Admitted, TokenRefusal};
 use palyra_identity::ConnectedDevice;
 use palyra_policy::{PolicyAction, PolicyDecision, PolicyRequest, PolicyRequestContext, PolicyResource};
 use palyra_protocol::access::{Credential, ShownToken};
-use palyra_protocol::{ChannelId, Principal, Problem, Timestamp};
+use palyra_protocol::{ChannelId, Principal, Problem, RoutineRecord, Timestamp};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// The channel of calls that routines make.
+const ROUTINE_CHANNEL: &str = "routine";
 
 /// How long what is only in memory may stay there.
 const TENDING: Duration = Duration::from_secs(60);
@@ -84,6 +87,17 @@ impl VerifiedPeer {
         let admitted = engine.admit_device(device)?;
         let (principal, device) = (admitted.principal().clone(), Some(Arc::clone(device)));
         Ok(Self { principal, acting_as: None, channel, token: Some(admitted), device })
+    }
+
+    /// The agent that a routine runs as. The routine is on record: somebody who may added it.
+    pub(crate) fn of_routine(routine: &RoutineRecord) -> Self {
+        let (principal, channel) = (routine.plan.principal.clone(), ChannelId::fixed(ROUTINE_CHANNEL));
+        Self { principal, acting_as: None, channel, token: None, device: None }
+    }
+
+    /// Whether the daemon's own scheduler is at the other end.
+    pub(crate) fn is_routine(&self) -> bool {
+        self.channel.as_str() == ROUTINE_CHANNEL
     }
 
     /// The device at the other end of the connection, where it is a paired one.

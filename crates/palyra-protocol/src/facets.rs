@@ -5,8 +5,10 @@
 //! sees a write through a link that points there.
 
 use crate::containment::Containment;
+use crate::action::PolicyAction;
 use crate::digest::{Digest, DigestBuilder};
 use crate::display::deceives;
+use crate::memory::MemoryUse;
 use crate::vault::SecretRef;
 use crate::vault_event::SecretDelivery;
 use serde::{Deserialize, Serialize};
@@ -57,6 +59,22 @@ pub struct Facets {
     /// Secrets of the vault that it would use.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub secrets: Vec<SecretUse>,
+    /// What it would do with the memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<MemoryUse>,
+    /// What it would do with routines.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub routine: Option<RoutineUse>,
+}
+
+/// A routine that a call would add, run or end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RoutineUse {
+    /// What would be done.
+    pub action: PolicyAction,
+    /// The routine's id; its name where it would be added.
+    pub routine: String,
 }
 
 /// A secret that a call would use, and how.

@@ -132,10 +132,11 @@ pub(crate) fn resolve_with(
         Problem::new(e.code(), e.to_string(), format!("see an example: `palyra tools show {}`", tool.name()))
     })?;
     tool.validate(input.value())?;
-    let (facets, job) = match tool.tool().prepare(Input::new(input.value()), place) {
-        Ok(Prepared { facets, job }) => (facets, Ok(job)),
-        Err(mut refusal) => (refusal.reached.take().map(|facets| *facets).unwrap_or_default(), Err(refusal)),
+    let (facets, recorded, job) = match tool.tool().prepare(Input::new(input.value()), place) {
+        Ok(Prepared { facets, job, recorded }) => (facets, recorded, Ok(job)),
+        Err(mut refusal) => (refusal.reached.take().map(|facets| *facets).unwrap_or_default(), None, Err(refusal)),
     };
+    let input = recorded.unwrap_or(input);
     let parts = ToolCallParts {
         id,
         tool: tool.name().clone(),

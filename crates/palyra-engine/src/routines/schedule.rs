@@ -119,7 +119,7 @@ impl Schedule {
     }
 
     /// The last slot at or before an instant.
-    fn last_until(&self, until: Timestamp) -> Option<Timestamp> {
+    pub(super) fn last_until(&self, until: Timestamp) -> Option<Timestamp> {
         let last = self.cron.find_previous_occurrence(&self.zoned(until)?, true).ok()?;
         instant(&last)
     }
