@@ -24,9 +24,14 @@ pub fn run(report: &mut Report) -> Result {
 }
 
 fn fill(store: &MemoryStore, size: usize) -> Result {
-    let quota = MemoryQuota { scope_entries: u64::MAX >> 1, holder_entries: u64::MAX >> 1, holder_bytes: u64::MAX >> 1 };
+    let quota =
+        MemoryQuota { scope_entries: u64::MAX >> 1, holder_entries: u64::MAX >> 1, holder_bytes: u64::MAX >> 1 };
     let entries = (0..size).map(|n| {
-        let text = format!("Note {n}: the service svc{n} of team {} listens on port {} and owns fn_{n:x}.", n % 97, 1024 + n % 60000);
+        let text = format!(
+            "Note {n}: the service svc{n} of team {} listens on port {} and owns fn_{n:x}.",
+            n % 97,
+            1024 + n % 60000
+        );
         let record = MemoryRecord {
             entry_id: MemoryId::mint(),
             scope: "principal:agent:demo".parse()?,

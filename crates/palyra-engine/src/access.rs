@@ -15,6 +15,7 @@ pub use control::{AccessControl, RegistryError, accept, peek, reset};
 use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
 use crate::queries::seen::forbidden;
+use crate::routines::ROUTINE_CHANNEL;
 use palyra_access::rights::{self, Shortfall};
 use palyra_access::{Admitted, TokenRefusal};
 use palyra_identity::ConnectedDevice;
@@ -23,9 +24,6 @@ use palyra_protocol::access::{Credential, ShownToken};
 use palyra_protocol::{ChannelId, Principal, Problem, RoutineRecord, Timestamp};
 use std::sync::Arc;
 use std::time::Duration;
-
-/// The channel of calls that routines make.
-const ROUTINE_CHANNEL: &str = "routine";
 
 /// How long what is only in memory may stay there.
 const TENDING: Duration = Duration::from_secs(60);

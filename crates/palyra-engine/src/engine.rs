@@ -8,8 +8,8 @@ use crate::effects::Effects;
 use crate::file_threads::FileThreads;
 use crate::flow::decide::ToolFacts;
 use crate::flow::resolve::Resolver;
-use crate::memory::Memory;
 use crate::live::{CallUpdate, LiveCall, LiveCalls, Withdrawal};
+use crate::memory::Memory;
 use crate::reload::RunningPolicy;
 use crate::routines::Routines;
 use crate::tools::{Place, Tool};
@@ -138,7 +138,8 @@ impl Engine {
         let effects = Effects::open(config.effects.clone(), &workspace)?;
         let policy = RunningPolicy::new(policy, policy_loader, clock.now());
         let vault = Arc::new(VaultStore::new(vault, Arc::clone(&clock)));
-        let memory = Memory::open(journal.path(), access.workspace().workspace_id.clone()).map_err(StartError::Memory)?;
+        let memory =
+            Memory::open(journal.path(), access.workspace().workspace_id.clone()).map_err(StartError::Memory)?;
         Ok(Self {
             inner: Arc::new(Inner {
                 policy,

@@ -195,9 +195,12 @@ pub(crate) fn routine_slot(
                     found.push((at, *slot));
                 }
             }
-            (JournalEvent::RoutineChanged { change: palyra_protocol::RoutineChange::Added { routine: added }, .. }, _)
-                if added.routine_id == *routine =>
-            {
+            (
+                JournalEvent::RoutineChanged {
+                    change: palyra_protocol::RoutineChange::Added { routine: added }, ..
+                },
+                _,
+            ) if added.routine_id == *routine => {
                 break;
             }
             _ => {}

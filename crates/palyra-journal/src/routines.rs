@@ -51,11 +51,7 @@ impl JournalStore {
     ///
     /// # Errors
     /// They cannot be read.
-    pub async fn slots(
-        &self,
-        routine: &RoutineId,
-        limit: usize,
-    ) -> Result<Vec<(Timestamp, SlotRecord)>, JournalError> {
+    pub async fn slots(&self, routine: &RoutineId, limit: usize) -> Result<Vec<(Timestamp, SlotRecord)>, JournalError> {
         let routine = routine.clone();
         self.read(move |c| routine_slot(c, &routine, limit)).await
     }

@@ -38,7 +38,15 @@ impl JournalStore {
         let head = schema::check_tail(&connection)?;
         let clock = Arc::new(SteadyClock::new(clock, schema::newest_time(&connection)?));
         let writer = Writer::start(connection, head, Arc::clone(&clock))?;
-        Ok(Self { path: path.to_owned(), origin, mended, clock, writer, readers: Arc::default(), slot_marks: Arc::default() })
+        Ok(Self {
+            path: path.to_owned(),
+            origin,
+            mended,
+            clock,
+            writer,
+            readers: Arc::default(),
+            slot_marks: Arc::default(),
+        })
     }
 
     /// The indexes, views and triggers that somebody had removed or changed, and that are as they were again.

@@ -2,8 +2,8 @@
 
 use crate::resource::PolicyResource;
 use palyra_protocol::{
-    ApprovalDecision, ChannelId, DeviceId, EffectCounts, Facets, MemoryTrust, PolicyAction, Principal, RiskLevel, RunId, SessionId,
-    ToolCapability, ToolMetadata, WorkspaceRole,
+    ApprovalDecision, ChannelId, DeviceId, EffectCounts, Facets, MemoryTrust, PolicyAction, Principal, RiskLevel,
+    RunId, SessionId, ToolCapability, ToolMetadata, WorkspaceRole,
 };
 use serde::{Deserialize, Serialize};
 

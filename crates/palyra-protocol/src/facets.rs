@@ -4,8 +4,8 @@
 //! here, already resolved. Paths are relative to the workspace and free of symlinks, so that a rule about `infra/` also
 //! sees a write through a link that points there.
 
-use crate::containment::Containment;
 use crate::action::PolicyAction;
+use crate::containment::Containment;
 use crate::digest::{Digest, DigestBuilder};
 use crate::display::deceives;
 use crate::memory::MemoryUse;

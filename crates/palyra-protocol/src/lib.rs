@@ -76,8 +76,8 @@ pub use principal::{Principal, PrincipalKind};
 pub use problem_code::ProblemCode;
 pub use review::{Review, speaker};
 pub use routine::{
-    RoutineAction, RoutineBudget, RoutineChange, RoutinePause, RoutinePlan, RoutineRecord, RoutineSchedule, SlotKey, SlotKind,
-    SlotRecord, SlotState,
+    RoutineAction, RoutineBudget, RoutineChange, RoutinePause, RoutinePlan, RoutineRecord, RoutineSchedule, SlotKey,
+    SlotKind, SlotRecord, SlotState,
 };
 pub use secret::Secret;
 pub use signing::{DaemonKey, PublicKey, Signature};

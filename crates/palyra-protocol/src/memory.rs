@@ -122,9 +122,9 @@ impl FromStr for MemoryScope {
         let scope = match kind {
             "principal" => rest.parse().ok().map(Self::Principal),
             "workspace" => rest.parse().ok().map(Self::Workspace),
-            "session" => rest.split_once('/').and_then(|(principal, session)| {
-                Some(Self::Session(principal.parse().ok()?, session.parse().ok()?))
-            }),
+            "session" => rest
+                .split_once('/')
+                .and_then(|(principal, session)| Some(Self::Session(principal.parse().ok()?, session.parse().ok()?))),
             _ => None,
         };
         scope.ok_or(MemoryNameError::Scope)

@@ -290,7 +290,13 @@ mod tests {
         };
         let digest = plan.digest().unwrap();
         let created_by = Principal::local_owner();
-        RoutineRecord { routine_id: RoutineId::mint(), plan, digest, created_by, created_at: Timestamp::from_unix_ms(1) }
+        RoutineRecord {
+            routine_id: RoutineId::mint(),
+            plan,
+            digest,
+            created_by,
+            created_at: Timestamp::from_unix_ms(1),
+        }
     }
 
     #[test]

@@ -30,8 +30,10 @@ pub enum Routines {
         detach: bool,
     },
     /// Run a routine once under watch: what you approve is allowed to it from then on
-    #[command(after_help = "A yes to a rehearsed call is a grant that is bound to this routine as it is: to its plan's digest. A routine
-that would do anything else asks again. `palyra grants list` shows the grants.")]
+    #[command(
+        after_help = "A yes to a rehearsed call is a grant that is bound to this routine as it is: to its plan's digest. A routine
+that would do anything else asks again. `palyra grants list` shows the grants."
+    )]
     Rehearse(Which),
     /// Remove a routine
     Remove(Which),

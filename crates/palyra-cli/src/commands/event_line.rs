@@ -78,7 +78,9 @@ fn of_own_things(event: &JournalEvent) -> String {
         JournalEvent::MemoryForgotten { entry_id, by } => format!("{entry_id} by {by}"),
         JournalEvent::RoutineChanged { by, change } => {
             let what = match change {
-                RoutineChange::Added { routine } => return format!("{} `{}` added by {by}", routine.routine_id, routine.plan.name),
+                RoutineChange::Added { routine } => {
+                    return format!("{} `{}` added by {by}", routine.routine_id, routine.plan.name);
+                }
                 RoutineChange::Paused { pause, .. } => format!("paused: {}", pause.reason),
                 RoutineChange::Resumed { .. } => "resumed".to_owned(),
                 RoutineChange::Removed { .. } => "removed".to_owned(),

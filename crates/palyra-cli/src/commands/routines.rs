@@ -94,8 +94,9 @@ fn plan(add: Add) -> Result<RoutinePlan, Failure> {
     let action = match (add.call, add.prompt) {
         (Some(tool), _) => {
             let bytes = super::call::input(&add.input)?;
-            let input = serde_json::from_slice(&bytes)
-                .map_err(|e| Failure::usage(format!("the input is no JSON: {e}"), "quote it: `--input '{\"text\":\"hi\"}'`"))?;
+            let input = serde_json::from_slice(&bytes).map_err(|e| {
+                Failure::usage(format!("the input is no JSON: {e}"), "quote it: `--input '{\"text\":\"hi\"}'`")
+            })?;
             RoutineAction::Call { tool, input }
         }
         (None, Some(text)) => RoutineAction::Prompt { text, model: add.model },
@@ -152,7 +153,14 @@ async fn list(context: &Context, connection: &Connection) -> Result<(), Failure>
         let plan = &told.record.plan;
         let last = told.last.as_ref().map_or("–", |slot| slot.state.as_str());
         let schedule = format!("{} {}", plan.schedule.pattern, plan.schedule.zone);
-        vec![plan.name.clone(), plan.principal.to_string(), safe(&schedule), next, last.to_owned(), action(&plan.action)]
+        vec![
+            plan.name.clone(),
+            plan.principal.to_string(),
+            safe(&schedule),
+            next,
+            last.to_owned(),
+            action(&plan.action),
+        ]
     };
     output::table(&["NAME", "AS", "SCHEDULE", "NEXT", "LAST", "DOES"], &routines.iter().map(row).collect::<Vec<_>>());
     Ok(())
@@ -168,7 +176,12 @@ fn action(action: &RoutineAction) -> String {
 fn show(told: &Told) {
     let plan = &told.record.plan;
     say!("{}  {}", styled(BOLD, &plan.name), told.record.routine_id);
-    say!("schedule  {} {} ({})", safe(&plan.schedule.pattern), safe(&plan.schedule.zone), safe(&told.schedule_in_words));
+    say!(
+        "schedule  {} {} ({})",
+        safe(&plan.schedule.pattern),
+        safe(&plan.schedule.zone),
+        safe(&told.schedule_in_words)
+    );
     say!("as        {}, at most {} slots in 24 hours", plan.principal, plan.budget.slots_per_day);
     say!("digest    {}", told.record.digest);
     say!("added     {} by {}", when(told.record.created_at), told.record.created_by);
@@ -209,7 +222,12 @@ async fn history(context: &Context, connection: &Connection, which: Which, limit
         };
         let call = slot.call_id.as_ref().map_or_else(String::new, |call| format!("  {call}"));
         let kind = slot.slot.kind.as_str();
-        say!("{}  {kind:9}  {:8}{call}{why}  {}", when(slot.slot.at), slot.state.as_str(), styled(DIM, when(*recorded_at)));
+        say!(
+            "{}  {kind:9}  {:8}{call}{why}  {}",
+            when(slot.slot.at),
+            slot.state.as_str(),
+            styled(DIM, when(*recorded_at))
+        );
     }
     Ok(())
 }

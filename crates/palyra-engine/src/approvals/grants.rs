@@ -60,7 +60,9 @@ impl Engine {
         let allows = answer.decision == ApprovalDecision::Allow;
         let rehearsed = of_routine && allows && self.routine_room().rehearses(&asked.call_id);
         let (session, expires_at) = match answer.scope {
-            ApprovalScope::Once if rehearsed && answer.matcher == GrantMatcher::ExactCall => (Some(asked.session.clone()), None),
+            ApprovalScope::Once if rehearsed && answer.matcher == GrantMatcher::ExactCall => {
+                (Some(asked.session.clone()), None)
+            }
             ApprovalScope::Session if of_routine && allows => (Some(asked.session.clone()), None),
             ApprovalScope::Once if answer.matcher == GrantMatcher::ExactCall => return Ok(None),
             ApprovalScope::Once => {

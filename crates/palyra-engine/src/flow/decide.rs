@@ -12,8 +12,8 @@ use crate::memory::Memory;
 use palyra_journal::Opening;
 use palyra_policy::{PolicyAction, PolicyEngine, PolicyRequest, PolicyRequestContext, PolicyResource, Verdict};
 use palyra_protocol::{
-    DecisionBasis, DecisionId, DecisionKind, Facets, MemoryVerb, Origin, Problem, SecretCaller, SecretRef, SecretUse, ToolCall,
-    ToolCapability, ToolDecision, ToolName,
+    DecisionBasis, DecisionId, DecisionKind, Facets, MemoryVerb, Origin, Problem, SecretCaller, SecretRef, SecretUse,
+    ToolCall, ToolCapability, ToolDecision, ToolName,
 };
 use std::sync::Arc;
 
@@ -277,7 +277,8 @@ fn of_own_things(
         let owned = kind != "workspace";
         (action, PolicyResource::Memory(scope), owned)
     });
-    let of_routine = facets.routine.as_ref().map(|used| (used.action, PolicyResource::CronJob(used.routine.clone()), true));
+    let of_routine =
+        facets.routine.as_ref().map(|used| (used.action, PolicyResource::CronJob(used.routine.clone()), true));
     let mut verdict = policy.decide(request, context);
     for (action, resource, owned) in of_memory.into_iter().chain(of_routine) {
         let asked = PolicyRequest { principal: request.principal.clone(), action, resource };

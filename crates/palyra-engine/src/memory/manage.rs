@@ -120,13 +120,17 @@ impl Engine {
         let key = self.in_memory(move |memory| memory.store.key(&id)).await?;
         let events = self.journal().events_about(AboutWhat::Memory, 0).await?;
         let sealed = events.into_iter().find_map(|(_, _, event)| match event {
-            JournalEvent::MemoryRetained { entry: kept, sealed } if kept.entry_id == entry.record.entry_id => Some(sealed),
+            JournalEvent::MemoryRetained { entry: kept, sealed } if kept.entry_id == entry.record.entry_id => {
+                Some(sealed)
+            }
             _ => None,
         });
         let sealed = sealed.and_then(|sealed| base64::engine::general_purpose::STANDARD.decode(sealed).ok());
-        let opened = key.as_deref().and_then(EntryKey::from_bytes).zip(sealed).and_then(|(key, sealed)| {
-            key.open(entry.record.entry_id.as_str(), &sealed)
-        });
+        let opened = key
+            .as_deref()
+            .and_then(EntryKey::from_bytes)
+            .zip(sealed)
+            .and_then(|(key, sealed)| key.open(entry.record.entry_id.as_str(), &sealed));
         let fits_journal = Some(opened.as_deref() == Some(entry.text.as_str()));
         Ok(MemoryHit { fits_journal, ..entry.into() })
     }
@@ -188,8 +192,10 @@ impl Engine {
         if let Some(own) = self.memory().scope(name, peer.effective(), None) {
             return Ok(own);
         }
-        let hint = "use `principal`, `workspace`, or a scope in full: `principal:agent:demo`, `session:agent:demo/work`";
-        name.parse().map_err(|_| EngineError::invalid("memory_scope", format!("`{}` is no memory scope", excerpt(name)), hint))
+        let hint =
+            "use `principal`, `workspace`, or a scope in full: `principal:agent:demo`, `session:agent:demo/work`";
+        name.parse()
+            .map_err(|_| EngineError::invalid("memory_scope", format!("`{}` is no memory scope", excerpt(name)), hint))
     }
 }
 

@@ -22,8 +22,8 @@ use crate::error::EngineError;
 use palyra_journal::{AboutWhat, JournalError, MemoryStore};
 use palyra_protocol::memory::MAX_MEMORY_TEXT;
 use palyra_protocol::{
-    CanonicalJson, Digest, DigestBuilder, JournalEvent, MemoryScope, MemoryTrust, Origin, Principal, Problem, SessionId,
-    ToolCall, WorkspaceId,
+    CanonicalJson, Digest, DigestBuilder, JournalEvent, MemoryScope, MemoryTrust, Origin, Principal, Problem,
+    SessionId, ToolCall, WorkspaceId,
 };
 use serde_json::Value;
 use std::collections::{HashMap, HashSet, VecDeque};

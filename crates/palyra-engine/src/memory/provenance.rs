@@ -3,14 +3,15 @@
 use super::Memory;
 use palyra_journal::{JournalError, SessionSource};
 use palyra_protocol::memory::MAX_MEMORY_SOURCES;
-use palyra_protocol::{
-    CallRecord, MemorySource, MemoryTrust, Origin, Principal, PrincipalKind, SessionId, ToolSource,
-};
+use palyra_protocol::{CallRecord, MemorySource, MemoryTrust, Origin, Principal, PrincipalKind, SessionId, ToolSource};
 
 /// What a call brings into its session from outside; nothing for calls that reach nobody.
 pub(crate) fn source_of_call(call: &CallRecord) -> Vec<SessionSource> {
-    let external =
-        |source: String| SessionSource { source: MemorySource::new(&source), trust: MemoryTrust::External, recalled: false };
+    let external = |source: String| SessionSource {
+        source: MemorySource::new(&source),
+        trust: MemoryTrust::External,
+        recalled: false,
+    };
     let mut sources: Vec<_> = call.facets.hosts.iter().map(|host| external(format!("web:{host}"))).collect();
     if sources.is_empty() && call.facets.process_reaches_hosts() {
         sources.push(external("process".to_owned()));

@@ -87,6 +87,7 @@ impl Memory {
 }
 
 fn no_key() -> EngineError {
-    let problem = Problem::new("memory_no_key", "no key could be made for the entry", "try again; see the daemon's log");
+    let problem =
+        Problem::new("memory_no_key", "no key could be made for the entry", "try again; see the daemon's log");
     EngineError::new(ErrorKind::Unavailable, problem)
 }

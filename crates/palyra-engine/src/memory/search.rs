@@ -18,10 +18,10 @@ impl Engine {
         kind: Option<&str>,
         limit: usize,
     ) -> Result<Vec<MemoryEntry>, EngineError> {
-        let kinds = ["principal", "workspace", "session"].into_iter().filter(|own| kind.is_none_or(|kind| kind == *own));
-        let scopes: Vec<MemoryScope> = kinds
-            .filter_map(|kind| self.memory().scope(kind, &origin.principal, Some(&origin.session)))
-            .collect();
+        let kinds =
+            ["principal", "workspace", "session"].into_iter().filter(|own| kind.is_none_or(|kind| kind == *own));
+        let scopes: Vec<MemoryScope> =
+            kinds.filter_map(|kind| self.memory().scope(kind, &origin.principal, Some(&origin.session))).collect();
         let query = MemoryQuery { text: query, scopes: Some(scopes) };
         let found = self.in_memory(move |memory| memory.store.search(&query)).await?;
         let mut room = MAX_TEXT;

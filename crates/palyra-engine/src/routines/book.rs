@@ -106,7 +106,8 @@ impl Book {
         let plan = &record.plan;
         // A schedule that this version cannot read any more leaves a routine that people can see and remove.
         let schedule = Schedule::parse(&plan.schedule.pattern, &plan.schedule.zone);
-        let Ok(schedule) = schedule.inspect_err(|error| tracing::error!(%error, "a routine cannot be scheduled")) else {
+        let Ok(schedule) = schedule.inspect_err(|error| tracing::error!(%error, "a routine cannot be scheduled"))
+        else {
             return;
         };
         self.names.insert(plan.name.clone(), record.routine_id.clone());

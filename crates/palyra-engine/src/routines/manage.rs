@@ -1,9 +1,9 @@
 //! Routines for people and tools: add, list, show, pause, resume, run, rehearse, remove, history.
 
+use super::MAX_ROUTINES;
 use super::book::Entry;
 use super::schedule::Schedule;
 use super::slots::Begun;
-use super::MAX_ROUTINES;
 use crate::access::VerifiedPeer;
 use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
@@ -95,7 +95,8 @@ impl Engine {
         }
         let digest = plan.digest().map_err(|e| EngineError::internal(e.to_string()))?;
         let now = self.clock().now();
-        let record = RoutineRecord { routine_id: RoutineId::mint(), plan, digest, created_by: by.clone(), created_at: now };
+        let record =
+            RoutineRecord { routine_id: RoutineId::mint(), plan, digest, created_by: by.clone(), created_at: now };
         let id = record.routine_id.clone();
         self.change_routine(by, RoutineChange::Added { routine: Box::new(record) }).await?;
         self.view(&id)
@@ -261,7 +262,8 @@ impl Engine {
             entry.failures
         };
         let routine_id = record.routine_id.clone();
-        let started = SlotRecord { routine_id: routine_id.clone(), slot, state: SlotState::Started {}, call_id: None, failures };
+        let started =
+            SlotRecord { routine_id: routine_id.clone(), slot, state: SlotState::Started {}, call_id: None, failures };
         self.note_slot(started).await?;
         let call_id = self.begin(Begun { record: Arc::clone(record), slot });
         Ok(StartedSlot { routine_id, slot, call_id })
@@ -349,7 +351,8 @@ pub(super) fn no_runs() -> Problem {
 
 fn no_routine(name: &str) -> EngineError {
     let name: String = name.chars().filter(|c| !c.is_control()).take(80).collect();
-    let problem = Problem::new("not_found", format!("there is no routine `{name}`"), "`palyra routines list` shows them");
+    let problem =
+        Problem::new("not_found", format!("there is no routine `{name}`"), "`palyra routines list` shows them");
     EngineError::new(ErrorKind::NotFound, problem)
 }
 

@@ -26,6 +26,8 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::sync::Notify;
 
+/// The channel of calls that routines make.
+pub const ROUTINE_CHANNEL: &str = "routine";
 /// Failures one after the other after which a routine is paused.
 pub const MAX_FAILURES: u32 = 3;
 /// Slots of one routine that may wait for a person at a time.

@@ -194,7 +194,11 @@ impl Engine {
         }
         if scheduled && failures >= MAX_FAILURES {
             let reason = format!("{failures} slots failed one after the other");
-            self.pause_after_failures(RoutineChange::Paused { routine_id, pause: RoutinePause { by: daemon(), reason } }).await;
+            self.pause_after_failures(RoutineChange::Paused {
+                routine_id,
+                pause: RoutinePause { by: daemon(), reason },
+            })
+            .await;
         }
     }
 

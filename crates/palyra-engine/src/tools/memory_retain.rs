@@ -20,9 +20,10 @@ pub(super) fn tool() -> Made {
     Ok(Arc::new(MemoryRetain(ToolDefinition {
         name: NAME.parse()?,
         summary: "Remember something".to_owned(),
-        description: "Keeps a text until a person has it forgotten. The daemon stamps it with who, which call and from which \
+        description:
+            "Keeps a text until a person has it forgotten. The daemon stamps it with who, which call and from which \
                       sources; its trust is that of the least trusted source that this session has used."
-            .to_owned(),
+                .to_owned(),
         input_schema: object(
             json!({
                 "text": {

@@ -21,9 +21,10 @@ pub(super) fn tool() -> Made {
     Ok(Arc::new(RoutineAdd(ToolDefinition {
         name: NAME.parse()?,
         summary: "Call a tool on a schedule".to_owned(),
-        description: "Adds a routine that calls a tool in the caller's name whenever its schedule comes. A person approves the \
+        description:
+            "Adds a routine that calls a tool in the caller's name whenever its schedule comes. A person approves the \
                       routine; each of its calls is decided like any other."
-            .to_owned(),
+                .to_owned(),
         input_schema: object(
             json!({
                 "name": { "type": "string", "minLength": 1, "maxLength": 64, "pattern": "^[A-Za-z0-9._-]+$" },
@@ -56,7 +57,11 @@ impl Tool for RoutineAdd {
     fn prepare(&self, input: Input<'_>, _place: &Place<'_>) -> Result<Prepared, Refusal> {
         let (pattern, zone) = (input.text("/schedule"), input.optional("/zone").unwrap_or("UTC"));
         Schedule::parse(pattern, zone).map_err(|error| {
-            Problem::new("routine_schedule", error.to_string(), "five fields, minute hour day month weekday: `30 2 * * *`")
+            Problem::new(
+                "routine_schedule",
+                error.to_string(),
+                "five fields, minute hour day month weekday: `30 2 * * *`",
+            )
         })?;
         let name = input.text("/name").to_owned();
         let routine = Some(RoutineUse { action: PolicyAction::CronCreate, routine: name.clone() });

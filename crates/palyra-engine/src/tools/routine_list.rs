@@ -17,7 +17,8 @@ pub(super) fn tool() -> Made {
     Ok(Arc::new(RoutineList(ToolDefinition {
         name: NAME.parse()?,
         summary: "See one's own routines".to_owned(),
-        description: "Lists the routines that run as the caller: when each is due, and what became of its newest slot.".to_owned(),
+        description: "Lists the routines that run as the caller: when each is due, and what became of its newest slot."
+            .to_owned(),
         input_schema: object(json!({}), &[]),
         output_schema: object(json!({ "routines": list_of(json!({ "type": "object" })) }), &["routines"]),
         capabilities: [].into(),

@@ -4,9 +4,7 @@ use super::schema::object;
 use super::{Executing, Input, Job, Made, Place, Prepared, Preparing, Tool};
 use crate::flow::execute::{Executed, Running, Stopped};
 use crate::flow::resolve::Refusal;
-use palyra_protocol::{
-    ExecutorKind, Facets, PolicyAction, Problem, RiskLevel, RoutineUse, ToolDefinition,
-};
+use palyra_protocol::{ExecutorKind, Facets, PolicyAction, Problem, RiskLevel, RoutineUse, ToolDefinition};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -62,9 +60,8 @@ async fn done(routine: &str, run: &Running<'_>) -> Result<Value, Stopped> {
     let (engine, caller) = (run.engine(), &run.call().origin().principal);
     // Those of others do not exist for the caller.
     let own = engine.found_routine(routine).ok().filter(|record| record.plan.principal == *caller);
-    let record = own.ok_or_else(|| {
-        Problem::new("not_found", "you have no such routine", "see yours: `palyra.routine.list`")
-    })?;
+    let record =
+        own.ok_or_else(|| Problem::new("not_found", "you have no such routine", "see yours: `palyra.routine.list`"))?;
     let removed = engine.remove_routine(caller.clone(), &record.routine_id).await;
     let removed = removed.map_err(|error| Stopped::Failed(error.problem))?;
     Ok(json!({ "routine_id": removed.record.routine_id }))

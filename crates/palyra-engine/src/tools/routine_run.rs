@@ -4,9 +4,7 @@ use super::schema::object;
 use super::{Executing, Input, Job, Made, Place, Prepared, Preparing, Tool};
 use crate::flow::execute::{Executed, Running, Stopped};
 use crate::flow::resolve::Refusal;
-use palyra_protocol::{
-    ExecutorKind, Facets, PolicyAction, Problem, RiskLevel, RoutineUse, SlotKind, ToolDefinition,
-};
+use palyra_protocol::{ExecutorKind, Facets, PolicyAction, Problem, RiskLevel, RoutineUse, SlotKind, ToolDefinition};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -19,7 +17,8 @@ pub(super) fn tool() -> Made {
     Ok(Arc::new(RoutineRun(ToolDefinition {
         name: NAME.parse()?,
         summary: "Run one of one's own routines now".to_owned(),
-        description: "Runs a routine of the caller's now, besides its schedule. It answers with the call that begins.".to_owned(),
+        description: "Runs a routine of the caller's now, besides its schedule. It answers with the call that begins."
+            .to_owned(),
         input_schema: object(
             json!({ "routine": { "type": "string", "minLength": 1, "maxLength": 64, "description": "its name or id" } }),
             &["routine"],
@@ -65,9 +64,9 @@ async fn done(routine: &str, run: &Running<'_>) -> Result<Value, Stopped> {
     let (engine, caller) = (run.engine(), &run.call().origin().principal);
     // Those of others do not exist for the caller.
     let own = engine.found_routine(routine).ok().filter(|record| record.plan.principal == *caller);
-    let record = own.ok_or_else(|| {
-        Problem::new("not_found", "you have no such routine", "see yours: `palyra.routine.list`")
-    })?;
-    let started = engine.run_routine(&record, SlotKind::Manual).await.map_err(|error| Stopped::Failed(error.problem))?;
+    let record =
+        own.ok_or_else(|| Problem::new("not_found", "you have no such routine", "see yours: `palyra.routine.list`"))?;
+    let started =
+        engine.run_routine(&record, SlotKind::Manual).await.map_err(|error| Stopped::Failed(error.problem))?;
     Ok(json!({ "routine_id": started.routine_id, "call_id": started.call_id }))
 }

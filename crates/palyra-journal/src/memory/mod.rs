@@ -97,7 +97,8 @@ impl MemoryStore {
         connection.pragma_update(None, "cell_size_check", "ON")?;
         connection.busy_timeout(Duration::from_secs(5))?;
         let exists: bool =
-            connection.query_row("SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE name = 'meta')", [], |r| r.get(0))?;
+            connection
+                .query_row("SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE name = 'meta')", [], |r| r.get(0))?;
         if !exists {
             connection.execute_batch(&format!("BEGIN IMMEDIATE;\n{}\nCOMMIT;", include_str!("schema.sql")))?;
         }
@@ -289,7 +290,13 @@ impl MemoryStore {
                 "INSERT INTO sources (principal, session, source, trust, recalled) VALUES (?1, ?2, ?3, ?4, ?5)
                  ON CONFLICT DO NOTHING",
             )?
-            .execute(params![principal.to_string(), session.as_str(), source.as_str(), trust.as_str(), recalled])?;
+            .execute(params![
+                principal.to_string(),
+                session.as_str(),
+                source.as_str(),
+                trust.as_str(),
+                recalled
+            ])?;
         }
         Ok(tx.commit()?)
     }
@@ -300,9 +307,8 @@ impl MemoryStore {
     /// They cannot be read.
     pub fn sources(&self, principal: &Principal, session: &SessionId) -> Result<Vec<SessionSource>, JournalError> {
         self.read(|connection| {
-            let mut statement = connection.prepare_cached(
-                "SELECT source, trust, recalled FROM sources WHERE principal = ?1 AND session = ?2",
-            )?;
+            let mut statement = connection
+                .prepare_cached("SELECT source, trust, recalled FROM sources WHERE principal = ?1 AND session = ?2")?;
             let mut rows = statement.query(params![principal.to_string(), session.as_str()])?;
             let mut sources = Vec::new();
             while let Some(row) = rows.next()? {
@@ -320,7 +326,8 @@ impl MemoryStore {
     /// They cannot be read.
     pub fn sessions(&self, mut each: impl FnMut(Principal, SessionId, SessionSource)) -> Result<(), JournalError> {
         self.read(|connection| {
-            let mut statement = connection.prepare("SELECT principal, session, source, trust, recalled FROM sources")?;
+            let mut statement =
+                connection.prepare("SELECT principal, session, source, trust, recalled FROM sources")?;
             let mut rows = statement.query([])?;
             while let Some(row) = rows.next()? {
                 let text = |at: usize| row.get::<_, String>(at);
@@ -404,8 +411,10 @@ fn settle(tx: &Transaction<'_>, id: &MemoryId) -> Result<(), JournalError> {
         .prepare_cached("UPDATE entries SET pending = 0 WHERE entry_id = ?1 AND pending = 1")?
         .execute([id.as_str()])?;
     for table in ["words", "grams"].into_iter().filter(|_| changed == 1) {
-        tx.prepare_cached(&format!("INSERT INTO {table} (rowid, text) SELECT n, text FROM entries WHERE entry_id = ?1"))?
-            .execute([id.as_str()])?;
+        tx.prepare_cached(&format!(
+            "INSERT INTO {table} (rowid, text) SELECT n, text FROM entries WHERE entry_id = ?1"
+        ))?
+        .execute([id.as_str()])?;
     }
     Ok(())
 }

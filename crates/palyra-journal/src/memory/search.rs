@@ -133,11 +133,7 @@ fn matches(
 }
 
 /// The newest entries that contain every term.
-fn as_plain_text(
-    connection: &Connection,
-    terms: &[&str],
-    scopes: Option<&[String]>,
-) -> Result<Vec<i64>, JournalError> {
+fn as_plain_text(connection: &Connection, terms: &[&str], scopes: Option<&[String]>) -> Result<Vec<i64>, JournalError> {
     // Terms are letters, digits and underscores; the last is a wildcard of LIKE.
     let like: Vec<String> = terms.iter().map(|term| format!("%{}%", term.replace('_', "\\_"))).collect();
     let places = scopes.map_or(0, <[String]>::len) + 2;

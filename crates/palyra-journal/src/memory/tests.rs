@@ -37,7 +37,8 @@ const DEMO: &str = "principal:agent:demo";
 fn words_identifiers_and_chinese_are_found() {
     let dir = tempfile::tempdir().unwrap();
     let store = MemoryStore::open(&dir.path().join("memory.db")).unwrap();
-    for text in ["The cats were running", "fn resolve_with(tool: Arc<CatalogTool>)", "用户喜欢喝绿茶", "tea 100%_x"] {
+    for text in ["The cats were running", "fn resolve_with(tool: Arc<CatalogTool>)", "用户喜欢喝绿茶", "tea 100%_x"]
+    {
         add(&store, DEMO, text);
     }
     assert_eq!(found(&store, "run cat", None), ["The cats were running"]);
@@ -114,7 +115,10 @@ fn quotas_hold_and_come_back_with_what_is_forgotten() {
     assert!(matches!(stage(DEMO, "c"), Err(JournalError::MemoryFull { .. })));
     assert!(matches!(stage("session:agent:demo/x", &"x".repeat(99)), Err(JournalError::MemoryFull { .. })));
     stage("session:agent:demo/x", "c").unwrap();
-    assert!(matches!(stage("session:agent:demo/y", "d"), Err(JournalError::MemoryFull { .. })), "a new session is no way out");
+    assert!(
+        matches!(stage("session:agent:demo/y", "d"), Err(JournalError::MemoryFull { .. })),
+        "a new session is no way out"
+    );
     store.destroy(&first).unwrap();
     stage(DEMO, "e").unwrap();
 }
@@ -130,4 +134,18 @@ fn the_lowest_trust_of_a_source_stays() {
     let mut seen = Vec::new();
     store.sessions(|_, _, source| seen.push(source.trust)).unwrap();
     assert_eq!(seen, [MemoryTrust::External]);
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig { failure_persistence: None, ..proptest::prelude::ProptestConfig::with_cases(64) })]
+
+    #[test]
+    fn no_query_breaks_the_index(text in "\\PC{0,40}", operators in "['*^(){}:+ -]{0,12}(AND|OR|NOT|NEAR)?") {
+        let dir = tempfile::tempdir().unwrap();
+        let store = MemoryStore::open(&dir.path().join("memory.db")).unwrap();
+        add(&store, DEMO, "some words to look through");
+        for query in [text.clone(), format!("{operators}\"{text}\"{operators}")] {
+            store.search(&MemoryQuery { text: query, scopes: None }).unwrap();
+        }
+    }
 }

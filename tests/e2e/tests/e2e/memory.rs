@@ -33,7 +33,7 @@ fn what_is_forgotten_is_nowhere_in_the_state_directory_and_the_chain_verifies() 
     assert_eq!((text(&kept, "/trust"), text(&kept, "/scope")), ("agent", "principal:agent:demo"));
     for by in [Restart::Kill, Restart::Terminate] {
         host.restart(by);
-        let found = search(&host, "spare quillfeather", "work");
+        let found = search(&host, "spare slab", "work");
         assert_eq!(found["output"]["entries"][0]["text"], TEXT, "{by:?}");
     }
     let shown = host.palyra(&["memory", "show", &id]).good();
@@ -41,7 +41,7 @@ fn what_is_forgotten_is_nowhere_in_the_state_directory_and_the_chain_verifies() 
     assert_eq!(host.palyra(&["memory", "list"]).good().as_array().unwrap().len(), 1);
     host.palyra(&["memory", "forget", &id]).exits(0).done();
     host.palyra(&["memory", "show", &id]).fails(10, "not_found");
-    assert_eq!(search(&host, "spare quillfeather", "work")["output"]["entries"], json!([]));
+    assert_eq!(search(&host, "spare slab", "work")["output"]["entries"], json!([]));
     assert_eq!(host.palyra(&["journal", "verify"]).good()["intact"], true);
     for part in [TEXT, "Quillfeather", "quillfeather", "ninetyseven", "ninetyseve"] {
         assert!(no_trace(&host.state(), part) > 3);

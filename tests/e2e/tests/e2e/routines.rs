@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 fn add(host: &Host, name: &str, schedule: &str, tool: &str, input: &Value) -> Value {
     let input = input.to_string();
-    let args = ["routines", "add", name, "--schedule", schedule, "--agent", "agent:night", "--call", tool, "--input", &input];
+    let args =
+        ["routines", "add", name, "--schedule", schedule, "--agent", "agent:night", "--call", tool, "--input", &input];
     host.palyra(&args).good()
 }
 
@@ -62,7 +63,8 @@ fn a_rehearsal_leaves_a_grant_for_this_routine_and_for_nothing_else() {
     assert_eq!(host.lines("log", "once"), 2);
     let session = text(&host.palyra(&["grants", "list"]).good(), "/0/session").to_owned();
     let stolen = append("once").to_string();
-    let args = ["--as", "agent:night", "call", "palyra.process.run", "--input", &stolen, "--session", &session, "--detach"];
+    let args =
+        ["--as", "agent:night", "call", "palyra.process.run", "--input", &stolen, "--session", &session, "--detach"];
     host.palyra(&args).fails(3, "session_reserved");
     let (_, own) = host.ask("palyra.process.run", &append("once"), &["--as", "agent:night"]);
     host.decide(&own, "deny", &[]).exits(0).done();
