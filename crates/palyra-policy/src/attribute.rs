@@ -98,7 +98,7 @@ impl Attributes {
     pub(crate) const TOOL_USE: Self = Self((1 << Attribute::Deletes as u64) - 1);
     /// All that an `EffectUse` has.
     pub(crate) const EFFECT_USE: Self =
-        Self((1 << Attribute::SecretScope as u64) - 1 & !(1 << Attribute::Answer as u64));
+        Self(((1 << Attribute::SecretScope as u64) - 1) & !(1 << Attribute::Answer as u64));
     /// All that any context has.
     pub(crate) const EVERY: Self = Self((1 << Attribute::ALL.len()) - 1);
     /// All that a `SecretUse` has.

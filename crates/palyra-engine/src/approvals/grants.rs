@@ -58,11 +58,7 @@ impl Engine {
         // A grant of a routine is bound to what the routine is, and holds until rules, routine or a person end it.
         let of_routine = asked.session.as_str().starts_with(ROUTINE_SESSION);
         let allows = answer.decision == ApprovalDecision::Allow;
-        let rehearsed = of_routine && allows && self.routine_room().rehearses(&asked.call_id);
         let (session, expires_at) = match answer.scope {
-            ApprovalScope::Once if rehearsed && answer.matcher == GrantMatcher::ExactCall => {
-                (Some(asked.session.clone()), None)
-            }
             ApprovalScope::Session if of_routine && allows => (Some(asked.session.clone()), None),
             ApprovalScope::Once if answer.matcher == GrantMatcher::ExactCall => return Ok(None),
             ApprovalScope::Once => {

@@ -5,7 +5,7 @@ use crate::access::VerifiedPeer;
 use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
 use base64::Engine as _;
-use palyra_journal::{AboutWhat, MEMORY_PAGE, MemoryEntry, MemoryQuery};
+use palyra_journal::{MEMORY_PAGE, MemoryEntry, MemoryQuery};
 use palyra_policy::{PolicyAction, PolicyRequestContext, PolicyResource};
 use palyra_protocol::{JournalEvent, MemoryId, MemoryRecord, MemoryScope, MemoryTrust, Problem};
 use palyra_vault::EntryKey;
@@ -117,22 +117,29 @@ impl Engine {
     /// There is none, or the peer may not see it.
     pub async fn memory_show(&self, peer: &VerifiedPeer, id: MemoryId) -> Result<MemoryHit, EngineError> {
         let entry = self.seen_entry(peer, &id).await?;
-        let key = self.in_memory(move |memory| memory.store.key(&id)).await?;
-        let events = self.journal().events_about(AboutWhat::Memory, 0).await?;
-        let sealed = events.into_iter().find_map(|(_, _, event)| match event {
-            JournalEvent::MemoryRetained { entry: kept, sealed } if kept.entry_id == entry.record.entry_id => {
-                Some(sealed)
-            }
-            _ => None,
-        });
-        let sealed = sealed.and_then(|sealed| base64::engine::general_purpose::STANDARD.decode(sealed).ok());
-        let opened = key
-            .as_deref()
-            .and_then(EntryKey::from_bytes)
-            .zip(sealed)
-            .and_then(|(key, sealed)| key.open(entry.record.entry_id.as_str(), &sealed));
+        let kept = self.in_memory(move |memory| memory.store.key(&id)).await?;
+        let opened = match kept {
+            Some((key, seq)) => self.opened_from_journal(&entry.record, &key, seq).await?,
+            None => None,
+        };
         let fits_journal = Some(opened.as_deref() == Some(entry.text.as_str()));
         Ok(MemoryHit { fits_journal, ..entry.into() })
+    }
+
+    /// The text that the journal's ciphertext of an entry opens to; nothing if it is another entry's, or the key does not fit.
+    async fn opened_from_journal(
+        &self,
+        record: &MemoryRecord,
+        key: &[u8],
+        seq: u64,
+    ) -> Result<Option<String>, EngineError> {
+        let event = self.journal().event(seq).await?;
+        let Ok(JournalEvent::MemoryRetained { entry, sealed }) = serde_json::from_str(&event.body) else {
+            return Ok(None);
+        };
+        let sealed = base64::engine::general_purpose::STANDARD.decode(sealed).ok().filter(|_| *entry == *record);
+        let opened = EntryKey::from_bytes(key).zip(sealed);
+        Ok(opened.and_then(|(key, sealed)| key.open(record.entry_id.as_str(), &sealed)))
     }
 
     /// Has an entry forgotten: recorded first, then its key and every copy of its text are destroyed.

@@ -22,11 +22,11 @@ use crate::error::EngineError;
 use palyra_journal::{AboutWhat, JournalError, MemoryStore};
 use palyra_protocol::memory::MAX_MEMORY_TEXT;
 use palyra_protocol::{
-    CanonicalJson, Digest, DigestBuilder, JournalEvent, MemoryScope, MemoryTrust, Origin, Principal, Problem,
+    CanonicalJson, Digest, DigestBuilder, JournalEvent, MemoryId, MemoryScope, MemoryTrust, Origin, Principal, Problem,
     SessionId, ToolCall, WorkspaceId,
 };
 use serde_json::Value;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
@@ -153,12 +153,12 @@ impl Engine {
         let applied = self.in_memory(Memory::applied).await?;
         let events = self.journal().events_about(AboutWhat::Memory, applied).await?;
         let Some(last) = events.last().map(|(seq, ..)| *seq) else {
-            return self.in_memory(move |memory| memory.finish(&HashSet::new(), &[], applied)).await;
+            return self.in_memory(move |memory| memory.finish(&HashMap::new(), &[], applied)).await;
         };
-        let (mut retained, mut forgotten) = (HashSet::new(), Vec::new());
-        for (_, _, event) in events {
+        let (mut retained, mut forgotten) = (HashMap::new(), Vec::new());
+        for (seq, _, event) in events {
             match event {
-                JournalEvent::MemoryRetained { entry, .. } => drop(retained.insert(entry.entry_id)),
+                JournalEvent::MemoryRetained { entry, .. } => drop(retained.insert(entry.entry_id, seq)),
                 JournalEvent::MemoryForgotten { entry_id, .. } => forgotten.push(entry_id),
                 _ => {}
             }
@@ -198,15 +198,14 @@ impl Memory {
     /// Settles or discards what was staged, and destroys what the journal says is forgotten.
     fn finish(
         &self,
-        retained: &HashSet<palyra_protocol::MemoryId>,
-        forgotten: &[palyra_protocol::MemoryId],
+        retained: &HashMap<MemoryId, u64>,
+        forgotten: &[MemoryId],
         applied: u64,
     ) -> Result<(), JournalError> {
         for id in self.store.pending()? {
-            if retained.contains(&id) {
-                self.store.settle(&id)?;
-            } else {
-                self.store.destroy(&id)?;
+            match retained.get(&id) {
+                Some(seq) => self.store.settle(&id, *seq)?,
+                None => drop(self.store.destroy(&id)?),
             }
         }
         for id in forgotten {

@@ -65,12 +65,15 @@ impl Engine {
         let sealed = sealed.ok_or_else(no_key)?;
         let event = JournalEvent::MemoryRetained { entry: Box::new(record.clone()), sealed };
         let id = record.entry_id.clone();
-        if let Err(error) = self.journal().note(&event).await {
-            // What a start would do as well, should this fail.
-            drop(self.in_memory(move |memory| memory.store.destroy(&id)).await);
-            return Err(error.into());
-        }
-        self.in_memory(move |memory| memory.store.settle(&id)).await?;
+        let seq = match self.journal().note(&event).await {
+            Ok(seq) => seq,
+            Err(error) => {
+                // What a start would do as well, should this fail.
+                drop(self.in_memory(move |memory| memory.store.destroy(&id)).await);
+                return Err(error.into());
+            }
+        };
+        self.in_memory(move |memory| memory.store.settle(&id, seq)).await?;
         Ok(record)
     }
 }

@@ -40,10 +40,14 @@ impl Entry {
 
     /// Whether the budget of a day is used up.
     pub(super) fn is_spent(&mut self, now: Timestamp) -> bool {
+        self.prune(now);
+        self.started.len() >= self.record.plan.budget.slots_per_day as usize
+    }
+
+    fn prune(&mut self, now: Timestamp) {
         while self.started.front().is_some_and(|at| at.until(now) >= DAY) {
             self.started.pop_front();
         }
-        self.started.len() >= self.record.plan.budget.slots_per_day as usize
     }
 
     fn note(&mut self, at: Timestamp, slot: &SlotRecord) {
@@ -53,6 +57,7 @@ impl Entry {
         }
         if matches!(slot.state, SlotState::Started {}) && !self.open.contains_key(&slot.slot) {
             self.started.push_back(at);
+            self.prune(at);
         }
         if slot.state.is_end() {
             self.open.remove(&slot.slot);

@@ -136,19 +136,19 @@ impl MemoryStore {
         for new in new {
             let id = &new.record.entry_id;
             stage(&tx, new, quota)?;
-            settle(&tx, id)?;
+            settle(&tx, id, 0)?;
         }
         Ok(tx.commit()?)
     }
 
-    /// Has an entry found from now on: the journal knows it.
+    /// Has an entry found from now on: the journal has it as this event.
     ///
     /// # Errors
     /// It could not be made durable.
-    pub fn settle(&self, id: &MemoryId) -> Result<(), JournalError> {
+    pub fn settle(&self, id: &MemoryId, seq: u64) -> Result<(), JournalError> {
         let mut connection = self.writer();
         let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        settle(&tx, id)?;
+        settle(&tx, id, seq)?;
         Ok(tx.commit()?)
     }
 
@@ -227,15 +227,15 @@ impl MemoryStore {
         })
     }
 
-    /// The key of an entry, with which the journal's ciphertext opens.
+    /// The key of an entry, and the journal's event whose ciphertext it opens.
     ///
     /// # Errors
     /// It cannot be read.
-    pub fn key(&self, id: &MemoryId) -> Result<Option<Vec<u8>>, JournalError> {
+    pub fn key(&self, id: &MemoryId) -> Result<Option<(Vec<u8>, u64)>, JournalError> {
         self.read(|connection| {
             let key = connection
-                .prepare_cached("SELECT key FROM entries WHERE entry_id = ?1 AND pending = 0")?
-                .query_row([id.as_str()], |r| r.get(0))
+                .prepare_cached("SELECT key, seq FROM entries WHERE entry_id = ?1 AND pending = 0")?
+                .query_row([id.as_str()], |r| Ok((r.get(0)?, r.get(1)?)))
                 .optional()?;
             Ok(key)
         })
@@ -406,10 +406,10 @@ fn stage(tx: &Transaction<'_>, new: NewMemory<'_>, quota: &MemoryQuota) -> Resul
     Ok(())
 }
 
-fn settle(tx: &Transaction<'_>, id: &MemoryId) -> Result<(), JournalError> {
+fn settle(tx: &Transaction<'_>, id: &MemoryId, seq: u64) -> Result<(), JournalError> {
     let changed = tx
-        .prepare_cached("UPDATE entries SET pending = 0 WHERE entry_id = ?1 AND pending = 1")?
-        .execute([id.as_str()])?;
+        .prepare_cached("UPDATE entries SET pending = 0, seq = ?2 WHERE entry_id = ?1 AND pending = 1")?
+        .execute(params![id.as_str(), seq])?;
     for table in ["words", "grams"].into_iter().filter(|_| changed == 1) {
         tx.prepare_cached(&format!(
             "INSERT INTO {table} (rowid, text) SELECT n, text FROM entries WHERE entry_id = ?1"

@@ -4,13 +4,14 @@ CREATE TABLE meta (
     value TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- `key` opens the ciphertext in the journal. An entry is pending until the journal has it.
+-- `key` opens the ciphertext in the journal's event `seq`. An entry is pending until the journal has it.
 CREATE TABLE entries (
     n        INTEGER PRIMARY KEY,
     entry_id TEXT NOT NULL UNIQUE,
     scope    TEXT NOT NULL,
     holder   TEXT NOT NULL,
     pending  INTEGER NOT NULL,
+    seq      INTEGER NOT NULL DEFAULT 0,
     record   TEXT NOT NULL,
     text     TEXT NOT NULL,
     key      BLOB NOT NULL

@@ -21,7 +21,7 @@ fn record(scope: &str) -> MemoryRecord {
 fn add(store: &MemoryStore, scope: &str, text: &str) -> MemoryId {
     let record = record(scope);
     store.stage(NewMemory { record: &record, text, key: &[9; 32] }, &MemoryQuota::default()).unwrap();
-    store.settle(&record.entry_id).unwrap();
+    store.settle(&record.entry_id, 1).unwrap();
     record.entry_id
 }
 
@@ -71,7 +71,7 @@ fn what_was_destroyed_is_nowhere_in_the_files() {
     let store = MemoryStore::open(&dir.path().join("memory.db")).unwrap();
     let keep: Vec<_> = (0..200).map(|n| add(&store, DEMO, &format!("ordinary entry {n} about gardens"))).collect();
     let gone = add(&store, DEMO, "Xylophonquartz Grumblewick 4711");
-    assert_eq!(store.key(&gone).unwrap().unwrap(), [9; 32]);
+    assert_eq!(store.key(&gone).unwrap().unwrap(), (vec![9; 32], 1));
     assert!(store.destroy(&gone).unwrap());
     assert!(!store.destroy(&gone).unwrap());
     assert!(store.entry(&gone).unwrap().is_none() && store.key(&gone).unwrap().is_none());
