@@ -266,6 +266,9 @@ impl Engine {
             SlotRecord { routine_id: routine_id.clone(), slot, state: SlotState::Started {}, call_id: None, failures };
         self.note_slot(started).await?;
         let call_id = self.begin(Begun { record: Arc::clone(record), slot });
+        if let Some(call_id) = &call_id {
+            self.on_record(call_id).await;
+        }
         Ok(StartedSlot { routine_id, slot, call_id })
     }
 

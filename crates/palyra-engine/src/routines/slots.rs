@@ -133,6 +133,18 @@ impl Engine {
         }
     }
 
+    /// Returns when a call is decided about, and so on record: whoever is told its id can follow it.
+    pub(super) async fn on_record(&self, call_id: &CallId) {
+        let Some(live) = self.live().get(call_id) else { return };
+        let (now, mut news) = live.follow();
+        drop(live);
+        let mut state = now.state;
+        while state == CallState::Proposed {
+            let Ok(update) = news.recv().await else { return };
+            state = update.state;
+        }
+    }
+
     /// Takes up a slot that had begun before a restart.
     pub(super) async fn resume_slot(&self, begun: Begun, late: bool) {
         let RoutineAction::Call { .. } = &begun.record.plan.action else {

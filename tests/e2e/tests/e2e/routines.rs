@@ -73,12 +73,15 @@ fn a_rehearsal_leaves_a_grant_for_this_routine_and_for_nothing_else() {
     assert_eq!(host.palyra(&["calls", "show", text(&started, "/call_id")]).good()["state"], "awaiting_approval");
 }
 
+/// The approval that is asked for first.
 fn pending(host: &Host) -> String {
+    let tail = host.palyra_started(&["journal", "tail", "--follow"]);
     loop {
         let waiting = host.palyra(&["approvals", "list"]).good();
         if let Some(approval) = waiting.pointer("/0/approval_id").and_then(Value::as_str) {
             return approval.to_owned();
         }
+        while text(&tail.json(), "/kind") != "approval.requested" {}
     }
 }
 
@@ -108,10 +111,10 @@ fn plans_that_cannot_be_are_refused_with_a_reason() {
     plan("61 * * * *", "UTC", "agent:a", "palyra.echo").fails(10, "routine_schedule");
     plan("@daily", "Mars/Olympus", "agent:a", "palyra.echo").fails(10, "routine_schedule");
     plan("@daily", "UTC", "user:local", "palyra.echo").fails(10, "routine_principal");
-    plan("@daily", "UTC", "agent:a", "palyra.nothing").fails(10, "unknown_tool");
-    plan("@daily", "UTC", "agent:a", "palyra.echo").fails(10, "schema_violation");
+    plan("@daily", "UTC", "agent:a", "palyra.nothing").fails(6, "unknown_tool");
+    plan("@daily", "UTC", "agent:a", "palyra.echo").fails(6, "schema_violation");
     let prompt = ["routines", "add", "p", "--schedule", "@daily", "--agent", "agent:a", "--prompt", "look around"];
-    host.palyra(&prompt).fails(7, "runs_unavailable");
+    host.palyra(&prompt).fails(10, "runs_unavailable");
     assert_eq!(host.palyra(&["routines", "list"]).good(), json!([]));
 }
 
