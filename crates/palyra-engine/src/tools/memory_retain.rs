@@ -45,7 +45,7 @@ pub(super) fn tool() -> Made {
             &["entry_id", "scope", "trust", "sources"],
         ),
         capabilities: [].into(),
-        risk: RiskLevel::Medium,
+        risk: RiskLevel::Low,
         executor: ExecutorKind::Builtin,
         example: json!({ "text": "The tests need a running database.", "scope": "workspace" }),
     })))

@@ -41,7 +41,7 @@ pub(super) fn tool() -> Made {
             &["routine_id", "name", "digest"],
         ),
         capabilities: [].into(),
-        risk: RiskLevel::High,
+        risk: RiskLevel::Low,
         executor: ExecutorKind::Builtin,
         example: json!({
             "name": "nightly", "schedule": "30 2 * * *", "tool": "palyra.echo", "input": { "text": "good night" },

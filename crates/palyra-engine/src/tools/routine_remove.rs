@@ -24,7 +24,7 @@ pub(super) fn tool() -> Made {
         ),
         output_schema: object(json!({ "routine_id": { "type": "string" } }), &["routine_id"]),
         capabilities: [].into(),
-        risk: RiskLevel::Medium,
+        risk: RiskLevel::Low,
         executor: ExecutorKind::Builtin,
         example: json!({ "routine": "nightly" }),
     })))

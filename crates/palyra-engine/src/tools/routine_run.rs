@@ -28,7 +28,7 @@ pub(super) fn tool() -> Made {
             &["routine_id", "call_id"],
         ),
         capabilities: [].into(),
-        risk: RiskLevel::Medium,
+        risk: RiskLevel::Low,
         executor: ExecutorKind::Builtin,
         example: json!({ "routine": "nightly" }),
     })))
