@@ -190,10 +190,8 @@ pub(crate) fn routine_slot(
             continue;
         }
         match unchanged(row)? {
-            (JournalEvent::RoutineSlot { slot }, at) if slot.routine_id == *routine => {
-                if seen.insert(slot.slot) {
-                    found.push((at, *slot));
-                }
+            (JournalEvent::RoutineSlot { slot }, at) if slot.routine_id == *routine && seen.insert(slot.slot) => {
+                found.push((at, *slot));
             }
             (
                 JournalEvent::RoutineChanged {
