@@ -12,6 +12,7 @@ mod http;
 mod identity;
 mod journal;
 mod mcp;
+mod memory;
 mod path;
 mod plugins;
 mod policy;
@@ -20,6 +21,7 @@ mod remote;
 mod replay;
 mod report;
 mod rivals;
+mod routines;
 mod sandbox;
 mod skills;
 mod vault;
@@ -30,7 +32,7 @@ use std::process::ExitCode;
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 type Benchmark = (&'static str, &'static str, fn(&mut report::Report) -> Result);
 
-const ALL: [Benchmark; 16] = [
+const ALL: [Benchmark; 18] = [
     ("policy", "deciding, against Cedar alone", policy::run),
     ("access", "checking a token, against hashing it", access::run),
     ("identity", "handshakes, pairings and checks of devices", identity::run),
@@ -46,6 +48,8 @@ const ALL: [Benchmark; 16] = [
     ("plugins", "a guest's call, against wasmtime alone", plugins::run),
     ("skills", "verifying and auditing, against the bytes alone", skills::run),
     ("vault", "get, put, list and redaction, against the raw work", vault::run),
+    ("memory", "a search at 1,000 and at 100,000 entries", memory::run),
+    ("routines", "the next slot of one routine and of 10,000", routines::run),
     ("process", "daemon start, memory, command line start", process::run),
 ];
 

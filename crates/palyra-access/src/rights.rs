@@ -67,13 +67,21 @@ pub const ROLES: [(WorkspaceRole, &[Permission]); 3] = [
 pub fn permission(action: PolicyAction) -> Permission {
     use PolicyAction as A;
     match action {
-        A::ToolList | A::DaemonStatus | A::CallRead | A::PolicyExplain | A::AccessRead | A::EffectRead => {
-            Permission::Look
-        }
+        A::ToolList
+        | A::DaemonStatus
+        | A::CallRead
+        | A::PolicyExplain
+        | A::AccessRead
+        | A::EffectRead
+        | A::CronList => Permission::Look,
         A::ToolExecute
         | A::SkillExecute
         | A::CallCancel
         | A::MemorySearch
+        | A::MemoryRetain
+        | A::MemoryForget
+        | A::CronCreate
+        | A::CronRun
         | A::CronDelete
         | A::VaultGet
         | A::EffectApply => Permission::Use,

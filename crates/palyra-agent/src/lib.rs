@@ -11,7 +11,6 @@ pub mod client;
 pub mod conversation;
 pub mod providers;
 mod reply;
-pub mod routines;
 mod sse;
 
 #[doc(hidden)]

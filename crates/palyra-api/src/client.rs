@@ -9,7 +9,9 @@ use crate::v1::devices_client::DevicesClient;
 use crate::v1::effects_client::EffectsClient;
 use crate::v1::grants_client::GrantsClient;
 use crate::v1::journal_client::JournalClient;
+use crate::v1::memory_client::MemoryClient;
 use crate::v1::policy_client::PolicyClient;
+use crate::v1::routines_client::RoutinesClient;
 use crate::v1::tools_client::ToolsClient;
 use crate::v1::vault_client::VaultClient;
 use crate::{ACT_AS, AUTHORIZATION};
@@ -131,6 +133,10 @@ impl Connection {
         journal: JournalClient;
         /// Who may come in, as what.
         access: AccessClient;
+        /// What was remembered.
+        memory: MemoryClient;
+        /// Routines.
+        routines: RoutinesClient;
         /// Secrets.
         vault: VaultClient;
         /// Paired devices.

@@ -5,7 +5,9 @@ pub mod connect;
 pub mod devices;
 pub mod effects;
 pub mod hook;
+pub mod memory;
 mod policy;
+pub mod routines;
 pub mod vault;
 
 use crate::completing;
@@ -107,6 +109,12 @@ pub enum Command {
     /// Say who may come in, as what: tokens, members, agents, groups
     #[command(subcommand)]
     Access(access::Access),
+    /// See what is remembered, have more remembered, have it forgotten
+    #[command(subcommand)]
+    Memory(memory::Memory),
+    /// Call tools on a schedule, in an agent's name
+    #[command(subcommand)]
+    Routines(routines::Routines),
     /// Keep secrets that agents use and never see
     #[command(subcommand)]
     Vault(vault::Vault),

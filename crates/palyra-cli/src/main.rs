@@ -96,6 +96,8 @@ async fn run(context: Context, command: Command) -> Result<(), Failure> {
         Command::Grants(command) => commands::grants::run(&context, command).await,
         Command::Policy(command) => commands::policy::run(&context, command).await,
         Command::Access(command) => commands::access::run(&context, command).await,
+        Command::Memory(command) => commands::memory::run(&context, command).await,
+        Command::Routines(command) => commands::routines::run(&context, command).await,
         Command::Vault(command) => commands::vault::run(&context, command).await,
         Command::Pairing(command) => commands::pairing::run(&context, command).await,
         Command::Pair(pair) => commands::pair::pair(&context, pair).await,

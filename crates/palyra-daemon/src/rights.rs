@@ -140,6 +140,24 @@ rights! {
         Export: VaultManage on Daemon,
         Import: VaultManage on Daemon,
     }
+    Memory {
+        Add: MemoryRetain on Named,
+        List: MemorySearch on Named,
+        Search: MemorySearch on Named,
+        Show: MemorySearch on Named,
+        Forget: MemoryForget on Named,
+    }
+    Routines {
+        Add: CronCreate on Named,
+        List: CronList on Daemon,
+        Show: CronList on Daemon,
+        Pause: CronDelete on Named,
+        Resume: CronCreate on Named,
+        Run: CronRun on Named,
+        Rehearse: CronRun on Named,
+        Remove: CronDelete on Named,
+        History: CronList on Daemon,
+    }
     Access {
         WhoAmI: AccessRead on Daemon,
         Rights: AccessRead on Daemon,

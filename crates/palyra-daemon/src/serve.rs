@@ -338,8 +338,10 @@ async fn serve(setup: &Setup, state: &StateDir, config: Config, started: Instant
     engine.note_start(env!("CARGO_PKG_VERSION")).await?;
     state.put_key_in_place()?;
     prepare_devices(&engine, state, &remote_config).await?;
+    engine.recover_memory().await?;
     let recovered = engine.recover().await?;
     tracing::info!(?recovered, "open calls taken care of");
+    engine.start_routines().await?;
     engine.keep_retention();
 
     // Held until the end: what it watches stops being watched with it.

@@ -17,12 +17,13 @@ pub use control::{AccessControl, RegistryError, accept, peek, reset};
 use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
 use crate::queries::seen::forbidden;
+use crate::routines::ROUTINE_CHANNEL;
 use palyra_access::rights::{self, Shortfall};
 use palyra_access::{Admitted, TokenRefusal};
 use palyra_identity::ConnectedDevice;
 use palyra_policy::{PolicyAction, PolicyDecision, PolicyRequest, PolicyRequestContext, PolicyResource};
 use palyra_protocol::access::{Credential, ShownToken};
-use palyra_protocol::{ChannelId, Principal, PrincipalKind, Problem, Timestamp};
+use palyra_protocol::{ChannelId, Principal, PrincipalKind, Problem, RoutineRecord, Timestamp};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -107,6 +108,17 @@ impl VerifiedPeer {
     /// The agent's client that the peer's process descends from, in words.
     pub(crate) fn within_client(&self) -> Option<&str> {
         self.within_client.as_deref()
+    }
+
+    /// The agent that a routine runs as. The routine is on record: somebody who may added it.
+    pub(crate) fn of_routine(routine: &RoutineRecord) -> Self {
+        let (principal, channel) = (routine.plan.principal.clone(), ChannelId::fixed(ROUTINE_CHANNEL));
+        Self { principal, acting_as: None, channel, token: None, device: None, within_client: None }
+    }
+
+    /// Whether the daemon's own scheduler is at the other end.
+    pub(crate) fn is_routine(&self) -> bool {
+        self.channel.as_str() == ROUTINE_CHANNEL
     }
 
     /// The device at the other end of the connection, where it is a paired one.

@@ -74,10 +74,10 @@ impl Advisor {
             },
         };
         let (workspace, config, fetcher) = (&self.workspace, &self.config, &self.fetcher);
-        let place = Place { workspace, config, fetcher, effects: None, vault: None };
+        let place = Place { workspace, config, fetcher, effects: None, vault: None, memory: None };
         let resolver = Resolver { catalog: Arc::clone(&self.catalog), place };
         let resolved = resolver.resolve(CallId::mint(), &proposal).map_err(|refusal| refusal.problem)?;
-        let facts = ToolFacts { catalog: Arc::clone(&self.catalog), config: &self.config };
+        let facts = ToolFacts { catalog: Arc::clone(&self.catalog), config: &self.config, memory: None };
         let decision = decide(&self.policy, facts, &resolved.call, Detail::Full);
         Ok((resolved.call.record(), decision))
     }

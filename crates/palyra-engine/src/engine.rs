@@ -9,7 +9,9 @@ use crate::file_threads::FileThreads;
 use crate::flow::decide::ToolFacts;
 use crate::flow::resolve::Resolver;
 use crate::live::{CallUpdate, LiveCall, LiveCalls, Withdrawal};
+use crate::memory::Memory;
 use crate::reload::RunningPolicy;
+use crate::routines::Routines;
 use crate::tools::{Place, Tool};
 use crate::vault::{ReleasedValues, VaultHandle, VaultSettings, VaultStore};
 use palyra_egress::{Fetcher, Roots, SystemResolver};
@@ -79,6 +81,8 @@ struct Inner {
     effects: Effects,
     vault: Arc<VaultStore>,
     released: ReleasedValues,
+    memory: Memory,
+    routines: Routines,
 }
 
 /// The engine, for a part of it that must not keep it alive.
@@ -106,6 +110,9 @@ pub enum StartError {
         /// Those that exist.
         known: String,
     },
+    /// The memory cannot be opened.
+    #[error("the memory cannot be opened: {0}")]
+    Memory(#[source] palyra_journal::JournalError),
     /// A pattern for guarded paths makes no sense.
     #[error(transparent)]
     Guarded(#[from] GuardRulesError),
@@ -132,6 +139,8 @@ impl Engine {
         let effects = Effects::open(config.effects.clone(), &workspace)?;
         let policy = RunningPolicy::new(policy, policy_loader, clock.now());
         let vault = Arc::new(VaultStore::new(vault, Arc::clone(&clock)));
+        let memory =
+            Memory::open(journal.path(), access.workspace().workspace_id.clone()).map_err(StartError::Memory)?;
         Ok(Self {
             inner: Arc::new(Inner {
                 policy,
@@ -154,6 +163,8 @@ impl Engine {
                 effects,
                 vault,
                 released: ReleasedValues::default(),
+                memory,
+                routines: Routines::default(),
             }),
         })
     }
@@ -339,6 +350,16 @@ impl Engine {
         &self.inner.vault
     }
 
+    /// The routines.
+    pub(crate) fn routine_room(&self) -> &Routines {
+        &self.inner.routines
+    }
+
+    /// What was remembered.
+    pub(crate) fn memory(&self) -> &Memory {
+        &self.inner.memory
+    }
+
     pub(crate) fn closing(&self) -> &CancellationToken {
         &self.inner.closing
     }
@@ -359,6 +380,7 @@ impl Engine {
             fetcher: self.fetcher(),
             effects: Some(self.effects()),
             vault: Some(self.vault_store()),
+            memory: Some(self.memory()),
         }
     }
 
@@ -369,7 +391,7 @@ impl Engine {
 
     /// What policy needs to know of tools.
     pub(crate) fn tool_facts(&self) -> ToolFacts<'_> {
-        ToolFacts { catalog: self.catalog(), config: self.config() }
+        ToolFacts { catalog: self.catalog(), config: self.config(), memory: Some(self.memory()) }
     }
 
     /// Enters a wait for an approval's end. Entered before the question is recorded, so that no answer is missed.

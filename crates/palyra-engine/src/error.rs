@@ -80,7 +80,9 @@ impl From<JournalError> for EngineError {
             | JournalError::AlreadyGiven { .. }
             | JournalError::SameHand { .. }
             | JournalError::CallMoved { .. }
+            | JournalError::SlotTaken
             | JournalError::AlreadyRevoked => ErrorKind::Conflict,
+            JournalError::MemoryFull { .. } => ErrorKind::Exhausted,
             JournalError::DiskFull
             | JournalError::Closed
             | JournalError::Database(_)
@@ -96,6 +98,7 @@ impl From<JournalError> for EngineError {
             JournalError::AlreadyGiven { .. } | JournalError::SameHand { .. } => {
                 Some("ask somebody else to approve it")
             }
+            JournalError::MemoryFull { .. } => Some("have entries forgotten: `palyra memory forget ID`"),
             JournalError::DiskFull => Some("free some space, then try again"),
             JournalError::Database(_) => Some("see the daemon's log, and `palyra doctor`"),
             JournalError::Damaged(_) | JournalError::Unfounded(_) => Some("run `palyra journal verify`"),

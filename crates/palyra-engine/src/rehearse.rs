@@ -51,7 +51,7 @@ impl Toolbox for Rehearsal {
         let config = open_handed(workspace.root());
         let fetcher = Fetcher::new(Arc::default(), Arc::new(SystemResolver), Roots::System);
         let (workspace, config, fetcher) = (&workspace, &config, &fetcher);
-        let place = Place { workspace, config, fetcher, effects: None, vault: None };
+        let place = Place { workspace, config, fetcher, effects: None, vault: None, memory: None };
         let facets = tool.tool().rehearse(Input::new(input.value()), &place).map_err(|refusal| {
             format!("refused before any rule is asked, in an empty workspace: {}", refusal.problem.message)
         })?;

@@ -50,6 +50,15 @@ pub enum JournalError {
     /// The grant was revoked before.
     #[error("this grant is already revoked")]
     AlreadyRevoked,
+    /// A quota of the memory is used up.
+    #[error("the memory `{name}` is full")]
+    MemoryFull {
+        /// Whose.
+        name: String,
+    },
+    /// A slot of a routine was dealt with before.
+    #[error("this slot of the routine was dealt with before")]
+    SlotTaken,
     /// No room to record in.
     #[error("the journal's disk is full: nothing was recorded, and nothing that was not recorded is carried out")]
     DiskFull,
@@ -100,6 +109,8 @@ impl JournalError {
             Self::SameHand { .. } => "approval_same_hand",
             Self::CallMoved { .. } => "call_moved",
             Self::AlreadyRevoked => "grant_already_revoked",
+            Self::MemoryFull { .. } => "memory_full",
+            Self::SlotTaken => "slot_taken",
             Self::DiskFull => "disk_full",
             Self::Damaged(_) | Self::Unfounded(_) => "journal_damaged",
             Self::Format { .. } => "journal_format",

@@ -5,7 +5,7 @@ use crate::history::HistoryFault;
 use crate::page::Page;
 use crate::store::JournalStore;
 use crate::writer::digest;
-use palyra_protocol::{CallId, ChainFault, ChainedEvent, JournalEvent, Timestamp};
+use palyra_protocol::{CallId, ChainFault, ChainedEvent, JournalEvent, RoutineId, SlotRecord, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row};
 
 /// The most bytes of bodies that are read at once.
@@ -171,4 +171,41 @@ fn unchanged(row: &Row<'_>) -> Result<(JournalEvent, Timestamp), JournalError> {
         return Err(JournalError::Damaged(ChainFault::Content { seq: stored.link.seq }));
     }
     Ok((serde_json::from_str(stored.link.body)?, stored.link.at))
+}
+
+/// The newest slots of a routine, the newest first; each with its latest state only.
+pub(crate) fn routine_slot(
+    connection: &Connection,
+    routine: &RoutineId,
+    limit: usize,
+) -> Result<Vec<(Timestamp, SlotRecord)>, JournalError> {
+    let kinds = "kind = 'routine.changed' OR kind = 'routine.slot'";
+    let mut statement = connection.prepare_cached(&format!("{COLUMNS} WHERE {kinds} ORDER BY seq DESC"))?;
+    let mut rows = statement.query([])?;
+    let (mut seen, mut found) = (std::collections::HashSet::new(), Vec::new());
+    while let Some(row) = rows.next()? {
+        // A routine's id stands in the body of each of its slots; the bodies of others need not be read.
+        let body = row.get_ref(4)?.as_str().map_err(rusqlite::Error::from)?;
+        if !body.contains(routine.as_str()) {
+            continue;
+        }
+        match unchanged(row)? {
+            (JournalEvent::RoutineSlot { slot }, at) if slot.routine_id == *routine && seen.insert(slot.slot) => {
+                found.push((at, *slot));
+            }
+            (
+                JournalEvent::RoutineChanged {
+                    change: palyra_protocol::RoutineChange::Added { routine: added }, ..
+                },
+                _,
+            ) if added.routine_id == *routine => {
+                break;
+            }
+            _ => {}
+        }
+        if found.len() >= limit {
+            break;
+        }
+    }
+    Ok(found)
 }

@@ -50,7 +50,7 @@ pub(crate) fn open_writer(path: &Path) -> Result<(Connection, Vec<String>), Jour
 }
 
 /// Makes the file for its owner alone before SQLite does; what SQLite puts beside it takes the same mode.
-fn make_private(path: &Path) -> Result<(), JournalError> {
+pub(crate) fn make_private(path: &Path) -> Result<(), JournalError> {
     let mut options = std::fs::OpenOptions::new();
     options.create(true).append(true);
     #[cfg(unix)]

@@ -2,6 +2,7 @@
 
 use crate::error::JournalError;
 use crate::questions::Questions;
+use crate::routines::SlotMarks;
 use crate::schema::{self, Head};
 use crate::writer::{PreparedEvent, Transaction, Writer};
 use palyra_protocol::{Checkpoint, Clock, DaemonKey, JournalEvent, JournalId, SteadyClock};
@@ -22,6 +23,7 @@ pub struct JournalStore {
     clock: Arc<SteadyClock>,
     writer: Writer,
     readers: Arc<Mutex<Vec<Connection>>>,
+    slot_marks: Arc<SlotMarks>,
 }
 
 impl JournalStore {
@@ -36,7 +38,15 @@ impl JournalStore {
         let head = schema::check_tail(&connection)?;
         let clock = Arc::new(SteadyClock::new(clock, schema::newest_time(&connection)?));
         let writer = Writer::start(connection, head, Arc::clone(&clock))?;
-        Ok(Self { path: path.to_owned(), origin, mended, clock, writer, readers: Arc::default() })
+        Ok(Self {
+            path: path.to_owned(),
+            origin,
+            mended,
+            clock,
+            writer,
+            readers: Arc::default(),
+            slot_marks: Arc::default(),
+        })
     }
 
     /// The indexes, views and triggers that somebody had removed or changed, and that are as they were again.
@@ -97,6 +107,11 @@ impl JournalStore {
     pub async fn settle(&self) -> Result<(), JournalError> {
         self.readers.lock().unwrap_or_else(PoisonError::into_inner).clear();
         self.writer.settle().await
+    }
+
+    /// The newest slots of routines.
+    pub(crate) fn slot_marks(&self) -> Arc<SlotMarks> {
+        Arc::clone(&self.slot_marks)
     }
 
     /// The questions that wait.

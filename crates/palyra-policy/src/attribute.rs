@@ -43,6 +43,7 @@ attributes! {
     Capabilities = "capabilities",
     Risk = "risk",
     Answer = "answer",
+    RecalledTrust = "recalled_trust",
     // From here on, what a call's arguments say: `ARGUMENTS`.
     Executable = "executable",
     Executables = "executables",
@@ -77,6 +78,8 @@ attributes! {
     SecretScope = "scope",
     SecretScopeKind = "scope_kind",
     SecretKey = "key",
+    // Known for a memory entry, with the scope: `MemoryUse`.
+    Trust = "trust",
 }
 
 impl Attribute {
@@ -95,13 +98,17 @@ impl Attributes {
     pub(crate) const DOOR: Self = Self((1 << Attribute::Tool as u64) - 1);
     /// All that a `ToolUse` has.
     pub(crate) const TOOL_USE: Self = Self((1 << Attribute::Deletes as u64) - 1);
-    const BEFORE_SECRETS: Self = Self((1 << Attribute::SecretScope as u64) - 1);
-    /// All that an `EffectUse` has: nobody answers yet when an effect is judged.
-    pub(crate) const EFFECT_USE: Self = Self(Self::BEFORE_SECRETS.0 & !(1 << Attribute::Answer as u64));
+    /// All that an `EffectUse` has.
+    pub(crate) const EFFECT_USE: Self =
+        Self(((1 << Attribute::SecretScope as u64) - 1) & !(1 << Attribute::Answer as u64));
     /// All that any context has.
     pub(crate) const EVERY: Self = Self((1 << Attribute::ALL.len()) - 1);
     /// All that a `SecretUse` has.
-    pub(crate) const SECRET_USE: Self = Self(Self::DOOR.0 | Self::EVERY.0 & !Self::BEFORE_SECRETS.0);
+    pub(crate) const SECRET_USE: Self =
+        Self::DOOR.with(Attribute::SecretScope).with(Attribute::SecretScopeKind).with(Attribute::SecretKey);
+    /// All that a `MemoryUse` has.
+    pub(crate) const MEMORY_USE: Self =
+        Self::DOOR.with(Attribute::SecretScope).with(Attribute::SecretScopeKind).with(Attribute::Trust);
 
     /// What a scene fixes, and three flags beside it: rules that look at nothing else have few answers to give.
     pub(crate) const FLAGS: Self = Self::NONE

@@ -41,6 +41,7 @@ pub(crate) fn known_for(action: PolicyAction) -> Attributes {
         PolicyAction::EffectApply => Attributes::EFFECT_USE,
         action if action.concerns_tool_use() => Attributes::TOOL_USE,
         action if action.concerns_secrets() => Attributes::SECRET_USE,
+        action if action.concerns_memory() => Attributes::MEMORY_USE,
         _ => Attributes::DOOR,
     }
 }
@@ -93,6 +94,7 @@ impl Circumstances<'_> {
             Attribute::Capabilities => Some(texts(context.capabilities.iter().map(|c| c.policy_name()))),
             Attribute::Risk => context.risk.map(|risk| text(risk.as_str())),
             Attribute::Answer => context.answer.map(|answer| text(answer.as_str())),
+            Attribute::RecalledTrust => context.recalled_trust.map(|trust| text(trust.as_str())),
             Attribute::Executable => facets.executable.as_deref().map(text),
             Attribute::Executables => Some(texts(facets.all_executables())),
             Attribute::Argv => Some(texts(facets.argv.iter().map(String::as_str))),
@@ -138,10 +140,8 @@ impl Circumstances<'_> {
             }
             Attribute::TimeLimitMs => facets.time_limit_ms.map(number),
             Attribute::ByClient => Some(Value::new_bool(facets.by_client.is_some())),
-            Attribute::SecretScope => {
-                Some(Value::new_string(self.secret().map(|s| s.scope().to_string()).unwrap_or_default()))
-            }
-            Attribute::SecretScopeKind => Some(text(self.secret().map_or("", |secret| secret.scope().kind()))),
+            Attribute::SecretScope | Attribute::SecretScopeKind => Some(Value::new_string(self.scope(attribute))),
+            Attribute::Trust => context.memory_trust.map(|trust| text(trust.as_str())),
             Attribute::SecretKey => {
                 Some(Value::new_string(self.secret().map(|s| s.name().to_string()).unwrap_or_default()))
             }
@@ -170,9 +170,23 @@ impl Circumstances<'_> {
             self.request.action,
             PolicyAction::ToolExecute | PolicyAction::SkillExecute | PolicyAction::ApprovalWaive
         );
-        self.request.action == PolicyAction::VaultGet
+        self.request.action.is_sensitive_itself()
             || self.context.is_sensitive_action
             || runs && self.context.capabilities.iter().any(|c| c.is_sensitive())
+    }
+
+    /// The scope of the secret or the memory that the request is about, or that scope's kind; empty where all are meant.
+    fn scope(&self, which: Attribute) -> String {
+        let (scope, kind) = match &self.request.resource {
+            PolicyResource::Memory(scope) => (scope.clone(), scope.split(':').next().unwrap_or("")),
+            _ => {
+                let secret = self.secret();
+                let kind = secret.as_ref().map_or("", |secret| secret.scope().kind());
+                let scope = secret.as_ref().map(|secret| secret.scope().to_string()).unwrap_or_default();
+                return if which == Attribute::SecretScopeKind { kind.to_owned() } else { scope };
+            }
+        };
+        if which == Attribute::SecretScopeKind { kind.to_owned() } else { scope }
     }
 
     /// The secret that the request is about; nothing where all are meant.

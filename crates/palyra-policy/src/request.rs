@@ -2,8 +2,8 @@
 
 use crate::resource::PolicyResource;
 use palyra_protocol::{
-    ApprovalDecision, ChannelId, DeviceId, EffectCounts, Facets, PolicyAction, Principal, RiskLevel, RunId, SessionId,
-    ToolCapability, ToolMetadata, WorkspaceRole,
+    ApprovalDecision, ChannelId, DeviceId, EffectCounts, Facets, MemoryTrust, PolicyAction, Principal, RiskLevel,
+    RunId, SessionId, ToolCapability, ToolMetadata, WorkspaceRole,
 };
 use serde::{Deserialize, Serialize};
 
@@ -119,6 +119,12 @@ pub struct PolicyRequestContext {
     /// What a call that has run would change besides the paths it wrote.
     #[serde(default)]
     pub effect: EffectUse,
+    /// The lowest trust of what the session has recalled from memory; none where it recalled nothing.
+    #[serde(default)]
+    pub recalled_trust: Option<MemoryTrust>,
+    /// How far the memory entry is trusted that the request is about.
+    #[serde(default)]
+    pub memory_trust: Option<MemoryTrust>,
 }
 
 /// What rules can say about the effect of a call that has run, besides the paths in [`Facets::paths_written`].
@@ -164,6 +170,8 @@ impl PolicyRequestContext {
             approval_count: 0,
             facets: Facets::default(),
             effect: EffectUse::default(),
+            recalled_trust: None,
+            memory_trust: None,
         }
     }
 

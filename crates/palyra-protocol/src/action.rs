@@ -51,8 +51,18 @@ actions! {
     VaultManage = "vault.manage",
     /// Search the memory.
     MemorySearch = "memory.search",
-    /// Remove a scheduled job.
+    /// Have something remembered.
+    MemoryRetain = "memory.retain",
+    /// Have something forgotten.
+    MemoryForget = "memory.forget",
+    /// Add a routine, or let a paused one go on.
+    CronCreate = "cron.create",
+    /// Run a routine now.
+    CronRun = "cron.run",
+    /// Remove or pause a routine.
     CronDelete = "cron.delete",
+    /// See the routines and what became of their slots.
+    CronList = "cron.list",
     /// See what waits for a person.
     ApprovalList = "approval.list",
     /// See the standing grants.
@@ -158,6 +168,20 @@ impl PolicyAction {
     #[must_use]
     pub fn concerns_secrets(self) -> bool {
         matches!(self, Self::VaultGet | Self::VaultPut | Self::VaultDelete | Self::VaultList)
+    }
+}
+
+impl PolicyAction {
+    /// Whether its circumstances include a memory scope and a trust (`MemoryUse` in the schema).
+    #[must_use]
+    pub fn concerns_memory(self) -> bool {
+        matches!(self, Self::MemorySearch | Self::MemoryRetain | Self::MemoryForget)
+    }
+
+    /// Whether it needs a person's approval wherever nothing else says so: it acts, or lets something act, when nobody watches.
+    #[must_use]
+    pub fn is_sensitive_itself(self) -> bool {
+        matches!(self, Self::VaultGet | Self::CronCreate | Self::CronRun | Self::CronDelete)
     }
 }
 

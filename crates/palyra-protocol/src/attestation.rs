@@ -119,12 +119,12 @@ pub enum AttestationError {
     Output(#[from] JsonRejection),
 }
 
-/// The digest of an output, as attested and as the caller recomputes it.
+/// The digest of an output, as attested and as the caller recomputes it. Texts of memory entries count by their digests.
 ///
 /// # Errors
 /// The output has no canonical form.
 pub fn output_sha256(output: &Value) -> Result<Digest, JsonRejection> {
-    Ok(Digest::of(canonical_value(output)?.as_bytes()))
+    Ok(Digest::of(canonical_value(&crate::memory::recorded_output(output))?.as_bytes()))
 }
 
 impl ExecutionStatement {

@@ -4,6 +4,7 @@ use crate::call::Denial;
 use crate::capability::{RiskLevel, ToolCapability};
 use crate::digest::Digest;
 use crate::id::DecisionId;
+use crate::memory::MemoryTrust;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -73,6 +74,9 @@ pub struct DecisionBasis {
     pub capabilities: Vec<ToolCapability>,
     /// How bad a wrong call could be.
     pub risk: RiskLevel,
+    /// The lowest trust of what the session had recalled from memory by then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recalled_trust: Option<MemoryTrust>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands fields over by reference")]

@@ -14,8 +14,10 @@ use crate::decision::ToolDecision;
 use crate::digest::Digest;
 use crate::effect::{EffectPath, EffectState};
 use crate::egress::EgressRecord;
-use crate::id::{ApprovalId, CallId, GrantId, IdempotencyKey, JournalId};
+use crate::id::{ApprovalId, CallId, GrantId, IdempotencyKey, JournalId, MemoryId};
+use crate::memory::MemoryRecord;
 use crate::principal::Principal;
+use crate::routine::{RoutineChange, SlotRecord};
 use crate::signing::PublicKey;
 use crate::vault_event::{VaultAccess, VaultChange};
 use serde::{Deserialize, Serialize};
@@ -382,6 +384,36 @@ pub enum JournalEvent {
         /// By whom, what, which secret. Never a value.
         change: Box<VaultChange>,
     },
+    /// A memory entry was retained: durable before the answer.
+    #[serde(rename = "memory.retained")]
+    MemoryRetained {
+        /// The entry, without its text.
+        entry: Box<MemoryRecord>,
+        /// The text, encrypted under the entry's own key, in base64. The key is not in the journal.
+        sealed: String,
+    },
+    /// A memory entry is forgotten: durable before its key and its text are destroyed.
+    #[serde(rename = "memory.forgotten")]
+    MemoryForgotten {
+        /// The entry.
+        entry_id: MemoryId,
+        /// By whom.
+        by: Principal,
+    },
+    /// The set of routines changed: durable before anything follows from it.
+    #[serde(rename = "routine.changed")]
+    RoutineChanged {
+        /// By whom.
+        by: Principal,
+        /// How.
+        change: RoutineChange,
+    },
+    /// What became of one slot of a routine.
+    #[serde(rename = "routine.slot")]
+    RoutineSlot {
+        /// The slot.
+        slot: Box<SlotRecord>,
+    },
     /// A call that ended without having run: denied, expired, cancelled, over budget; or that nobody knows about.
     #[serde(rename = "tool.ended")]
     ToolEnded {
@@ -435,6 +467,10 @@ impl JournalEvent {
             Self::EgressConnection { .. } => "egress.connection",
             Self::VaultAccessed { .. } => "vault.accessed",
             Self::VaultChanged { .. } => "vault.changed",
+            Self::MemoryRetained { .. } => "memory.retained",
+            Self::MemoryForgotten { .. } => "memory.forgotten",
+            Self::RoutineChanged { .. } => "routine.changed",
+            Self::RoutineSlot { .. } => "routine.slot",
             Self::ToolEnded { .. } => "tool.ended",
         }
     }
@@ -459,6 +495,10 @@ impl JournalEvent {
             | Self::GrantCreated { .. }
             | Self::GrantRevoked { .. }
             | Self::VaultChanged { .. }
+            | Self::MemoryRetained { .. }
+            | Self::MemoryForgotten { .. }
+            | Self::RoutineChanged { .. }
+            | Self::RoutineSlot { .. }
             | Self::GrantsVoided { .. } => None,
             Self::VaultAccessed { access } => access.call_id.as_ref(),
             Self::ToolProposed { call } => Some(&call.call_id),

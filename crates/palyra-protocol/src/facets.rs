@@ -5,9 +5,11 @@
 //! sees a write through a link that points there.
 
 use crate::carrier::ByClient;
+use crate::action::PolicyAction;
 use crate::containment::Containment;
 use crate::digest::{Digest, DigestBuilder};
 use crate::display::deceives;
+use crate::memory::MemoryUse;
 use crate::vault::SecretRef;
 use crate::vault_event::SecretDelivery;
 use serde::{Deserialize, Serialize};
@@ -64,6 +66,22 @@ pub struct Facets {
     /// The client carries it out by itself: nothing of Palyra's holds it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by_client: Option<ByClient>,
+    /// What it would do with the memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<MemoryUse>,
+    /// What it would do with routines.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub routine: Option<RoutineUse>,
+}
+
+/// A routine that a call would add, run or end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RoutineUse {
+    /// What would be done.
+    pub action: PolicyAction,
+    /// The routine's id; its name where it would be added.
+    pub routine: String,
 }
 
 /// A secret that a call would use, and how.

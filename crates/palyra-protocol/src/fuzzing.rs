@@ -3,6 +3,8 @@
 use crate::chain::ChainVerifier;
 use crate::event::ChainedEvent;
 use crate::json::CanonicalJson;
+use crate::memory::{MemoryScope, recorded_output};
+use crate::routine::RoutinePlan;
 
 /// Reads the bytes as JSON from a stranger.
 ///
@@ -29,4 +31,20 @@ pub fn journal_export(bytes: &[u8]) {
         assert_eq!(event.link().hash(&before), event.hash, "a followed event fits its hash");
         assert_eq!(verifier.head(), event.hash, "the head is the last event's hash");
     }
+}
+
+/// Reads the bytes as a routine's plan, as a memory scope, and as an output whose texts are withheld.
+///
+/// # Panics
+/// When one of them does not read the same again.
+pub fn routine_plan(bytes: &[u8]) {
+    if let Ok(scope) = std::str::from_utf8(bytes).unwrap_or_default().parse::<MemoryScope>() {
+        assert_eq!(scope.to_string().parse(), Ok(scope), "a scope is its own name");
+    }
+    let Ok(value) = serde_json::from_slice::<serde_json::Value>(bytes) else { return };
+    let recorded = recorded_output(&value).into_owned();
+    assert_eq!(*recorded_output(&recorded), recorded, "what is recorded is recorded as it is");
+    let Ok(plan) = serde_json::from_value::<RoutinePlan>(value) else { return };
+    let again = serde_json::to_value(&plan).ok().and_then(|plan| serde_json::from_value::<RoutinePlan>(plan).ok());
+    assert_eq!(again.map(|plan| plan.digest()), Some(plan.digest()), "a plan has one digest");
 }

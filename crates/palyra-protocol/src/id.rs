@@ -161,6 +161,14 @@ minted_id!(
     VaultId, "vault", "vault"
 );
 minted_id!(
+    /// One entry of the memory.
+    MemoryId, "mem", "memory entry"
+);
+minted_id!(
+    /// One routine.
+    RoutineId, "rtn", "routine"
+);
+minted_id!(
     /// One binding of a secret to an endpoint.
     BindingId, "bind", "binding"
 );

@@ -29,9 +29,11 @@ pub mod fuzzing;
 pub mod grant_match;
 pub mod id;
 pub mod json;
+pub mod memory;
 pub mod principal;
 pub mod problem_code;
 pub mod review;
+pub mod routine;
 pub mod secret;
 pub mod signing;
 pub mod subject;
@@ -64,16 +66,21 @@ pub use effect::{
 };
 pub use egress::{EgressEnd, EgressProtocol, EgressRecord, EgressVerdict, TlsName};
 pub use event::{ChainedEvent, FinishedCall, JournalEvent};
-pub use facets::{Environment, Facets, SecretUse};
+pub use facets::{Environment, Facets, RoutineUse, SecretUse};
 pub use grant_match::{GrantMatcher, MatchKey, MatcherMisfit};
 pub use id::{
     ApprovalId, AttestationId, BindingId, CallId, ChannelId, DecisionId, DeviceId, GrantId, IdempotencyKey, JournalId,
-    RequestId, RunId, SessionId, TokenId, VaultId, WorkspaceId,
+    MemoryId, RequestId, RoutineId, RunId, SessionId, TokenId, VaultId, WorkspaceId,
 };
 pub use json::CanonicalJson;
+pub use memory::{MemoryRecord, MemoryScope, MemorySource, MemoryTrust, MemoryUse, MemoryVerb};
 pub use principal::{Principal, PrincipalKind};
 pub use problem_code::ProblemCode;
 pub use review::{Review, speaker};
+pub use routine::{
+    RoutineAction, RoutineBudget, RoutineChange, RoutinePause, RoutinePlan, RoutineRecord, RoutineSchedule, SlotKey,
+    SlotKind, SlotRecord, SlotState,
+};
 pub use secret::Secret;
 pub use signing::{DaemonKey, PublicKey, Signature};
 pub use subject::{ApprovalSubject, PairingDevice, SkillChange, WaitingEffects};

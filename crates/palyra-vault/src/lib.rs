@@ -85,6 +85,7 @@ mod binding;
 mod command;
 mod crash;
 mod durable;
+mod entry_key;
 mod envelope;
 mod error;
 #[doc(hidden)]
@@ -106,6 +107,7 @@ pub use binding::{
     MAX_BINDINGS, Method, MismatchReason, NewBinding, PathPattern, RenderedHeader, Scheme, placeholder,
 };
 pub use command::{COMMAND_TIMEOUT, CommandFault, KeyCommand};
+pub use entry_key::EntryKey;
 pub use envelope::MAX_VERSIONS;
 pub use error::{SlotFailure, VaultError};
 pub use keyring::{KEYRING_TIMEOUT, Keyring};

@@ -14,7 +14,7 @@ macro_rules! targets {
     };
 }
 
-const TARGETS: [Target; 16] = targets! {
+const TARGETS: [Target; 17] = targets! {
     "egress_request" => palyra_egress::fuzzing::request,
     "egress_rule" => palyra_egress::fuzzing::rule,
     "http_head" => palyra_egress::fuzzing::http_head,
@@ -25,6 +25,7 @@ const TARGETS: [Target; 16] = targets! {
     "patch" => palyra_workspace::fuzzing::patch,
     "policy_directory" => palyra_policy::fuzzing::policy_directory,
     "redaction" => palyra_vault::fuzzing::redaction,
+    "routine_plan" => palyra_protocol::fuzzing::routine_plan,
     "signing_request" => palyra_identity::fuzzing::signing_request,
     "skill_archive" => palyra_skills::fuzzing::fuzz_archive,
     "skill_manifest" => palyra_skills::fuzzing::fuzz_manifest,

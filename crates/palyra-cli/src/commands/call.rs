@@ -98,7 +98,7 @@ pub fn request(proposed: &Proposed, key: Option<String>) -> Result<ProposeReques
     })
 }
 
-fn input(given: &str) -> Result<Vec<u8>, Failure> {
+pub fn input(given: &str) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
     let read = match given {
         "-" => std::io::stdin().take(MAX_READ + 1).read_to_end(&mut bytes),

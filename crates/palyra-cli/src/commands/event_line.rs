@@ -1,6 +1,6 @@
 //! A journal's event on one line, from its type: a new kind of event does not compile until it has its line here.
 
-use palyra_protocol::{ApprovalDecision, Digest, EgressRecord, JournalEvent, PublicKey, VaultAccess};
+use palyra_protocol::{ApprovalDecision, Digest, EgressRecord, JournalEvent, PublicKey, RoutineChange, VaultAccess};
 
 /// What an event says. It may hold text of callers: whoever prints it escapes it.
 pub fn event_line(event: &JournalEvent) -> String {
@@ -57,6 +57,10 @@ pub fn event_line(event: &JournalEvent) -> String {
             let secret = change.secret.as_ref().map_or_else(String::new, |secret| format!(" {secret}"));
             format!("{}{secret} by {}", change.what.as_str(), change.by)
         }
+        JournalEvent::MemoryRetained { .. }
+        | JournalEvent::MemoryForgotten { .. }
+        | JournalEvent::RoutineChanged { .. }
+        | JournalEvent::RoutineSlot { .. } => of_own_things(event),
         JournalEvent::ToolEnded { call_id, state, problem, .. } => {
             format!("{call_id} {}: {}", state.as_str(), problem.message)
         }
@@ -69,6 +73,30 @@ fn of_secret(access: &VaultAccess) -> String {
     let call = access.call_id.as_ref().map_or_else(String::new, |call| format!(" for {call}"));
     let via = access.via.map_or_else(String::new, |via| format!(", by {via}"));
     format!("{}{secret} by {}{call}: {}{via}", access.action, access.by, access.purpose)
+}
+
+fn of_own_things(event: &JournalEvent) -> String {
+    match event {
+        JournalEvent::MemoryRetained { entry, .. } => {
+            format!("{} for {} by {}, trust {}", entry.entry_id, entry.scope, entry.principal, entry.trust)
+        }
+        JournalEvent::MemoryForgotten { entry_id, by } => format!("{entry_id} by {by}"),
+        JournalEvent::RoutineChanged { by, change } => {
+            let what = match change {
+                RoutineChange::Added { routine } => {
+                    return format!("{} `{}` added by {by}", routine.routine_id, routine.plan.name);
+                }
+                RoutineChange::Paused { pause, .. } => format!("paused: {}", pause.reason),
+                RoutineChange::Resumed { .. } => "resumed".to_owned(),
+                RoutineChange::Removed { .. } => "removed".to_owned(),
+            };
+            format!("{} {what}, by {by}", change.routine_id())
+        }
+        JournalEvent::RoutineSlot { slot } => {
+            format!("{} {} {}: {}", slot.routine_id, slot.slot.kind.as_str(), slot.slot.at, slot.state.as_str())
+        }
+        _ => String::new(),
+    }
 }
 
 fn of_daemon(event: &JournalEvent) -> String {

@@ -3,6 +3,7 @@
 use super::checks::{MAX_NUMBER, at_most, time};
 use super::error::ConfigError;
 use crate::doors::DoorName;
+use palyra_engine::routines::ROUTINE_CHANNEL;
 use palyra_engine::{CallLimits, nearest_tool, tools};
 use palyra_policy::Membership;
 use palyra_protocol::{ToolName, ToolSource};
@@ -48,7 +49,7 @@ impl Default for RawToolCall {
             max_questions_per_principal: questions_each,
             allowed_tools: tools::names().map(str::to_owned).collect(),
             allowed_principals: vec!["user:*".to_owned(), "agent:*".to_owned()],
-            allowed_channels: DoorName::ALL.map(|door| door.as_str().to_owned()).to_vec(),
+            allowed_channels: channels().map(str::to_owned).collect(),
             max_calls_per_run: 1000,
             execution_timeout_ms: 120_000,
             longest_timeout_ms: 3_600_000,
@@ -57,11 +58,16 @@ impl Default for RawToolCall {
     }
 }
 
+/// Every channel that calls come by: the doors, and the daemon's own routines.
+fn channels() -> impl Iterator<Item = &'static str> {
+    DoorName::ALL.into_iter().map(DoorName::as_str).chain([ROUTINE_CHANNEL])
+}
+
 impl RawToolCall {
     /// Who belongs to which group, as far as the configuration says.
     pub(super) fn membership(&self) -> Result<Membership, ConfigError> {
         Membership::from_lists(&self.allowed_principals, &self.allowed_channels, &["user:local".to_owned()])
-            .map(|membership| membership.with_known_channels(&DoorName::ALL.map(DoorName::as_str)))
+            .map(|membership| membership.with_known_channels(&channels().collect::<Vec<_>>()))
             .map_err(|e| ConfigError::value("tool_call.allowed_principals", e.to_string()))
     }
 

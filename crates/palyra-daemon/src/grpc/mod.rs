@@ -9,7 +9,9 @@ mod effects;
 mod gate;
 mod grants;
 mod journal;
+mod memory;
 mod policy;
+mod routines;
 mod standard;
 mod tools;
 mod vault;
@@ -25,7 +27,9 @@ use palyra_api::v1::devices_server::DevicesServer;
 use palyra_api::v1::effects_server::EffectsServer;
 use palyra_api::v1::grants_server::GrantsServer;
 use palyra_api::v1::journal_server::JournalServer;
+use palyra_api::v1::memory_server::MemoryServer;
 use palyra_api::v1::policy_server::PolicyServer;
+use palyra_api::v1::routines_server::RoutinesServer;
 use palyra_api::v1::tools_server::ToolsServer;
 use palyra_api::v1::vault_server::VaultServer;
 use palyra_engine::{Engine, EngineError, ErrorKind, VerifiedPeer};
@@ -116,6 +120,8 @@ fn routes(door: &Door) -> Routes {
         .add_service(service!(JournalServer))
         .add_service(service!(AccessServer))
         .add_service(service!(VaultServer))
+        .add_service(service!(MemoryServer))
+        .add_service(service!(RoutinesServer))
         .add_service(service!(DevicesServer));
     standard::added_to(routes)
 }

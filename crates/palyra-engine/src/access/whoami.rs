@@ -155,8 +155,8 @@ pub(super) fn something(action: PolicyAction) -> PolicyResource {
         A::GrantRevoke => PolicyResource::Grant(any()),
         A::CallRead | A::CallCancel | A::EffectRead | A::EffectUndo => PolicyResource::Call(any()),
         A::VaultGet | A::VaultPut | A::VaultDelete => PolicyResource::Secret(any()),
-        A::MemorySearch => PolicyResource::Memory(any()),
-        A::CronDelete => PolicyResource::CronJob(any()),
+        A::MemorySearch | A::MemoryRetain | A::MemoryForget => PolicyResource::Memory(any()),
+        A::CronCreate | A::CronRun | A::CronDelete => PolicyResource::CronJob(any()),
         A::ActAs => PolicyResource::Agent(any()),
         A::TokenRotate | A::TokenRevoke => PolicyResource::Token(any()),
         A::DeviceRevoke => PolicyResource::Device(any()),
@@ -178,6 +178,7 @@ pub(super) fn something(action: PolicyAction) -> PolicyResource {
         | A::DeviceList
         | A::DevicePair
         | A::VaultList
+        | A::CronList
         | A::VaultManage => PolicyResource::Daemon,
     }
 }
@@ -207,7 +208,8 @@ mod tests {
                     ..PolicyRequestContext::new("http".parse().unwrap())
                 };
                 let allowed = engine.evaluate_with_context(&request, &context).decision;
-                let expected = !LEFT_TO_OPERATORS.contains(&action);
+                // Routines are sensitive: the rule that permits them needs a person's approval besides.
+                let expected = !LEFT_TO_OPERATORS.contains(&action) && !action.is_sensitive_itself();
                 assert_eq!(allowed == PolicyDecision::Allow, expected, "{role} {action}");
             }
         }

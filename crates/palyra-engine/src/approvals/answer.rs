@@ -192,7 +192,7 @@ impl Engine {
         &self,
         peer: &VerifiedPeer,
         asked: &ApprovalRecord,
-        answer: Answer,
+        mut answer: Answer,
         now: Timestamp,
     ) -> Result<Resolve, EngineError> {
         if (asked.people > 1 || asked.fresh) && answer.scope != ApprovalScope::Once {
@@ -204,6 +204,11 @@ impl Engine {
                 people => format!("{people} people decide about this call, and about this call alone"),
             };
             return Err(EngineError::invalid("approval_scope", message, "leave `--scope` out"));
+        }
+        // What is approved in a rehearsal is allowed to the routine from then on, unless people are to see each call.
+        let single = asked.subject.is_call() && asked.people <= 1 && !asked.fresh;
+        if single && answer.scope == ApprovalScope::Once && self.routine_room().rehearses(&asked.call_id) {
+            answer.scope = ApprovalScope::Session;
         }
         let grant = self.grant(peer, asked, &answer, now)?;
         Ok(Resolve {

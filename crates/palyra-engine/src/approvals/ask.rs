@@ -11,6 +11,7 @@ use crate::flow::stop::Stop;
 use crate::flow::unrecorded::Unrecorded;
 use crate::live::{LiveCall, Withdrawal};
 use palyra_journal::{JournalError, Recorded, Resolve};
+use palyra_protocol::routine::ROUTINE_SESSION;
 use palyra_protocol::{
     ApprovalId, ApprovalRecord, ApprovalResolution, ApprovalScope, ApprovalState, ApprovalSubject, CallState,
     GrantMatcher, Principal, Problem,
@@ -207,7 +208,11 @@ impl Engine {
     fn approval_about(&self, asked: &AskableCall) -> ApprovalRecord {
         let (call, decision) = (asked.call(), asked.decision());
         let (now, origin) = (self.clock().now(), call.origin());
-        let patience = now.plus(self.config().approval_timeout);
+        // Nobody watches a routine: its questions wait as long as changes do.
+        let of_routine = call.origin().session.as_str().starts_with(ROUTINE_SESSION);
+        let config = self.config();
+        let wait = if of_routine { config.effects.approval_timeout } else { config.approval_timeout };
+        let patience = now.plus(wait.max(config.approval_timeout));
         let token_expiry = origin.token.as_ref().and_then(|token| self.token_expiry(token));
         ApprovalRecord {
             approval_id: ApprovalId::mint(),

@@ -8,6 +8,7 @@ use crate::error::EngineError;
 use palyra_journal::{CallSummary, JournalError, Listing};
 use palyra_policy::{PolicyAction, PolicyResource};
 use palyra_protocol::approval::MAX_WINDOW_MS;
+use palyra_protocol::routine::ROUTINE_SESSION;
 use palyra_protocol::{
     ApprovalDecision, ApprovalRecord, ApprovalScope, Digest, GrantEffect, GrantId, GrantMatcher, GrantRecord, MatchKey,
     Problem, ShownCall, Timestamp, ToolCall,
@@ -54,7 +55,11 @@ impl Engine {
         now: Timestamp,
     ) -> Result<Option<(GrantRecord, MatchKey)>, EngineError> {
         let invalid = |message: String, hint: &str| EngineError::invalid("approval_scope", message, hint);
+        // A grant of a routine is bound to what the routine is, and holds until rules, routine or a person end it.
+        let of_routine = asked.session.as_str().starts_with(ROUTINE_SESSION);
+        let allows = answer.decision == ApprovalDecision::Allow;
         let (session, expires_at) = match answer.scope {
+            ApprovalScope::Session if of_routine && allows => (Some(asked.session.clone()), None),
             ApprovalScope::Once if answer.matcher == GrantMatcher::ExactCall => return Ok(None),
             ApprovalScope::Once => {
                 return Err(invalid(

@@ -8,12 +8,14 @@ use crate::catalog::ToolCatalog;
 use crate::config::ToolCallConfig;
 use crate::engine::Engine;
 use crate::flow::resolve::{Refusal, ResolvedCall};
+use crate::memory::Memory;
 use palyra_journal::Opening;
 use palyra_policy::{
     EffectUse, PolicyAction, PolicyEngine, PolicyRequest, PolicyRequestContext, PolicyResource, Verdict,
 };
 use palyra_protocol::{
-    ByClient, DecisionBasis, DecisionId, DecisionKind, Facets, Origin, Problem, SecretCaller, SecretRef, SecretUse,
+    ByClient, DecisionBasis, DecisionId, DecisionKind, Facets, MemoryVerb, Origin, Problem, SecretCaller, SecretRef,
+    SecretUse,
     ToolCall, ToolCapability, ToolDecision, ToolName,
 };
 use std::sync::Arc;
@@ -182,6 +184,8 @@ impl Engine {
 pub(crate) struct ToolFacts<'a> {
     pub(crate) catalog: Arc<ToolCatalog>,
     pub(crate) config: &'a ToolCallConfig,
+    /// None where calls are only tried out.
+    pub(crate) memory: Option<&'a Memory>,
 }
 
 impl ToolFacts<'_> {
@@ -191,7 +195,8 @@ impl ToolFacts<'_> {
         if !facets.secrets.is_empty() && !capabilities.contains(&ToolCapability::SecretsRead) {
             capabilities.push(ToolCapability::SecretsRead);
         }
-        DecisionBasis { allowlisted: self.config.allowed_tools.contains(tool), capabilities, risk: metadata.risk }
+        let allowlisted = self.config.allowed_tools.contains(tool);
+        DecisionBasis { allowlisted, capabilities, risk: metadata.risk, recalled_trust: None }
     }
 }
 
@@ -213,11 +218,13 @@ fn decide_about(
     (call, facets): (&ToolCall, &Facets),
     detail: Detail,
 ) -> ToolDecision {
-    let basis = facts.basis(call.tool(), facets);
+    let mut basis = facts.basis(call.tool(), facets);
+    basis.recalled_trust = facts.memory.and_then(|memory| memory.recalled_trust(call.origin()));
     let asked =
         Asked { tool: call.tool(), workspace: call.workspace_root(), origin: call.origin(), facets, basis: &basis };
     let (request, context) = asked.question();
-    let verdict = strictest(policy, &request, &context, policy.decide(&request, &context));
+    let verdict = of_own_things(policy, &request, &context, facts.memory);
+    let verdict = strictest(policy, &request, &context, verdict);
     let verdict = match verdict {
         Ok(verdict) => verdict,
         Err(out_of_scope) => return refused_by_scope(policy, call, basis, out_of_scope),
@@ -240,7 +247,55 @@ fn decide_about(
     }
 }
 
-/// What policy says about a call, each secret that it uses, and guarded paths that a client would write: the strictest of all. A secret is asked about as `vault.get`, which is
+/// How much a verdict leaves.
+fn strictness(verdict: &Verdict) -> u8 {
+    match verdict {
+        Verdict::Allow(_) => 0,
+        Verdict::Waived { .. } => 1,
+        Verdict::NeedsApproval { .. } => 2,
+        Verdict::Deny(_) => 3,
+    }
+}
+
+/// What policy says about a call, and about the memory and the routine that it uses: the strictest of all.
+fn of_own_things(
+    policy: &PolicyEngine,
+    request: &PolicyRequest,
+    context: &PolicyRequestContext,
+    memory: Option<&Memory>,
+) -> Verdict {
+    let facets = &context.facets;
+    let of_memory = facets.memory.as_ref().map(|used| {
+        let kind = used.scope_kind.as_deref().unwrap_or("principal");
+        let action = match used.verb {
+            MemoryVerb::Search => PolicyAction::MemorySearch,
+            MemoryVerb::Retain => PolicyAction::MemoryRetain,
+        };
+        let scope = match (kind, memory, &context.session_id) {
+            ("workspace", Some(memory), _) => format!("workspace:{}", memory.workspace()),
+            ("session", _, Some(session)) => format!("session:{}/{session}", request.principal),
+            ("principal", ..) => format!("principal:{}", request.principal),
+            _ => kind.to_owned(),
+        };
+        let owned = kind != "workspace";
+        (action, PolicyResource::Memory(scope), owned)
+    });
+    let of_routine =
+        facets.routine.as_ref().map(|used| (used.action, PolicyResource::CronJob(used.routine.clone()), true));
+    let mut verdict = policy.decide(request, context);
+    for (action, resource, owned) in of_memory.into_iter().chain(of_routine) {
+        let asked = PolicyRequest { principal: request.principal.clone(), action, resource };
+        let owned_by = owned.then(|| request.principal.clone());
+        let own = policy.decide(&asked, &PolicyRequestContext { owned_by, ..context.clone() });
+        if strictness(&own) > strictness(&verdict) {
+            verdict = own;
+        }
+    }
+    verdict
+}
+
+/// What policy says about a call, each secret that it uses, and guarded paths that a client would write: the strictest of all.
+/// A secret is asked about as `vault.get`, which is
 /// sensitive: neither a rule that waives approvals of a tool nor a yes to other calls covers it.
 fn strictest(
     policy: &PolicyEngine,
@@ -248,12 +303,6 @@ fn strictest(
     context: &PolicyRequestContext,
     mut verdict: Verdict,
 ) -> Result<Verdict, SecretRef> {
-    let strictness = |verdict: &Verdict| match verdict {
-        Verdict::Allow(_) => 0,
-        Verdict::Waived { .. } => 1,
-        Verdict::NeedsApproval { .. } => 2,
-        Verdict::Deny(_) => 3,
-    };
     for SecretUse { secret, .. } in &context.facets.secrets {
         let skill = context.skill_id.as_deref();
         if !secret.scope().admits(SecretCaller { principal: &request.principal, channel: &context.channel, skill }) {
@@ -347,6 +396,7 @@ impl Asked<'_> {
             risk: Some(basis.risk),
             is_sensitive_action: basis.capabilities.iter().any(|capability| capability.is_sensitive()),
             is_allowlisted_tool: basis.allowlisted,
+            recalled_trust: basis.recalled_trust,
             facets: facets.clone(),
             ..PolicyRequestContext::new(origin.channel.clone())
         };

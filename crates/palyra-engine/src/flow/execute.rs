@@ -49,6 +49,8 @@ pub struct Executed {
     pub(crate) enforcement: Value,
     /// What it changed in the workspace, where it could change something.
     pub(crate) effect: Option<EffectRecord>,
+    /// Whether texts in the output are withheld from the journal.
+    pub(crate) withheld: bool,
 }
 
 /// Why a tool has no output.
@@ -85,14 +87,34 @@ impl Executed {
         };
         // Keys in order: what is in canonical order already is attested without sorting it.
         let enforcement = json!({ "backend": "builtin", "layers": [], "tier": "none" });
-        Self { state, output, problem, exit: None, enforcement, effect: None }
+        Self { state, output, problem, exit: None, enforcement, effect: None, withheld: false }
+    }
+
+    /// The same, with texts of memory entries that the journal does not keep.
+    pub(crate) fn withholding_texts(self) -> Self {
+        Self { withheld: true, ..self }
+    }
+
+    /// Seals the texts that are withheld, after everything else that changes the output.
+    fn sealed(mut self) -> Result<Self, getrandom::Error> {
+        if self.withheld && self.output.is_object() {
+            let mut salts = Vec::new();
+            for _ in self.output["entries"].as_array().into_iter().flatten() {
+                let mut salt = [0; 16];
+                getrandom::fill(&mut salt)?;
+                salts.push(salt);
+            }
+            let mut salts = salts.into_iter();
+            palyra_protocol::memory::seal_texts(&mut self.output, || salts.next().unwrap_or_default());
+        }
+        Ok(self)
     }
 
     /// Nothing ran, so nothing was enforced.
     pub(crate) fn not_run(problem: Problem) -> Self {
         let enforcement = json!({ "backend": "none", "layers": [], "tier": "none" });
         let (state, output, problem) = (CallState::Failed, Value::Null, Some(problem));
-        Self { state, output, problem, exit: None, enforcement, effect: None }
+        Self { state, output, problem, exit: None, enforcement, effect: None, withheld: false }
     }
 
     /// Enters what became of what it changed: in the output, which callers see, and for the attestation.
@@ -253,8 +275,11 @@ impl Engine {
         let run = Running { engine: self, call: &call, authority: &authority, live, egress: OnceLock::new() };
         // Asked last: a tool that was removed or replaced while its call waited does not run, and nothing runs in its place.
         let ran = match may_start {
-            Ok(()) if self.catalog().holds(&tool) => job.execute(&run).await,
-            Ok(()) => Executed::not_run(tool_replaced(call.tool())),
+            Ok(()) if !self.catalog().holds(&tool) => Executed::not_run(tool_replaced(call.tool())),
+            Ok(()) => match self.note_sources(&call).await {
+                Ok(()) => job.execute(&run).await,
+                Err(error) => Executed::not_run(error.problem),
+            },
             Err(not_started) => not_started,
         };
         // Whatever was released to this run, by this call or an earlier one, leaves no trace in what the call gives back.
@@ -262,6 +287,9 @@ impl Engine {
             Some(redactor) => ran.redacted(&redactor),
             None => ran,
         };
+        let ran = ran.sealed().unwrap_or_else(|error| {
+            Executed::not_run(Problem::plain("memory_no_salt", format!("the host gives no randomness: {error}")))
+        });
         let (ran, connections) = match run.egress.into_inner() {
             Some(log) => recorded(ran, log, live.cancel()).await.map_err(|e| (call.id().clone(), e))?,
             None => (ran, Vec::new()),

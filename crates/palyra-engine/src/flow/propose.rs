@@ -21,6 +21,8 @@ use crate::output::OutputWatcher;
 use palyra_access::Admitted;
 use palyra_journal::{Finish, JournalError, KeyHolder, Recorded, Refused, RefusedCall};
 use palyra_protocol::json::canonical_text;
+use palyra_protocol::memory::recorded_output;
+use palyra_protocol::routine::ROUTINE_SESSION;
 use palyra_protocol::{
     CallId, CallState, CanonicalJson, Carrier, Digest, FinishedCall, IdempotencyKey, Origin, Problem, RequestId, RunId,
     SessionId, Ticket, ToolOutcome, ToolProposal,
@@ -70,6 +72,7 @@ impl Engine {
             Ok(token) => (token, None),
             Err(barred) => (peer.token().cloned(), Some(barred.problem)),
         };
+        let barred = barred.or_else(|| reserved(peer, &proposal));
         let proposal = alleged(peer, token, proposal);
         let call_id = CallId::mint();
         let as_proposed = (proposal.tool.as_str(), CallState::Proposed);
@@ -118,7 +121,7 @@ impl Engine {
         let Some(earlier) = self.journal().call_by_key(&proposal.origin.principal, key).await? else { return Ok(()) };
         let same = match &earlier.record {
             Some(call) => {
-                let input = CanonicalJson::parse(&proposal.input);
+                let input = CanonicalJson::parse(&proposal.input).map(|input| self.as_recorded(&proposal.tool, input));
                 let repeated =
                     input.is_ok_and(|input| canonical_text(&call.input).is_ok_and(|text| text == input.as_str()));
                 call.tool.as_str() == proposal.tool && repeated
@@ -128,6 +131,14 @@ impl Engine {
         };
         let id = earlier.call_id;
         Err(if same { KeyHolder::SameCall(id) } else { KeyHolder::OtherCall(id) }.into())
+    }
+
+    /// An input in the form in which calls of its tool are recorded.
+    fn as_recorded(&self, tool: &str, input: CanonicalJson) -> CanonicalJson {
+        if tool != crate::tools::memory_retain::NAME {
+            return input;
+        }
+        self.memory().recorded_input(input.value()).unwrap_or(input)
     }
 
     /// The second half of the path: everything after the intent is durable.
@@ -146,16 +157,25 @@ impl Engine {
         let unknown = |error| Stop::Unrecorded(Box::new(Unrecorded::unknown_outcome()), error);
         let attestation =
             self.attest(&execution).map_err(|e| unknown(JournalError::Event { reason: e.to_string() }))?;
+        // What the caller is told and the journal does not keep.
+        let told = execution.result.withheld.then(|| execution.result.output.clone());
         let finished = FinishedCall {
             call_id: execution.call.id().clone(),
             state: execution.result.state,
-            output: execution.result.output,
+            output: match &told {
+                Some(told) => recorded_output(told).into_owned(),
+                None => execution.result.output,
+            },
             problem: execution.result.problem,
             attestation,
         };
         let finish = Finish::new(finished, &execution.connections).map_err(unknown)?;
         match self.journal().finish_call(&finish).await {
-            Ok(ended_at) => Ok(Box::new(finish.into_outcome(ended_at))),
+            Ok(ended_at) => {
+                let outcome = finish.into_outcome(ended_at);
+                let output = told.or(outcome.output);
+                Ok(Box::new(ToolOutcome { output, ..outcome }))
+            }
             Err(error) => Err(Stop::Unrecorded(Box::new(Unrecorded::Outcome(finish)), error)),
         }
     }
@@ -220,6 +240,15 @@ impl Engine {
         let tell = |update: &CallUpdate| live.update(|now| *now = CallUpdate { replayed: true, ..update.clone() });
         self.end_of(earlier, tell).await.map(|update| CallUpdate { replayed: true, ..update })
     }
+}
+
+/// The sessions of routines are theirs: a grant for such a session covers the routine and nobody else.
+fn reserved(peer: &VerifiedPeer, proposal: &Proposal) -> Option<Problem> {
+    let session = proposal.session.as_ref().filter(|session| session.as_str().starts_with(ROUTINE_SESSION))?;
+    (!peer.is_routine()).then(|| {
+        let message = format!("the session `{session}` belongs to a routine");
+        Problem::new("session_reserved", message, "name another session")
+    })
 }
 
 /// The caller promised that two calls are one, and they are not.

@@ -141,10 +141,11 @@ pub(crate) fn resolve_with(
         }
         Ok(prepared)
     });
-    let (facets, job) = match prepared {
-        Ok(Prepared { facets, job }) => (facets, Ok(job)),
-        Err(mut refusal) => (refusal.reached.take().map(|facets| *facets).unwrap_or_default(), Err(refusal)),
+    let (facets, recorded, job) = match prepared {
+        Ok(Prepared { facets, job, recorded }) => (facets, recorded, Ok(job)),
+        Err(mut refusal) => (refusal.reached.take().map(|facets| *facets).unwrap_or_default(), None, Err(refusal)),
     };
+    let input = recorded.unwrap_or(input);
     let parts = ToolCallParts {
         id,
         tool: tool.name().clone(),

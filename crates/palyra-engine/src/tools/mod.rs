@@ -25,9 +25,15 @@ mod fs_search;
 mod fs_write;
 mod http_fetch;
 mod input;
+pub(crate) mod memory_retain;
+mod memory_search;
 mod process_read;
 mod process_run;
 mod process_start;
+mod routine_add;
+mod routine_list;
+mod routine_remove;
+mod routine_run;
 mod schema;
 mod secrets;
 mod sleep;
@@ -42,11 +48,12 @@ use crate::config::ToolCallConfig;
 use crate::effects::Effects;
 use crate::flow::execute::{Executed, Running};
 use crate::flow::resolve::Refusal;
+use crate::memory::Memory;
 use crate::vault::VaultStore;
 use palyra_egress::Fetcher;
 use palyra_protocol::review::ReviewedChange;
 use palyra_protocol::tool::ToolNameError;
-use palyra_protocol::{EffectPath, Facets, ToolDefinition};
+use palyra_protocol::{CanonicalJson, EffectPath, Facets, ToolDefinition};
 use palyra_workspace::{FileError, ResolvedPath, Workspace};
 use std::fmt;
 use std::path::PathBuf;
@@ -101,12 +108,14 @@ pub struct Prepared {
     pub facets: Facets,
     /// What is to be done once the call is permitted.
     pub job: Box<dyn Job>,
+    /// The input as it is recorded and shown, where that is another than the one that was sent.
+    pub(crate) recorded: Option<CanonicalJson>,
 }
 
 impl Prepared {
     /// A call with these facets, and what is to be done.
     pub fn new(facets: Facets, job: impl Job + 'static) -> Self {
-        Self { facets, job: Box::new(job) }
+        Self { facets, job: Box::new(job), recorded: None }
     }
 }
 
@@ -129,6 +138,8 @@ pub struct Place<'a> {
     pub(crate) effects: Option<&'a Effects>,
     /// The vault; none where calls are only tried out.
     pub(crate) vault: Option<&'a VaultStore>,
+    /// The memory; none where calls are only tried out.
+    pub(crate) memory: Option<&'a Memory>,
 }
 
 impl Place<'_> {
@@ -182,7 +193,7 @@ type Made = Result<Arc<dyn Tool>, ToolNameError>;
 type Make = fn() -> Made;
 
 /// Every built-in tool: its name, and how it is made.
-const BUILTIN: [(&str, Make); 12] = [
+const BUILTIN: [(&str, Make); 18] = [
     (echo::NAME, echo::tool),
     (sleep::NAME, sleep::tool),
     (fs_read::NAME, fs_read::tool),
@@ -195,6 +206,12 @@ const BUILTIN: [(&str, Make); 12] = [
     (process_read::READ, process_read::read),
     (process_read::STOP, process_read::stop),
     (http_fetch::NAME, http_fetch::tool),
+    (memory_search::NAME, memory_search::tool),
+    (memory_retain::NAME, memory_retain::tool),
+    (routine_add::NAME, routine_add::tool),
+    (routine_list::NAME, routine_list::tool),
+    (routine_run::NAME, routine_run::tool),
+    (routine_remove::NAME, routine_remove::tool),
 ];
 
 /// The names of the built-in tools.

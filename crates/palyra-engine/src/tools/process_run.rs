@@ -558,7 +558,7 @@ fn told(mut outcome: ProcessOutcome, terms: &Terms) -> Executed {
     if !replaced.is_empty() {
         output["redacted"] = replaced.told();
     }
-    Executed { state, output, problem, exit: Some(exit), enforcement, effect: None }
+    Executed { state, output, problem, exit: Some(exit), enforcement, effect: None, withheld: false }
 }
 
 fn problem(outcome: &ProcessOutcome, time: TimeLimit, exit: &str) -> Option<Problem> {

@@ -53,8 +53,10 @@ fn resource(action: PolicyAction) -> BoxedStrategy<PolicyResource> {
             PolicyResource::Call(name)
         }
         PolicyAction::VaultGet | PolicyAction::VaultPut | PolicyAction::VaultDelete => PolicyResource::Secret(name),
-        PolicyAction::MemorySearch => PolicyResource::Memory(name),
-        PolicyAction::CronDelete => PolicyResource::CronJob(name),
+        PolicyAction::MemorySearch | PolicyAction::MemoryRetain | PolicyAction::MemoryForget => {
+            PolicyResource::Memory(name)
+        }
+        PolicyAction::CronCreate | PolicyAction::CronRun | PolicyAction::CronDelete => PolicyResource::CronJob(name),
         PolicyAction::ActAs => PolicyResource::Agent(name),
         PolicyAction::TokenRotate | PolicyAction::TokenRevoke => PolicyResource::Token(name),
         PolicyAction::DeviceRevoke => PolicyResource::Device(name),
@@ -80,6 +82,7 @@ fn resource(action: PolicyAction) -> BoxedStrategy<PolicyResource> {
         | PolicyAction::FeatureList
         | PolicyAction::FeatureSet
         | PolicyAction::DeviceList
+        | PolicyAction::CronList
         | PolicyAction::DevicePair => PolicyResource::Daemon,
     };
     name.prop_map(fits).boxed()
@@ -124,7 +127,7 @@ prop_compose! {
     ) -> Facets {
         let environment = Environment::new(names.iter().map(|name| (name.as_str(), "1")));
         let stdin_sha256 = fed.then_some(Digest::ZERO);
-        Facets { executable, executables, programs_sha256: None, argv, working_directory, environment, stdin_sha256, paths_read, trees_read, paths_written, hosts, method, containment, secrets: Vec::new() }
+        Facets { executable, executables, programs_sha256: None, argv, working_directory, environment, stdin_sha256, paths_read, trees_read, paths_written, hosts, method, containment, secrets: Vec::new(), memory: None, routine: None }
     }
 }
 
@@ -150,6 +153,10 @@ prop_compose! {
             option::of(select(vec![ApprovalDecision::Allow, ApprovalDecision::Deny])),
         ),
         (deletes, guarded, bytes) in (texts(), texts(), any::<u64>()),
+        (recalled_trust, memory_trust) in (
+            option::of(select(palyra_protocol::MemoryTrust::ALL.to_vec())),
+            option::of(select(palyra_protocol::MemoryTrust::ALL.to_vec())),
+        ),
     ) -> PolicyRequestContext {
         PolicyRequestContext {
             channel: channel.parse().unwrap(),
@@ -158,6 +165,7 @@ prop_compose! {
             run_id: run.map(|r| r.parse().unwrap()),
             proposed_by, owned_by, tool, skill_id, publisher, capabilities, risk,
             is_sensitive_action, is_allowlisted_tool, allow_sensitive_tools, facets,
+            recalled_trust, memory_trust,
             workspace, trust, roles, role, issued_by, proposal_issued_by, approval_count, answer,
             effect: EffectUse { deletes, guarded, counts: EffectCounts { deleted: bytes, ..EffectCounts::default() }, bytes },
         }

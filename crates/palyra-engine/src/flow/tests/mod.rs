@@ -4,6 +4,7 @@ mod forbidden_places;
 mod fresh_answers;
 mod gone_grants;
 mod permits;
+mod routines;
 mod subjects;
 
 use crate::access::{AccessControl, VerifiedPeer};

@@ -119,7 +119,7 @@ impl Schedule {
     }
 
     /// The last slot at or before an instant.
-    fn last_until(&self, until: Timestamp) -> Option<Timestamp> {
+    pub(super) fn last_until(&self, until: Timestamp) -> Option<Timestamp> {
         let last = self.cron.find_previous_occurrence(&self.zoned(until)?, true).ok()?;
         instant(&last)
     }
@@ -229,5 +229,21 @@ mod tests {
             Schedule::parse("@daily", "UTC").unwrap().next_after(at("2026-01-01T00:00:00Z")),
             Some(at("2026-01-02T00:00:00Z"))
         );
+    }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig { failure_persistence: None, ..proptest::prelude::ProptestConfig::with_cases(256) })]
+
+        #[test]
+        fn no_pattern_breaks_a_schedule(pattern in "[0-9*/,LW#@a-zA-Z ?\\-]{0,40}", zone in "(UTC|Europe/Prague|\\PC{0,12})") {
+            if let Ok(schedule) = Schedule::parse(&pattern, &zone) {
+                let now = at("2026-03-29T00:59:30Z");
+                if let Some(next) = schedule.next_after(now) {
+                    proptest::prop_assert!(next > now);
+                }
+                let due = schedule.due(Timestamp::from_unix_ms(now.unix_ms() - 3_600_000), now);
+                proptest::prop_assert!(due.run.is_none_or(|at| at <= now));
+            }
+        }
     }
 }
