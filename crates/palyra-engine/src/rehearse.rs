@@ -11,7 +11,7 @@ use crate::tools::{Input, Place};
 use palyra_egress::{Fetcher, Roots, SystemResolver};
 use palyra_policy::{RehearsedCall, Toolbox};
 use palyra_protocol::{CanonicalJson, SessionId};
-use palyra_sandbox::{EgressEnforcementMode, SandboxProcessRunnerPolicy, SandboxTier, WorkspaceAccess};
+use palyra_sandbox::{EgressEnforcementMode, RunHome, SandboxProcessRunnerPolicy, SandboxTier, WorkspaceAccess};
 use palyra_workspace::Workspace;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -104,6 +104,7 @@ fn open_handed(root: &Path) -> ToolCallConfig {
             max_open_files: 0,
             max_file_size_bytes: 0,
             env_allowlist: vec![],
+            home: RunHome::default(),
             protected_paths: vec![],
             required_layers: vec![],
         },

@@ -18,7 +18,7 @@ use palyra_policy::{Membership, PolicyLoader};
 use palyra_protocol::{
     ApprovalDecision, ApprovalRecord, ApprovalScope, Clock, DaemonKey, GrantMatcher, JournalEvent, Timestamp,
 };
-use palyra_sandbox::{EgressEnforcementMode, SandboxProcessRunnerPolicy, SandboxTier, WorkspaceAccess};
+use palyra_sandbox::{EgressEnforcementMode, RunHome, SandboxProcessRunnerPolicy, SandboxTier, WorkspaceAccess};
 use palyra_workspace::Workspace;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -211,6 +211,7 @@ fn runner(root: &Path) -> SandboxProcessRunnerPolicy {
         max_file_size_bytes: 1 << 30,
         env_allowlist: vec![],
         required_layers: vec![],
+        home: RunHome::default(),
         protected_paths: vec![],
     }
 }
