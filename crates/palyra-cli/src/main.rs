@@ -55,6 +55,7 @@ fn main() -> ExitCode {
 /// Refuses what is about this machine alone where another was named.
 fn about_this_machine(context: &Context, command: &Command) -> Result<(), Failure> {
     match command {
+        Command::Init(_) => context.must_be_local("init"),
         Command::Up(_) => context.must_be_local("up"),
         Command::Down => context.must_be_local("down"),
         Command::Connect(_) => context.must_be_local("connect"),
@@ -68,6 +69,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
     let context = Context::new(cli.state_dir, cli.output, cli.act_as, cli.token)?.at(cli.host)?;
     about_this_machine(&context, &cli.command)?;
     match cli.command {
+        Command::Init(init) => commands::init::init(&context, init).await,
         Command::Up(up) => commands::up::up(&context, up).await,
         Command::Down => commands::up::down(&context).await,
         Command::Status => commands::status::status(&context).await,

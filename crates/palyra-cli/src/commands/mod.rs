@@ -13,6 +13,7 @@ pub mod effects;
 mod event_line;
 pub mod grants;
 pub mod hosts;
+pub mod init;
 pub mod journal;
 pub mod live;
 pub mod mcp;
