@@ -21,6 +21,7 @@ mod hands;
 mod http;
 mod http_faults;
 mod idempotency;
+mod init;
 mod input;
 mod journal;
 mod live;
