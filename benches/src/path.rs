@@ -154,6 +154,7 @@ pub async fn engine(dir: &Path) -> Result<Engine> {
         limits: CallLimits::default(),
         wasm_runtime: WasmRuntime::Disabled,
         effects: palyra_engine::EffectsConfig::default(),
+        outside_paths: palyra_engine::OutsidePaths::Refuse,
     };
     let journal = JournalStore::open(&dir.join("journal.db"), clock.clone())?;
     let access = AccessControl::open(dir, &workspace, &journal, clock.clone()).await?;

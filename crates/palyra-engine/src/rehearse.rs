@@ -6,7 +6,7 @@
 //! `/usr/bin`. Nothing is carried out.
 
 use crate::catalog::ToolCatalog;
-use crate::config::{CallLimits, EffectsConfig, ToolCallConfig, WasmRuntime};
+use crate::config::{CallLimits, EffectsConfig, OutsidePaths, ToolCallConfig, WasmRuntime};
 use crate::tools::{Input, Place};
 use palyra_egress::{Fetcher, Roots, SystemResolver};
 use palyra_policy::{RehearsedCall, Toolbox};
@@ -111,6 +111,7 @@ fn open_handed(root: &Path) -> ToolCallConfig {
         egress_rules: Arc::default(),
         wasm_runtime: WasmRuntime::Disabled,
         effects: EffectsConfig::default(),
+        outside_paths: OutsidePaths::Ask,
     }
 }
 

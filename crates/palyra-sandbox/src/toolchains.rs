@@ -252,7 +252,8 @@ mod tests {
     #[test]
     fn what_runs_may_write_is_no_toolchain() {
         let (_dir, top) = home();
-        let found = home_with(&["rust".to_owned()], Whereabouts { home: &top, variable: nothing }, &[top.clone()]);
+        let found =
+            home_with(&["rust".to_owned()], Whereabouts { home: &top, variable: nothing }, std::slice::from_ref(&top));
         assert_eq!(found.path, None);
         assert_eq!(found.roots().count(), 0);
     }

@@ -157,7 +157,7 @@ impl RawConfig {
         let workspace_root = workspace::validate(workspace.or(self.workspace_root), state_dir)?;
         let wasm_runtime = self.wasm_runtime.validate()?;
         let membership = self.tool_call.membership()?;
-        let ToolCalls { allowed_tools, max_calls_per_run, limits, execution_timeout, approval_timeout } =
+        let ToolCalls { allowed_tools, max_calls_per_run, limits, execution_timeout, approval_timeout, outside_paths } =
             self.tool_call.validate()?;
         let egress_rules = self.egress.validate();
         let effects = self.effects.validate(&workspace_root, state_dir)?;
@@ -184,6 +184,7 @@ impl RawConfig {
                 egress_rules,
                 wasm_runtime,
                 effects,
+                outside_paths,
             },
             membership,
             http: self.http.validate(),

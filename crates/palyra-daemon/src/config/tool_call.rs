@@ -3,7 +3,7 @@
 use super::checks::{MAX_NUMBER, at_most, time};
 use super::error::ConfigError;
 use crate::doors::DoorName;
-use palyra_engine::{CallLimits, nearest_tool, tools};
+use palyra_engine::{CallLimits, OutsidePaths, nearest_tool, tools};
 use palyra_policy::Membership;
 use palyra_protocol::{ToolName, ToolSource};
 use serde::Deserialize;
@@ -24,6 +24,7 @@ pub(super) struct RawToolCall {
     max_questions_per_principal: usize,
     execution_timeout_ms: u64,
     approval_timeout_ms: u64,
+    outside_paths: OutsidePaths,
 }
 
 /// The section, checked.
@@ -34,6 +35,7 @@ pub(super) struct ToolCalls {
     pub(super) limits: CallLimits,
     pub(super) execution_timeout: Duration,
     pub(super) approval_timeout: Duration,
+    pub(super) outside_paths: OutsidePaths,
 }
 
 impl Default for RawToolCall {
@@ -50,6 +52,7 @@ impl Default for RawToolCall {
             max_calls_per_run: 1000,
             execution_timeout_ms: 120_000,
             approval_timeout_ms: 300_000,
+            outside_paths: OutsidePaths::default(),
         }
     }
 }
@@ -82,6 +85,7 @@ impl RawToolCall {
             },
             execution_timeout: time("tool_call.execution_timeout_ms", self.execution_timeout_ms)?,
             approval_timeout: time("tool_call.approval_timeout_ms", self.approval_timeout_ms)?,
+            outside_paths: self.outside_paths,
         })
     }
 }

@@ -24,6 +24,7 @@ mod fs_search;
 mod fs_write;
 mod http_fetch;
 mod input;
+mod outside;
 mod process_run;
 mod schema;
 mod secrets;
@@ -32,6 +33,7 @@ mod sleep;
 mod tests;
 
 pub use input::Input;
+pub(crate) use outside::Elsewhere;
 
 use crate::config::ToolCallConfig;
 use crate::effects::Effects;

@@ -62,6 +62,7 @@ pub(super) fn config(root: &Path, allowed: &[&str]) -> ToolCallConfig {
         egress_rules: Arc::default(),
         wasm_runtime: WasmRuntime::Disabled,
         effects: crate::EffectsConfig::default(),
+        outside_paths: crate::OutsidePaths::Refuse,
     }
 }
 

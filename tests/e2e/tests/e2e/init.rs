@@ -117,6 +117,18 @@ fn deleting_everything_is_undone_and_a_hook_waits() {
     fs::write(host.path("home/.netrc"), "machine x password y").unwrap();
     let home = shell(&host, "echo $HOME; cat ~/.gitconfig; cat ~/.netrc 2>&1 || true");
     assert!(home.contains("Ada") && home.contains("No such file"), "{home}");
+    let secret = host.path("home/.netrc");
+    let (call, approval) = host.ask("palyra.fs.read", &json!({ "path": secret }), AGENT);
+    host.decide(&approval, "allow", &[]).exits(0).done();
+    let read = host.palyra(&["calls", "follow", &call]).good();
+    assert!(text(&read, "/output/content").contains("password"), "{read}");
+    // One answer is no other's, and the daemon's own files are never read.
+    let (_, approval) = host.ask("palyra.fs.read", &json!({ "path": secret }), AGENT);
+    host.decide(&approval, "deny", &[]).exits(0).done();
+    for own in [host.state().join("palyrad.log"), host.path("")] {
+        let refused = host.call("palyra.fs.search", &json!({ "pattern": "x", "path": own }), AGENT);
+        refused.fails(3, "path_outside_workspace");
+    }
     let live = json!({ "argv": ["true"], "workspace": "live" });
     let (_, approval) = host.ask("palyra.process.run", &live, AGENT);
     host.decide(&approval, "deny", &[]).exits(0).done();

@@ -200,6 +200,8 @@ fn configuration(policies: &Path, plan: &Plan) -> String {
          execution_timeout_ms = 600000\n\
          approval_timeout_ms = 1800000\n\
          max_calls_per_run = 10000\n\
+         # A file outside the workspace that a call wants to read is put before you.\n\
+         outside_paths = \"ask\"\n\
          \n\
          [egress]\n\
          # A host that a call asks for is put before you.\n\

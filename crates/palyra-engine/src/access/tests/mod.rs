@@ -91,6 +91,7 @@ impl Place {
             egress_rules: Arc::default(),
             wasm_runtime: WasmRuntime::Disabled,
             effects: crate::EffectsConfig::default(),
+            outside_paths: crate::OutsidePaths::Refuse,
         };
         Engine::new(EngineParts {
             policy: loader.load().unwrap(),

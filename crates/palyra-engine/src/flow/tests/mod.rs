@@ -177,6 +177,7 @@ async fn engine(dir: &Path, clock: Arc<TestClock>) -> Engine {
         egress_rules: Arc::default(),
         wasm_runtime: WasmRuntime::Disabled,
         effects: crate::EffectsConfig::default(),
+        outside_paths: crate::OutsidePaths::Refuse,
     };
     Engine::new(EngineParts {
         policy: loader.load().unwrap(),
