@@ -106,6 +106,13 @@ impl SandboxProcessRunnerPolicy {
         let home = (self.tier == SandboxTier::C).then(|| self.home.roots());
         self.read_roots.iter().chain(home.into_iter().flatten())
     }
+
+    /// Those of them that it fills: what it writes there goes to a layer of its own.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn filled_caches(&self) -> impl Iterator<Item = &PathBuf> {
+        let fills = self.tier == SandboxTier::C && self.home.cache_store.is_some();
+        self.home.caches.iter().filter(move |_| fills)
+    }
 }
 
 /// One command to run.

@@ -41,6 +41,9 @@ pub(crate) struct Roots {
     pub(crate) workspace_access: Access,
     pub(crate) read: Vec<PathBuf>,
     pub(crate) write: Vec<PathBuf>,
+    /// Those of `read` whose changes go to a layer of the run's own.
+    #[cfg(target_os = "linux")]
+    pub(crate) filled: Vec<PathBuf>,
     /// Protected paths that exist, free of symlinks.
     pub(crate) protected: Vec<PathBuf>,
 }
@@ -62,6 +65,8 @@ impl Roots {
             workspace_access,
             read: policy.read_only().map(|root| resolve_root(root)).collect::<Result<_, _>>()?,
             write: policy.write_roots.iter().map(|root| resolve_root(root)).collect::<Result<_, _>>()?,
+            #[cfg(target_os = "linux")]
+            filled: policy.filled_caches().map(|root| resolve_root(root)).collect::<Result<_, _>>()?,
             protected: policy.protected_paths.iter().map(|path| resolve_protected(path)).collect(),
         };
         roots.check()?;

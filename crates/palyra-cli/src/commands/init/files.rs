@@ -377,7 +377,7 @@ mod tests {
 
     #[test]
     fn the_configuration_says_what_was_planned_whatever_it_holds() {
-        let text = configuration(Path::new("/home/ada/.config/palyra/policies"), &plan());
+        let text = configuration(Path::new("/srv/ada/.config/palyra/policies"), &plan());
         let document: toml_edit::DocumentMut = text.parse().unwrap();
         assert_eq!(document["workspace_root"].as_str(), Some("/srv/a \"b\""));
         assert_eq!(document["git"]["name"].as_str(), Some("Ada \"L\""));
