@@ -8,7 +8,7 @@ use palyra_engine::{
 use palyra_journal::JournalStore;
 use palyra_policy::{Membership, PolicyLoader};
 use palyra_protocol::{CallState, DaemonKey, SystemClock};
-use palyra_sandbox::{EgressEnforcementMode, SandboxProcessRunnerPolicy, SandboxTier, WorkspaceAccess};
+use palyra_sandbox::{EgressEnforcementMode, RunHome, SandboxProcessRunnerPolicy, SandboxTier, WorkspaceAccess};
 use palyra_workspace::Workspace;
 use rusqlite::Connection;
 use std::path::Path;
@@ -148,12 +148,14 @@ pub async fn engine(dir: &Path) -> Result<Engine> {
             max_file_size_bytes: 1 << 30,
             env_allowlist: vec![],
             required_layers: vec![],
+            home: RunHome::default(),
             protected_paths: vec![],
         },
         egress_rules: Arc::default(),
         limits: CallLimits::default(),
         wasm_runtime: WasmRuntime::Disabled,
         effects: palyra_engine::EffectsConfig::default(),
+        outside_paths: palyra_engine::OutsidePaths::Refuse,
     };
     let journal = JournalStore::open(&dir.join("journal.db"), clock.clone())?;
     let access = AccessControl::open(dir, &workspace, &journal, clock.clone()).await?;

@@ -4,8 +4,8 @@
 use crate::report::{Report, median, show};
 use crate::{Result, egress, rivals};
 use palyra_sandbox::{
-    CancelSignal, EgressEnforcementMode, ProcessRequest, ResolvedExecutable, SandboxProcessRunnerPolicy, SandboxTier,
-    WorkspaceAccess, WorkspaceView, resolve_executable, run_constrained_process,
+    CancelSignal, EgressEnforcementMode, ProcessRequest, ResolvedExecutable, RunHome, SandboxProcessRunnerPolicy,
+    SandboxTier, WorkspaceAccess, WorkspaceView, resolve_executable, run_constrained_process,
 };
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
@@ -182,6 +182,7 @@ impl Run {
             max_file_size_bytes: 1 << 30,
             env_allowlist: vec![],
             required_layers: vec![],
+            home: RunHome::default(),
             protected_paths: vec![],
         };
         let request = ProcessRequest {

@@ -15,6 +15,7 @@ Usage: cargo xtask COMMAND
   skills          Build the example skills of every language
   cross-check     Type-check the sandbox for macOS and Windows
   interop [PART]  Let clients that others wrote complete calls: SDKs, Claude Code, Codex
+  attention       Count how often a coding agent's work asks a person, and what dangerous calls are let through
   bench [ARGS]    Measure, each figure beside the raw limit of this machine
 
 `cargo xtask COMMAND --help` says more.";
@@ -89,6 +90,13 @@ Installs programs that others wrote below `target/interop` and lets each try a d
 
 With PART only that one. Not part of `cargo xtask test`: they need package registries.";
 
+const ATTENTION: &str = "\
+Usage: cargo xtask attention [--data DIR] [ARGS]
+
+Decides recorded calls of real coding agents, and dangerous ones, by the coding policy and the configuration that
+`palyra init` writes, and prints how many questions a session costs. Nothing is executed. The calls lie in
+`../shared/attention` beside the repository, or in DIR; ARGS go to its `run.py` (`--reasons`, `--let-through`).";
+
 const BENCH: &str = "\
 Usage: cargo xtask bench [ARGS]
 
@@ -106,6 +114,10 @@ pub enum Request {
     Skills,
     CrossCheck,
     Interop(Option<&'static str>),
+    Attention {
+        data: Option<PathBuf>,
+        rest: Vec<String>,
+    },
     Bench(Vec<String>),
     /// Not for people: the demo starts it, so that nothing stays behind when the demo is interrupted.
     CleanUpAfterDemo {
@@ -125,6 +137,7 @@ pub fn parse(words: &[String]) -> Result<Request, String> {
         "skills" => SKILLS,
         "cross-check" => CROSS_CHECK,
         "interop" => INTEROP,
+        "attention" => ATTENTION,
         "bench" => BENCH,
         "help" | "-h" | "--help" => return Ok(Request::Help(OVERVIEW)),
         "clean-up-after-demo" => OVERVIEW,
@@ -151,13 +164,21 @@ pub fn parse(words: &[String]) -> Result<Request, String> {
             Some(part) => Ok(Request::Interop(Some(part))),
             None => Err(format!("there is no part `{part}`; see `cargo xtask interop --help`")),
         },
+        ("attention", ["--data", data, rest @ ..]) => {
+            Ok(Request::Attention { data: Some(PathBuf::from(data)), rest: owned(rest) })
+        }
+        ("attention", rest) => Ok(Request::Attention { data: None, rest: owned(rest) }),
         ("bench", ["-h" | "--help"]) => Ok(Request::Help(BENCH)),
-        ("bench", rest) => Ok(Request::Bench(rest.iter().map(|word| (*word).to_owned()).collect())),
+        ("bench", rest) => Ok(Request::Bench(owned(rest))),
         ("clean-up-after-demo", [palyra, dir]) => {
             Ok(Request::CleanUpAfterDemo { palyra: PathBuf::from(palyra), dir: PathBuf::from(dir) })
         }
         (command, rest) => Err(format!("`{command}` does not take `{}`", rest.join(" "))),
     }
+}
+
+fn owned(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
 }
 
 #[cfg(test)]
@@ -182,6 +203,7 @@ mod tests {
             ("skills", SKILLS),
             ("cross-check", CROSS_CHECK),
             ("interop", INTEROP),
+            ("attention", ATTENTION),
             ("bench", BENCH),
         ] {
             assert_eq!(parsed(&format!("{command} --help")), Ok(Request::Help(text)));

@@ -8,6 +8,7 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a developer's tool talks to the developer")]
 
 mod args;
+mod attention;
 mod browser;
 mod cross;
 mod demo;
@@ -63,6 +64,7 @@ fn run(request: Request) -> Result<ExitCode> {
         Request::CrossCheck => cross::run(),
         Request::Skills => skills::run(),
         Request::Interop(part) => interop::run(part),
+        Request::Attention { data, rest } => attention::run(data, &rest),
         Request::Bench(words) => {
             setup::bench()?;
             let words: Vec<&str> = words.iter().map(String::as_str).collect();

@@ -6,6 +6,7 @@ pub mod devices;
 pub mod effects;
 pub mod hook;
 pub mod memory;
+pub mod init;
 mod policy;
 pub mod routines;
 pub mod vault;
@@ -42,7 +43,7 @@ const EVERYWHERE: &str = "Options of every command";
 /// An agent proposes a tool call. Palyra decides by policy, asks you where the policy says so, runs it in a sandbox,
 /// attests what really happened, and records it all in a journal that cannot be rewritten quietly.
 ///
-/// Start with `palyra up`, then `palyra call palyra.echo --input '{"text":"hello"}'`.
+/// Start with `palyra init`; `palyra up` starts the daemon alone.
 #[derive(Debug, Parser)]
 #[command(name = "palyra", version, after_long_help = EXIT_CODES)]
 pub struct Cli {
@@ -73,6 +74,8 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Set everything up for coding agents: configuration, policy, daemon, clients
+    Init(init::Init),
     /// Start the daemon in the background, if it is not running
     Up(Up),
     /// Stop the daemon: executions finish or are cancelled, open questions stay open

@@ -55,6 +55,7 @@ fn main() -> ExitCode {
 /// Refuses what is about this machine alone where another was named.
 fn about_this_machine(context: &Context, command: &Command) -> Result<(), Failure> {
     match command {
+        Command::Init(_) => context.must_be_local("init"),
         Command::Up(_) => context.must_be_local("up"),
         Command::Down => context.must_be_local("down"),
         Command::Connect(_) => context.must_be_local("connect"),
@@ -81,6 +82,7 @@ async fn run(context: Context, command: Command) -> Result<(), Failure> {
     match command {
         // Answered before.
         Command::Hook(_) | Command::Redeem(_) => Ok(()),
+        Command::Init(init) => commands::init::init(&context, init).await,
         Command::Up(up) => commands::up::up(&context, up).await,
         Command::Down => commands::up::down(&context).await,
         Command::Status => commands::status::status(&context).await,

@@ -68,6 +68,8 @@ enum Command {
     },
     /// Check the configuration and the policies, without serving
     Check,
+    /// Say which toolchains this user has that runs could be shown, as JSON
+    Toolchains,
     Sandbox(Box<Sandbox>),
     /// Work on a policy directory, without serving; `palyra policy` is the friendlier door to this
     #[command(subcommand)]
@@ -138,6 +140,7 @@ fn main() -> ExitCode {
                 None => serve::run(setup, started),
                 Some(Command::Verify { against }) => verify::run(&setup, against.as_deref()),
                 Some(Command::Check) => serve::check(&setup),
+                Some(Command::Toolchains) => Ok(toolchains()),
                 Some(Command::Sandbox(command)) => Ok(sandbox::command(&setup, *command)),
                 Some(Command::Policy(command)) => policy::run(&setup, command),
                 Some(Command::Key(Key::Accept)) => keys::accept(&setup),
@@ -159,6 +162,18 @@ fn main() -> ExitCode {
                 _ => ExitCode::FAILURE,
             }
         }
+    }
+}
+
+/// Prints the toolchains that are installed, and those that are known.
+fn toolchains() -> ExitCode {
+    let home = std::env::home_dir().unwrap_or_default();
+    let at = palyra_sandbox::Whereabouts { home: &home, variable: |name| std::env::var(name).ok() };
+    let installed = palyra_sandbox::installed_toolchains(at);
+    let document = serde_json::json!({ "installed": installed, "known": palyra_sandbox::toolchain_names() });
+    match writeln!(std::io::stdout(), "{document}") {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
     }
 }
 

@@ -4,6 +4,7 @@ use palyra_egress::EgressRules;
 use palyra_protocol::ToolName;
 use palyra_sandbox::SandboxProcessRunnerPolicy;
 use palyra_workspace::effects::{Limits, Retention};
+use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -32,6 +33,19 @@ pub struct ToolCallConfig {
     pub wasm_runtime: WasmRuntime,
     /// How what calls change is judged and kept.
     pub effects: EffectsConfig,
+    /// What becomes of a file tool's call that names something outside the workspace.
+    pub outside_paths: OutsidePaths,
+}
+
+/// What becomes of a call that would read outside the workspace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OutsidePaths {
+    /// It is refused.
+    #[default]
+    Refuse,
+    /// Policy decides; the rules that ship have a person asked, each time.
+    Ask,
 }
 
 /// How what calls change is judged and kept.

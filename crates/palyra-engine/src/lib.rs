@@ -37,7 +37,7 @@ pub use approvals::MAX_LISTED;
 pub use approvals::answer::Answer;
 pub use approvals::request::{ApprovalRequest, RequestedApproval};
 pub use catalog::{CatalogError, CatalogTool, ToolCatalog, nearest as nearest_tool};
-pub use config::{CallLimits, EffectsConfig, ToolCallConfig, WasmRuntime};
+pub use config::{CallLimits, EffectsConfig, OutsidePaths, ToolCallConfig, WasmRuntime};
 pub use devices::{DeviceSetup, Exposed, OpenDevices, PairingOrder};
 pub use effects::{EffectListing, EffectShown, EffectsStatus, UndoReport, UndoTarget, UndoneView};
 pub use engine::{Engine, EngineParts, StartError};

@@ -6,12 +6,12 @@
 //! `/usr/bin`. Nothing is carried out.
 
 use crate::catalog::ToolCatalog;
-use crate::config::{CallLimits, EffectsConfig, ToolCallConfig, WasmRuntime};
+use crate::config::{CallLimits, EffectsConfig, OutsidePaths, ToolCallConfig, WasmRuntime};
 use crate::tools::{Input, Place};
 use palyra_egress::{Fetcher, Roots, SystemResolver};
 use palyra_policy::{RehearsedCall, Toolbox};
 use palyra_protocol::{CanonicalJson, SessionId};
-use palyra_sandbox::{EgressEnforcementMode, SandboxProcessRunnerPolicy, SandboxTier, WorkspaceAccess};
+use palyra_sandbox::{EgressEnforcementMode, RunHome, SandboxProcessRunnerPolicy, SandboxTier, WorkspaceAccess};
 use palyra_workspace::Workspace;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -105,12 +105,14 @@ fn open_handed(root: &Path) -> ToolCallConfig {
             max_open_files: 0,
             max_file_size_bytes: 0,
             env_allowlist: vec![],
+            home: RunHome::default(),
             protected_paths: vec![],
             required_layers: vec![],
         },
         egress_rules: Arc::default(),
         wasm_runtime: WasmRuntime::Disabled,
         effects: EffectsConfig::default(),
+        outside_paths: OutsidePaths::Ask,
     }
 }
 

@@ -60,6 +60,7 @@ attributes! {
     WrittenUnder = "written_under",
     ReadRoot = "read_root",
     WrittenRoot = "written_root",
+    Outside = "outside",
     Hosts = "hosts",
     Endpoints = "endpoints",
     HostDomains = "host_domains",

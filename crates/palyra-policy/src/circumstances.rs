@@ -106,6 +106,7 @@ impl Circumstances<'_> {
             Attribute::EnvNames => Some(texts(facets.env_names().iter().map(String::as_str))),
             Attribute::HasStdin => Some(Value::new_bool(facets.stdin_sha256.is_some())),
             Attribute::TreesRead => Some(texts(facets.trees_read.iter().map(String::as_str))),
+            Attribute::Outside => Some(texts(facets.outside.iter().map(String::as_str))),
             Attribute::PathsRead => Some(texts(facets.paths_read.iter().map(String::as_str))),
             Attribute::PathsWritten => Some(texts(facets.paths_written.iter().map(String::as_str))),
             Attribute::ReadUnder => {

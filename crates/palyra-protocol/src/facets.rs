@@ -48,6 +48,9 @@ pub struct Facets {
     /// Paths that would be written.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub paths_written: Vec<String>,
+    /// Files and directories outside the workspace that would be read: absolute, free of links.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub outside: Vec<String>,
     /// Hosts that would be contacted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<String>,

@@ -208,7 +208,11 @@ pub fn directories(facets: &Facets) -> Vec<String> {
         .map(|path| path.split('/').filter(|part| !matches!(*part, "" | ".")).collect())
         .collect();
     let [first, ..] = touched.as_slice() else { return Vec::new() };
-    if !facets.argv.is_empty() || !facets.hosts.is_empty() || touched.iter().flatten().any(|part| *part == "..") {
+    if !facets.argv.is_empty()
+        || !facets.hosts.is_empty()
+        || !facets.outside.is_empty()
+        || touched.iter().flatten().any(|part| *part == "..")
+    {
         return Vec::new();
     }
     let common = touched.iter().map(|path| first.iter().zip(path).take_while(|(a, b)| a == b).count());

@@ -68,7 +68,7 @@ fn nearest(path: &Path) -> PathBuf {
 }
 
 fn allowed_roots(policy: &SandboxProcessRunnerPolicy) -> Vec<PathBuf> {
-    let roots = std::iter::once(&policy.workspace_root).chain(&policy.read_roots).chain(&policy.write_roots);
+    let roots = std::iter::once(&policy.workspace_root).chain(policy.read_only()).chain(&policy.write_roots);
     let mut allowed: Vec<PathBuf> = roots.filter_map(|root| fs::canonicalize(root).ok()).collect();
     allowed.extend(layout::readable(policy.tier));
     allowed

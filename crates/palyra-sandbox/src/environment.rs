@@ -77,7 +77,18 @@ pub(crate) fn search_path(policy: &SandboxProcessRunnerPolicy) -> String {
     #[cfg(windows)]
     return std::env::var("SystemRoot").map_or_else(|_| String::new(), |root| format!("{root}\\System32;{root}"));
     #[cfg(not(windows))]
-    DEFAULT_PATH.to_owned()
+    {
+        let own = policy.home.search.iter().filter(|_| policy.tier == SandboxTier::C);
+        let own = own.filter_map(|directory| directory.to_str()).filter(|directory| !directory.contains(':'));
+        let own: Vec<&str> =
+            own.filter(|directory| !DEFAULT_PATH.split(':').any(|known| known == *directory)).collect();
+        own.into_iter().chain([DEFAULT_PATH]).collect::<Vec<_>>().join(":")
+    }
+}
+
+/// Where a run's home directory is.
+pub(crate) fn home<'p>(policy: &'p SandboxProcessRunnerPolicy, temporary: &'p Path) -> &'p Path {
+    policy.home.path.as_deref().filter(|_| policy.tier == SandboxTier::C).unwrap_or(temporary)
 }
 
 /// The whole environment of a process whose private directory is `temporary`; with the port of its proxy, if it has one.
@@ -96,7 +107,7 @@ pub(crate) fn compose(
         env.insert(name.into(), value.to_owned());
     };
     set("PATH", search_path(policy).as_ref());
-    set("HOME", temporary.as_os_str());
+    set("HOME", home(policy, temporary).as_os_str());
     set("TMPDIR", temporary.as_os_str());
     set("LANG", OsStr::new("C.UTF-8"));
     #[cfg(windows)]
@@ -109,6 +120,9 @@ pub(crate) fn compose(
                 set(name, &value);
             }
         }
+    }
+    if policy.tier == SandboxTier::C {
+        policy.home.variables.iter().for_each(|(name, value)| set(name, value.as_ref()));
     }
     for name in &policy.env_allowlist {
         if let Some(value) = std::env::var_os(name) {

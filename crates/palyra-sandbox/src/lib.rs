@@ -41,12 +41,14 @@ mod pump;
 #[cfg(any(target_os = "linux", target_os = "macos"))]
 mod removal;
 mod roots;
+mod run_home;
 #[cfg(any(target_os = "linux", target_os = "macos"))]
 mod scratch;
 #[cfg(any(target_os = "macos", test))]
 mod seatbelt;
 #[cfg(test)]
 mod testing;
+mod toolchains;
 #[cfg(any(windows, test))]
 mod windows;
 
@@ -70,6 +72,8 @@ pub use policy::{
     WorkspaceAccess, WorkspaceView,
 };
 pub use roots::check_roots;
+pub use run_home::{GitIdentity, RunHome};
+pub use toolchains::{Whereabouts, home_with, installed_toolchains, toolchain_names};
 
 /// The system calls that a tier refuses, and why.
 #[must_use]

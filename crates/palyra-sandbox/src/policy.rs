@@ -4,6 +4,7 @@
 //! layer enforces; none of them is advice. What was *really* enforced is told by [`crate::Enforcement`], which is never
 //! derived from this file.
 
+use crate::run_home::RunHome;
 use palyra_egress::{Credentials, EgressRules};
 use palyra_protocol::Secret;
 use serde::{Deserialize, Serialize};
@@ -93,8 +94,25 @@ pub struct SandboxProcessRunnerPolicy {
     pub env_allowlist: Vec<String>,
     /// Layers, by the names that enforcement tells them by, without which a run is refused: more than the tier's own minimum.
     pub required_layers: Vec<String>,
+    /// What it finds in its home directory. Tier C only.
+    pub home: RunHome,
     /// The daemon's own state, keys and sockets: never visible to any process, whatever else is granted.
     pub protected_paths: Vec<PathBuf>,
+}
+
+impl SandboxProcessRunnerPolicy {
+    /// Everything beside the workspace that it may read and not write: the operator's roots, and what its home shows.
+    pub(crate) fn read_only(&self) -> impl Iterator<Item = &PathBuf> {
+        let home = (self.tier == SandboxTier::C).then(|| self.home.roots());
+        self.read_roots.iter().chain(home.into_iter().flatten())
+    }
+
+    /// Those of them that it fills: what it writes there goes to a layer of its own.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn filled_caches(&self) -> impl Iterator<Item = &PathBuf> {
+        let fills = self.tier == SandboxTier::C && self.home.cache_store.is_some();
+        self.home.caches.iter().filter(move |_| fills)
+    }
 }
 
 /// One command to run.

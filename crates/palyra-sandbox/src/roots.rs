@@ -41,6 +41,9 @@ pub(crate) struct Roots {
     pub(crate) workspace_access: Access,
     pub(crate) read: Vec<PathBuf>,
     pub(crate) write: Vec<PathBuf>,
+    /// Those of `read` whose changes go to a layer of the run's own.
+    #[cfg(target_os = "linux")]
+    pub(crate) filled: Vec<PathBuf>,
     /// Protected paths that exist, free of symlinks.
     pub(crate) protected: Vec<PathBuf>,
 }
@@ -57,13 +60,13 @@ impl Roots {
             WorkspaceAccess::ReadWrite => Access::Write,
             WorkspaceAccess::ReadOnly => Access::Execute,
         };
-        let resolve_all =
-            |roots: &[PathBuf]| roots.iter().map(|root| resolve_root(root)).collect::<Result<Vec<_>, _>>();
         let roots = Self {
             workspace,
             workspace_access,
-            read: resolve_all(&policy.read_roots)?,
-            write: resolve_all(&policy.write_roots)?,
+            read: policy.read_only().map(|root| resolve_root(root)).collect::<Result<_, _>>()?,
+            write: policy.write_roots.iter().map(|root| resolve_root(root)).collect::<Result<_, _>>()?,
+            #[cfg(target_os = "linux")]
+            filled: policy.filled_caches().map(|root| resolve_root(root)).collect::<Result<_, _>>()?,
             protected: policy.protected_paths.iter().map(|path| resolve_protected(path)).collect(),
         };
         roots.check()?;
@@ -102,7 +105,7 @@ impl Roots {
 
     /// No root is named by a path that leads through a writable one, as a link in it would.
     fn check_ways(&self, policy: &SandboxProcessRunnerPolicy) -> Result<(), SandboxError> {
-        let further = policy.read_roots.iter().chain(&policy.write_roots);
+        let further = policy.read_only().chain(&policy.write_roots);
         // A workspace alone has nothing to lie in.
         if self.read.is_empty() && self.write.is_empty() {
             return Ok(());

@@ -1,6 +1,7 @@
 //! What the unit tests of this crate share.
 
 use crate::policy::{EgressEnforcementMode, SandboxProcessRunnerPolicy, SandboxTier, WorkspaceAccess};
+use crate::run_home::RunHome;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -25,6 +26,7 @@ pub(crate) fn policy(workspace: impl AsRef<Path>) -> SandboxProcessRunnerPolicy 
         max_file_size_bytes: 64 << 20,
         env_allowlist: Vec::new(),
         required_layers: Vec::new(),
+        home: RunHome::default(),
         protected_paths: Vec::new(),
     }
 }

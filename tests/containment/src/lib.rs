@@ -13,8 +13,9 @@ pub use tls::TlsServer;
 
 use palyra_egress::EgressRules;
 use palyra_sandbox::{
-    CancelSignal, EgressEnforcementMode, OutputSink, ProcessExit, ProcessOutcome, ProcessRequest, SandboxError,
-    SandboxProcessRunnerPolicy, SandboxTier, WorkspaceAccess, resolve_executable, run_constrained_process,
+    CancelSignal, EgressEnforcementMode, OutputSink, ProcessExit, ProcessOutcome, ProcessRequest, RunHome,
+    SandboxError, SandboxProcessRunnerPolicy, SandboxTier, WorkspaceAccess, resolve_executable,
+    run_constrained_process,
 };
 use std::collections::BTreeMap;
 use std::fs;
@@ -70,6 +71,7 @@ pub fn world(tier: SandboxTier) -> World {
         max_file_size_bytes: 16 << 20,
         env_allowlist: vec![],
         required_layers: vec![],
+        home: RunHome::default(),
         protected_paths: vec![state.clone()],
     };
     World { dir, workspace, state, policy }

@@ -168,6 +168,10 @@ impl Host {
             "PALYRA_HOST",
             "XDG_STATE_HOME",
             "XDG_CONFIG_HOME",
+            // Whoever runs the tests by rustup's cargo says by these where their own toolchain is.
+            "CARGO_HOME",
+            "RUSTUP_HOME",
+            "PYENV_ROOT",
         ] {
             command.env_remove(variable);
         }

@@ -14,6 +14,7 @@ mod event_line;
 pub mod grants;
 pub mod hook;
 pub mod hosts;
+pub mod init;
 pub mod journal;
 pub mod live;
 pub mod mcp;

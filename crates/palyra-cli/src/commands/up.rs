@@ -141,6 +141,12 @@ pub fn start_unasked(context: &Context, workspace: Option<PathBuf>) -> Result<()
     Ok(start.run(context)?)
 }
 
+/// Starts the daemon on this configuration, whatever it was started with before.
+pub fn start_with(context: &Context, workspace: PathBuf, config: PathBuf) -> Result<(), Failure> {
+    let start = Start { workspace: Some(workspace), config: Some(config), http_port: None };
+    Ok(start.run(context)?)
+}
+
 fn remembered(context: &Context) -> Result<Option<LastStart>, Failure> {
     LastStart::read(&context.state_dir).map_err(|e| {
         let why = std::error::Error::source(&e).map_or_else(String::new, |source| format!(": {source}"));
@@ -253,6 +259,16 @@ pub fn daemon_binary() -> Result<PathBuf, Failure> {
 }
 
 pub async fn down(context: &Context) -> Result<(), Failure> {
+    let pid = down_quietly(context).await?;
+    if context.json() {
+        return output::json(&json!({ "stopped": pid.as_raw_nonzero() }));
+    }
+    say!("{} palyrad (pid {pid}) has ended", styled(DIM, "○"));
+    Ok(())
+}
+
+/// Ends the daemon and waits for that; tells which process it was.
+pub async fn down_quietly(context: &Context) -> Result<Pid, Failure> {
     let nothing = |failure: Failure| match failure.exit {
         UNREACHABLE => {
             Failure { hint: Some("nothing to stop: no daemon runs with this state directory".to_owned()), ..failure }
@@ -291,11 +307,7 @@ pub async fn down(context: &Context) -> Result<(), Failure> {
             Some("look at its log; `kill -9` loses nothing that was acknowledged"),
         ));
     }
-    if context.json() {
-        return output::json(&json!({ "stopped": pid.as_raw_nonzero() }));
-    }
-    say!("{} palyrad (pid {pid}) has ended", styled(DIM, "○"));
-    Ok(())
+    Ok(pid)
 }
 
 /// The process behind the daemon's door, as the kernel knows it.

@@ -14,6 +14,7 @@ mod process_runner;
 mod remote;
 mod text;
 mod tool_call;
+mod toolchains;
 mod vault;
 mod wasm_runtime;
 mod workspace;
@@ -29,7 +30,7 @@ use http::RawHttp;
 use palyra_engine::ToolCallConfig;
 use palyra_engine::vault::VaultSettings;
 use palyra_policy::{Membership, PolicyLoader};
-use palyra_protocol::Custody;
+use palyra_protocol::{Custody, Digest};
 use palyra_sandbox::{SandboxProcessRunnerPolicy, SandboxTier};
 use process_runner::{RawProcessRunner, usable_roots};
 use remote::RawRemote;
@@ -39,6 +40,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use text::{text_of, with_nearest};
 use tool_call::{RawToolCall, ToolCalls};
+use toolchains::RawGit;
 use vault::RawVault;
 use wasm_runtime::RawWasmRuntime;
 
@@ -56,6 +58,7 @@ pub struct RawConfig {
     http: RawHttp,
     vault: RawVault,
     remote: RawRemote,
+    git: RawGit,
 }
 
 /// A configuration that the daemon can run on.
@@ -136,7 +139,9 @@ impl RawConfig {
         state_dir: &Path,
     ) -> Result<SandboxProcessRunnerPolicy, ConfigError> {
         let workspace_root = workspace::validate(workspace.or(self.workspace_root), state_dir)?;
-        self.process_runner.validate(&workspace_root, state_dir, self.egress.validate())
+        let mut policy = self.process_runner.validate(&workspace_root, state_dir, self.egress.validate())?;
+        policy.home.git = self.git.validate()?;
+        Ok(policy)
     }
 
     /// The tier that processes run in.
@@ -159,12 +164,19 @@ impl RawConfig {
             execution_timeout,
             longest_timeout,
             approval_timeout,
+            outside_paths,
         } = self.tool_call.validate()?;
         let egress_rules = self.egress.validate();
         let effects = self.effects.validate(&workspace_root, state_dir)?;
         let mut process_runner = self.process_runner.validate(&workspace_root, state_dir, Arc::clone(&egress_rules))?;
         // What calls replaced is the daemon's own, wherever it lies.
-        process_runner.protected_paths.extend(effects.store.clone().filter(|store| !store.starts_with(state_dir)));
+        let caches = effects.store.as_ref().map(|store| beside(store, "caches"));
+        let own = effects.store.iter().chain(&caches).filter(|store| !store.starts_with(state_dir)).cloned();
+        process_runner.protected_paths.extend(own);
+        // Each workspace has its own: what one fills is nothing to another.
+        let digest = Digest::of(workspace_root.as_os_str().as_encoded_bytes()).to_string();
+        process_runner.home.cache_store = caches.map(|caches| caches.join(digest));
+        process_runner.home.git = self.git.validate()?;
         usable_roots(&process_runner)?;
         let custody = AgentReach::of(&process_runner);
         let policy_dir = self.policy_dir.map(|dir| policy::validate(&dir, &workspace_root, &custody)).transpose()?;
@@ -180,6 +192,7 @@ impl RawConfig {
                 egress_rules,
                 wasm_runtime,
                 effects,
+                outside_paths,
             },
             membership,
             http: self.http.validate(),
@@ -190,6 +203,13 @@ impl RawConfig {
             workspace_root,
         })
     }
+}
+
+/// A directory of the daemon's on the same file system as another, beside it.
+fn beside(store: &Path, what: &str) -> PathBuf {
+    let mut name = store.file_name().unwrap_or_default().to_owned();
+    name.push(format!("-{what}"));
+    store.with_file_name(name)
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use super::checks::{MAX_NUMBER, at_most, positive};
 use super::error::ConfigError;
+use super::toolchains;
 use palyra_egress::EgressRules;
 use palyra_sandbox::{EgressEnforcementMode, SandboxProcessRunnerPolicy, SandboxTier, WorkspaceAccess};
 use serde::Deserialize;
@@ -33,6 +34,7 @@ pub(super) struct RawProcessRunner {
     max_file_size_bytes: u64,
     env_allowlist: Vec<String>,
     required_layers: Vec<String>,
+    toolchains: Vec<String>,
 }
 
 impl Default for RawProcessRunner {
@@ -54,6 +56,7 @@ impl Default for RawProcessRunner {
             max_file_size_bytes: 1 << 30,
             env_allowlist: ["LANG", "LC_ALL", "TERM", "TZ"].map(str::to_owned).to_vec(),
             required_layers: Vec::new(),
+            toolchains: Vec::new(),
         }
     }
 }
@@ -104,6 +107,8 @@ impl RawProcessRunner {
         }
         palyra_sandbox::check_required_layers(&self.required_layers)
             .map_err(|error| ConfigError::value("process_runner.required_layers", error.to_string()))?;
+        let writable: Vec<PathBuf> = std::iter::once(workspace.to_owned()).chain(self.write_roots.clone()).collect();
+        let home = toolchains::validate(&self.toolchains, self.tier, &writable)?;
         Ok(SandboxProcessRunnerPolicy {
             tier: self.tier,
             workspace_root: workspace.to_owned(),
@@ -123,6 +128,7 @@ impl RawProcessRunner {
             max_file_size_bytes: self.max_file_size_bytes,
             env_allowlist: self.env_allowlist,
             required_layers: self.required_layers,
+            home,
             protected_paths: vec![state_dir.to_owned()],
         })
     }

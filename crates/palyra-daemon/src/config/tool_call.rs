@@ -4,7 +4,7 @@ use super::checks::{MAX_NUMBER, at_most, time};
 use super::error::ConfigError;
 use crate::doors::DoorName;
 use palyra_engine::routines::ROUTINE_CHANNEL;
-use palyra_engine::{CallLimits, nearest_tool, tools};
+use palyra_engine::{CallLimits, OutsidePaths, nearest_tool, tools};
 use palyra_policy::Membership;
 use palyra_protocol::{ToolName, ToolSource};
 use serde::Deserialize;
@@ -26,6 +26,7 @@ pub(super) struct RawToolCall {
     execution_timeout_ms: u64,
     longest_timeout_ms: u64,
     approval_timeout_ms: u64,
+    outside_paths: OutsidePaths,
 }
 
 /// The section, checked.
@@ -37,6 +38,7 @@ pub(super) struct ToolCalls {
     pub(super) execution_timeout: Duration,
     pub(super) longest_timeout: Duration,
     pub(super) approval_timeout: Duration,
+    pub(super) outside_paths: OutsidePaths,
 }
 
 impl Default for RawToolCall {
@@ -54,6 +56,7 @@ impl Default for RawToolCall {
             execution_timeout_ms: 120_000,
             longest_timeout_ms: 3_600_000,
             approval_timeout_ms: 300_000,
+            outside_paths: OutsidePaths::default(),
         }
     }
 }
@@ -92,6 +95,7 @@ impl RawToolCall {
             execution_timeout: time("tool_call.execution_timeout_ms", self.execution_timeout_ms)?,
             longest_timeout: time("tool_call.longest_timeout_ms", self.longest_timeout_ms)?,
             approval_timeout: time("tool_call.approval_timeout_ms", self.approval_timeout_ms)?,
+            outside_paths: self.outside_paths,
         })
     }
 }

@@ -12,6 +12,7 @@ use crate::flow::handover;
 use crate::flow::permit::Permit;
 use crate::live::{LiveCall, Withdrawal};
 use crate::output::LiveOutput;
+use crate::tools::Elsewhere;
 use crate::work::Work;
 use palyra_journal::Recorded;
 use palyra_protocol::{
@@ -19,7 +20,7 @@ use palyra_protocol::{
     ToolCall, ToolName,
 };
 use palyra_workspace::effects::{FileChanges, GuardRules, View};
-use palyra_workspace::{Errand, FileError, Workspace};
+use palyra_workspace::{Errand, FileError, ResolvedPath, Workspace};
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -223,6 +224,18 @@ impl Running<'_> {
         let threads = self.engine.file_threads();
         let done = threads.run(lane, (workspace, self.call.id()), self.time_limit(), self.cancel(), work).await;
         Executed::in_daemon(done).confined_to(workspace)
+    }
+
+    /// The same outside the workspace, in the directory that was opened when the call was resolved.
+    pub(crate) async fn with_files_outside<W>(&self, lane: Lane, place: Elsewhere, work: W) -> Executed
+    where
+        W: FnOnce((&Workspace, ResolvedPath), Errand<'_>) -> Result<Value, FileError> + Send + 'static,
+    {
+        let (directory, path) = place.open(self.engine.workspace());
+        let work = move |directory: &Workspace, errand: Errand<'_>| work((directory, path?), errand);
+        let threads = self.engine.file_threads();
+        let done = threads.run(lane, (&directory, self.call.id()), self.time_limit(), self.cancel(), work).await;
+        Executed::in_daemon(done).confined_to(&directory)
     }
 }
 

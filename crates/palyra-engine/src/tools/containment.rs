@@ -5,7 +5,9 @@
 
 use palyra_egress::EgressRules;
 use palyra_protocol::{Containment, ContainmentTier, NetworkReach, WorkspaceUse};
-use palyra_sandbox::{EgressEnforcementMode, NamedHost, SandboxProcessRunnerPolicy, SandboxTier};
+use palyra_sandbox::{
+    CapturedStream, EgressEnforcementMode, NamedHost, ProcessOutcome, SandboxProcessRunnerPolicy, SandboxTier,
+};
 use std::sync::Arc;
 
 /// Variables that tell programs about the machine and the person's habits, and hold no secret. Any other variable of the daemon's
@@ -89,6 +91,34 @@ pub(super) fn usual(asked: &[String], workspace: WorkspaceUse) -> Containment {
         reversible: workspace == WorkspaceUse::View,
         secrets: false,
     }
+}
+
+/// How programs say that they reached no host. None of them can know why.
+const NO_HOST: &[&str] = &[
+    "resolve host",
+    "name resolution",
+    "Name or service not known",
+    "Network is unreachable",
+    "ENOTFOUND",
+    "EAI_AGAIN",
+    "ENETUNREACH",
+    "dial tcp",
+    "dns error",
+    "failed to lookup address",
+    "Failed to establish a new connection",
+];
+
+/// What a run that failed for want of a network can do, where it was Palyra that held the network back.
+pub(super) fn held_back(outcome: &ProcessOutcome) -> Option<String> {
+    let strict = outcome.enforcement.egress == EgressEnforcementMode::Strict;
+    let complains = |stream: &CapturedStream| {
+        let text = String::from_utf8_lossy(&stream.bytes);
+        NO_HOST.iter().any(|words| text.contains(words))
+    };
+    let failed = !outcome.exit.success() && (complains(&outcome.stderr) || complains(&outcome.stdout));
+    let hint = "Palyra gives a run no network but the hosts that its call asks for: propose it again with \
+                `requested_egress_hosts`: [\"HOST:443\"]";
+    (strict && outcome.egress.allowed == 0 && failed).then(|| hint.to_owned())
 }
 
 fn sorted(named: &[NamedHost]) -> Vec<String> {

@@ -1,5 +1,6 @@
 //! `palyra.fs.list`: lists a directory of the workspace, and what is below it as far as asked.
 
+use super::outside::{Elsewhere, Spot};
 use super::schema::{count, list_of, object, part, path};
 use super::{Executing, Input, Job, Made, Place, Prepared, Tool};
 use crate::file_threads::Lane;
@@ -67,10 +68,15 @@ impl Tool for FsList {
     }
 
     fn prepare(&self, input: Input<'_>, place: &Place<'_>) -> Result<Prepared, Refusal> {
-        let path = place.path(input, "/path", |facets, path| facets.paths_read.push(path))?;
         let mut options = ListOptions { include_ignored: input.flag("/include_ignored"), ..ListOptions::default() };
         options.depth = input.count("/depth").unwrap_or(options.depth);
         options.max_entries = input.count("/max_entries").unwrap_or(options.max_entries);
+        let path = match place.spot(input, "/path")? {
+            Spot::Inside(path) => path,
+            Spot::Outside(directory) => {
+                return Ok(Prepared::new(directory.facets(), ListOutside { directory, options }));
+            }
+        };
         let mut facets = Facets { paths_read: vec![path.as_str().to_owned()], ..Facets::default() };
         if options.depth > 1 {
             facets.trees_read.push(path.as_str().to_owned());
@@ -91,6 +97,22 @@ impl Job for List {
         let Self { path, options } = *self;
         Box::pin(run.with_files(Lane::Short, move |workspace, errand| {
             Ok(json!(workspace.list(&path, options, errand.stop)?))
+        }))
+    }
+}
+
+/// A directory outside the workspace.
+#[derive(Debug)]
+struct ListOutside {
+    directory: Elsewhere,
+    options: ListOptions,
+}
+
+impl Job for ListOutside {
+    fn execute<'r>(self: Box<Self>, run: &'r Running<'_>) -> Executing<'r> {
+        let Self { directory, options } = *self;
+        Box::pin(run.with_files_outside(Lane::Short, directory, move |(directory, path), errand| {
+            Ok(json!(directory.list(&path, options, errand.stop)?))
         }))
     }
 }

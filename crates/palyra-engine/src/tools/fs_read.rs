@@ -1,14 +1,15 @@
 //! `palyra.fs.read`: reads a regular file of the workspace.
 
 use super::input::printable;
+use super::outside::{Elsewhere, Spot};
 use super::schema::{object, path};
 use super::{Executing, Input, Job, Made, Place, Prepared, Tool};
 use crate::file_threads::Lane;
 use crate::flow::execute::Running;
 use crate::flow::resolve::Refusal;
 use palyra_protocol::{ExecutorKind, Facets, RiskLevel, ToolDefinition};
-use palyra_workspace::{ReadRange, ResolvedPath};
-use serde_json::json;
+use palyra_workspace::{FileContent, ReadRange, ResolvedPath};
+use serde_json::{Value, json};
 use std::sync::Arc;
 
 pub(super) const NAME: &str = "palyra.fs.read";
@@ -54,12 +55,16 @@ impl Tool for FsRead {
     }
 
     fn prepare(&self, input: Input<'_>, place: &Place<'_>) -> Result<Prepared, Refusal> {
-        let path = place.path(input, "/path", |facets, path| facets.paths_read.push(path))?;
         let mut range = ReadRange::default();
         range.offset = input.number("/offset").unwrap_or(range.offset);
         range.limit = input.count("/limit").unwrap_or(range.limit);
-        let facets = Facets { paths_read: vec![path.as_str().to_owned()], ..Facets::default() };
-        Ok(Prepared::new(facets, Read { path, range }))
+        match place.spot(input, "/path")? {
+            Spot::Inside(path) => {
+                let facets = Facets { paths_read: vec![path.as_str().to_owned()], ..Facets::default() };
+                Ok(Prepared::new(facets, Read { path, range }))
+            }
+            Spot::Outside(file) => Ok(Prepared::new(file.facets(), ReadOutside { file, range })),
+        }
     }
 }
 
@@ -75,11 +80,32 @@ impl Job for Read {
         let Self { path, range } = *self;
         Box::pin(run.with_files(Lane::Short, move |workspace, _errand| {
             let content = workspace.read(&path, range)?;
-            let (text, encoding) = printable(content.bytes);
-            Ok(json!({
-                "path": path.as_str(), "content": text, "encoding": encoding, "total_bytes": content.total_bytes,
-                "truncated": content.truncated, "sha256": content.sha256_hex,
-            }))
+            Ok(told(path.as_str(), content))
         }))
     }
+}
+
+/// A part of a file outside the workspace.
+#[derive(Debug)]
+struct ReadOutside {
+    file: Elsewhere,
+    range: ReadRange,
+}
+
+impl Job for ReadOutside {
+    fn execute<'r>(self: Box<Self>, run: &'r Running<'_>) -> Executing<'r> {
+        let Self { file, range } = *self;
+        let shown = file.shown.clone();
+        Box::pin(run.with_files_outside(Lane::Short, file, move |(directory, path), _errand| {
+            Ok(told(&shown, directory.read(&path, range)?))
+        }))
+    }
+}
+
+fn told(path: &str, content: FileContent) -> Value {
+    let (text, encoding) = printable(content.bytes);
+    json!({
+        "path": path, "content": text, "encoding": encoding, "total_bytes": content.total_bytes,
+        "truncated": content.truncated, "sha256": content.sha256_hex,
+    })
 }

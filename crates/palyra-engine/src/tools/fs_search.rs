@@ -1,5 +1,6 @@
 //! `palyra.fs.search`: finds lines in the workspace's files.
 
+use super::outside::{Elsewhere, Spot};
 use super::schema::{count, list_of, object, part, path};
 use super::{Executing, Input, Job, Made, Place, Prepared, Tool};
 use crate::file_threads::Lane;
@@ -94,9 +95,15 @@ impl Tool for FsSearch {
     }
 
     fn prepare(&self, input: Input<'_>, place: &Place<'_>) -> Result<Prepared, Refusal> {
-        let path = place.path(input, "/path", |facets, path| facets.paths_read.push(path))?;
-        let read = vec![path.as_str().to_owned()];
-        let facets = Facets { paths_read: read.clone(), trees_read: read, ..Facets::default() };
+        let spot = place.spot(input, "/path")?;
+        let (path, facets, tree) = match spot {
+            Spot::Inside(path) => {
+                let read = vec![path.as_str().to_owned()];
+                (path, Facets { paths_read: read.clone(), trees_read: read, ..Facets::default() }, None)
+            }
+            // The tree's own path takes this place when it is searched.
+            Spot::Outside(tree) => (place.workspace.resolve(".")?, tree.facets(), Some(tree)),
+        };
         let query = SearchQuery {
             pattern: input.text("/pattern").to_owned(),
             syntax: if input.flag("/regex") { PatternSyntax::Regex } else { PatternSyntax::Literal },
@@ -107,7 +114,10 @@ impl Tool for FsSearch {
             max_matches: input.count("/max_matches").unwrap_or(DEFAULT_MATCHES),
             context_lines: input.count("/context_lines").unwrap_or(0),
         };
-        Ok(Prepared::new(facets, Search(query)))
+        Ok(match tree {
+            None => Prepared::new(facets, Search(query)),
+            Some(tree) => Prepared::new(facets, SearchOutside { tree, query }),
+        })
     }
 }
 
@@ -120,5 +130,21 @@ impl Job for Search {
         Box::pin(
             run.with_files(Lane::Search, move |workspace, errand| Ok(json!(workspace.search(&self.0, errand.stop)?))),
         )
+    }
+}
+
+/// Something to look for outside the workspace.
+#[derive(Debug)]
+struct SearchOutside {
+    tree: Elsewhere,
+    query: SearchQuery,
+}
+
+impl Job for SearchOutside {
+    fn execute<'r>(self: Box<Self>, run: &'r Running<'_>) -> Executing<'r> {
+        let Self { tree, query } = *self;
+        Box::pin(run.with_files_outside(Lane::Search, tree, move |(directory, path), errand| {
+            Ok(json!(directory.search(&SearchQuery { path, ..query }, errand.stop)?))
+        }))
     }
 }

@@ -27,6 +27,7 @@ mod http_fetch;
 mod input;
 pub(crate) mod memory_retain;
 mod memory_search;
+mod outside;
 mod process_read;
 mod process_run;
 mod process_start;
@@ -42,6 +43,7 @@ mod tests;
 mod time_limit;
 
 pub use input::Input;
+pub(crate) use outside::Elsewhere;
 pub use process_start::NAME as PROCESS_START;
 
 use crate::config::ToolCallConfig;

@@ -595,5 +595,5 @@ fn hint(outcome: &ProcessOutcome) -> Option<String> {
     let missing = outcome.missing_programs.as_ref();
     let hidden = |missing: &MissingPrograms| missing.hint("an operator can add it to `allow_interpreters`");
     let named = missing.filter(|missing| !missing.names.is_empty()).map(hidden);
-    named.or(denied).or_else(|| missing.map(hidden))
+    named.or(denied).or_else(|| missing.map(hidden)).or_else(|| containment::held_back(outcome))
 }

@@ -15,7 +15,7 @@ use palyra_protocol::{
     ApprovalDecision, ApprovalId, ApprovalScope, CallState, DaemonKey, Facets, GrantMatcher, RiskLevel, SystemClock,
     ToolCapability, ToolDefinition, ToolSource,
 };
-use palyra_sandbox::{EgressEnforcementMode, SandboxProcessRunnerPolicy, SandboxTier, WorkspaceAccess};
+use palyra_sandbox::{EgressEnforcementMode, RunHome, SandboxProcessRunnerPolicy, SandboxTier, WorkspaceAccess};
 use palyra_workspace::Workspace;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -57,11 +57,13 @@ pub(super) fn config(root: &Path, allowed: &[&str]) -> ToolCallConfig {
             max_file_size_bytes: 1 << 30,
             env_allowlist: vec![],
             required_layers: vec![],
+            home: RunHome::default(),
             protected_paths: vec![],
         },
         egress_rules: Arc::default(),
         wasm_runtime: WasmRuntime::Disabled,
         effects: crate::EffectsConfig::default(),
+        outside_paths: crate::OutsidePaths::Refuse,
     }
 }
 

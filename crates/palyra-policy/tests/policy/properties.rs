@@ -119,7 +119,7 @@ prop_compose! {
         executables in texts(),
         argv in texts(),
         working_directory in option::of(any::<String>()),
-        (names, fed, trees_read) in (texts(), any::<bool>(), texts()),
+        (names, fed, trees_read, outside) in (texts(), any::<bool>(), texts(), texts()),
         paths_read in texts(),
         paths_written in texts(),
         hosts in texts(),
@@ -127,7 +127,7 @@ prop_compose! {
     ) -> Facets {
         let environment = Environment::new(names.iter().map(|name| (name.as_str(), "1")));
         let stdin_sha256 = fed.then_some(Digest::ZERO);
-        Facets { executable, executables, programs_sha256: None, argv, working_directory, environment, stdin_sha256, paths_read, trees_read, paths_written, hosts, method, containment, secrets: Vec::new(), memory: None, routine: None }
+        Facets { executable, executables, argv, working_directory, environment, stdin_sha256, paths_read, trees_read, paths_written, outside, hosts, method, containment, ..Facets::default() }
     }
 }
 

@@ -219,7 +219,7 @@ impl Review {
             token: asked.token.clone(),
             session: asked.session.clone(),
             command: ReviewedCommand::of(facets),
-            reads: facets.paths_read.clone(),
+            reads: facets.paths_read.iter().chain(&facets.outside).cloned().collect(),
             reads_below: facets.trees_read.clone(),
             writes: facets.paths_written.clone(),
             network: ReviewedNetwork::of(facets, &asked.input),

@@ -127,6 +127,9 @@ const INTERPRETERS: &[(&str, &[&str])] = &[
 const INCLUDED: &[(&str, &[&str])] =
     &[("bash", &["sh", "awk"]), ("zsh", &["sh", "awk"]), ("ksh", &["sh", "awk"]), ("sh", &["awk"])];
 
+/// An operator's word for every family.
+const ANY: &str = "*";
+
 /// The family that a base name belongs to.
 pub(crate) fn family_of(name: &str) -> Option<&'static str> {
     static MEMBERS: OnceLock<HashMap<&str, &str>> = OnceLock::new();
@@ -147,6 +150,9 @@ pub(crate) fn family_of(name: &str) -> Option<&'static str> {
 
 /// Whether an operator's word means a family: by its name, with or without a version, or by a shell that includes it.
 pub(crate) fn means_family(entry: &str, family: &str) -> bool {
+    if entry == ANY {
+        return true;
+    }
     let entry = entry.to_ascii_lowercase();
     let includes = |name: &str| INCLUDED.iter().any(|(shell, all)| *shell == name && all.contains(&family));
     candidates(&entry).any(|name| name == family || includes(name))
@@ -235,6 +241,8 @@ mod tests {
             ("python3", "python", true),
             ("python3", "sh", false),
             ("awk", "sh", false),
+            ("*", "sh", true),
+            ("*", "editor", true),
         ] {
             assert_eq!(means_family(entry, family), expect, "{entry} {family}");
         }

@@ -65,7 +65,7 @@ impl<'a> Resolver<'a> {
             policy,
             working_directory,
             search_path: crate::environment::search_path(policy),
-            roots: workspace.clone().chain(&policy.read_roots).chain(&policy.write_roots).filter_map(real).collect(),
+            roots: workspace.clone().chain(policy.read_only()).chain(&policy.write_roots).filter_map(real).collect(),
             writable: workspace.filter(|_| writes).chain(&policy.write_roots).filter_map(real).collect(),
         }
     }

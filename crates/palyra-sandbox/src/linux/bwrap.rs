@@ -103,6 +103,8 @@ pub(super) struct Descriptors<'a> {
     pub(super) files: &'a [(RawFd, &'static str)],
     /// Programs and scripts as they were checked, and where to.
     pub(super) copies: &'a [(RawFd, &'a Path)],
+    /// Git's settings for the home directory.
+    pub(super) git: Option<RawFd>,
     /// Files that only this run has, where to, and their permissions.
     pub(super) private: &'a [(RawFd, &'a Path, &'static str)],
 }
@@ -112,6 +114,10 @@ pub(super) struct Descriptors<'a> {
 pub(super) struct Blueprint<'a> {
     pub(super) policy: &'a SandboxProcessRunnerPolicy,
     pub(super) roots: &'a Roots,
+    /// Those of the read roots whose changes go to a layer of the run's own.
+    pub(super) filled: &'a [PathBuf],
+    /// The home directory.
+    pub(super) home: &'a Path,
     /// Programs that are too large to be copied, and where to.
     pub(super) binds: &'a [(PathBuf, PathBuf)],
     /// What stands in the place of hidden files that are still there.
@@ -217,6 +223,14 @@ fn own_file_systems(words: &mut Words, blueprint: &Blueprint<'_>) {
     // The host's own table of switches, read-only: under some kernels a process in here could otherwise write it.
     words.flags("--proc /proc --ro-bind /proc/sys /proc/sys --dev /dev");
     words.flags(&format!("--perms 1777 --size {size} --tmpfs /dev/shm --perms 1777 --size {size} --tmpfs /tmp"));
+    if blueprint.policy.home.path.is_some() {
+        words.flags(&format!("--perms 0755 --size {size} --tmpfs"));
+        words.add([blueprint.home.as_ref()]);
+    }
+    if let Some(git) = blueprint.descriptors.git {
+        words.flags(&format!("--perms 0644 --file {git}"));
+        words.add([blueprint.home.join(".gitconfig").as_ref()]);
+    }
     // What remains writable in `/dev` would be memory that nothing limits.
     words.flags("--remount-ro /dev");
 }
@@ -224,7 +238,8 @@ fn own_file_systems(words: &mut Words, blueprint: &Blueprint<'_>) {
 fn workspace(words: &mut Words, blueprint: &Blueprint<'_>, guarded: &[Guard]) {
     let roots = blueprint.roots;
     let mut binds: Vec<(&Path, &str)> = Vec::new();
-    binds.extend(roots.read.iter().map(|root| (root.as_path(), "--ro-bind")));
+    let read_as = |root: &PathBuf| if blueprint.filled.contains(root) { "--bind" } else { "--ro-bind" };
+    binds.extend(roots.read.iter().map(|root| (root.as_path(), read_as(root))));
     binds.extend(roots.write.iter().map(|root| (root.as_path(), "--bind")));
     binds.push((&roots.workspace, if roots.workspace_access == Access::Write { "--bind" } else { "--ro-bind" }));
     // Outer before inner, so that an inner root is bound on top.

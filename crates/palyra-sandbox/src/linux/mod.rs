@@ -2,6 +2,7 @@
 
 mod aside;
 mod bwrap;
+mod caches;
 mod cgroup;
 mod child;
 mod container;

@@ -6,6 +6,7 @@
 
 use super::aside::{Aside, Put};
 use super::bwrap::{self, Blueprint, Bubblewrap, Descriptors};
+use super::caches::Caches;
 use super::cgroup::{Group, Limits, Seen};
 use super::doorway::{self, Inside};
 use super::gate::Gate;
@@ -63,6 +64,8 @@ pub(super) struct TierC {
     guards: Vec<Guard>,
     proofs: Vec<Proof>,
     aside: Aside,
+    /// What its toolchains fill; given back when it has ended.
+    _caches: Caches,
     egress: EgressEnforcementMode,
     memory_limit: u64,
     group: Option<Confinement>,
@@ -119,6 +122,7 @@ pub(super) fn prepare(job: Job<'_>) -> Result<(TierC, Prepared), SandboxError> {
         guards: handover.guards,
         proofs: handover.proofs,
         aside: handover.aside,
+        _caches: handover.caches,
         egress: policy.egress,
         memory_limit: policy.memory_limit_bytes,
         bubblewrap,
@@ -172,6 +176,7 @@ struct Handover {
     guards: Vec<Guard>,
     proofs: Vec<Proof>,
     aside: Aside,
+    caches: Caches,
     own_mounts: Vec<MountStep>,
 }
 
@@ -189,13 +194,18 @@ fn hand_over(job: &Job<'_>, bubblewrap: &Bubblewrap, grouped: bool) -> Result<Ha
         .map_err(|e| SandboxError::Io { action: "prepare a pipe", source: e.into() })?;
     let filter = sealed(&seccomp::filter_bytes(Profile::C))?;
     let gid = identity.user.map_or_else(|| rustix::process::getegid().as_raw(), |user| user.gid);
-    let (users, groups) = bwrap::passwd(identity.uid, gid, Path::new(TEMPORARY));
+    let home = environment::home(policy, Path::new(TEMPORARY));
+    let (users, groups) = bwrap::passwd(identity.uid, gid, home);
     let mut files = bwrap::etc_files(roots);
     files.push((sealed(users.as_bytes())?, "/etc/passwd"));
-    let own_mounts = match &request.view {
-        Some(layers) => own_view::steps(&roots.workspace, layers, identity)?,
-        None => Vec::new(),
-    };
+    let (mut own_mounts, mut caches) = (Vec::new(), Caches::default());
+    if let Some(layers) = &request.view {
+        caches = Caches::of(&policy.home)?;
+        own_mounts.extend(own_view::steps(&roots.workspace, layers, identity)?);
+        own_mounts.extend(caches.steps(identity)?);
+    }
+    let filled = caches.paths();
+    let git = policy.home.git.as_ref().map(|git| sealed(git.settings().as_bytes())).transpose()?;
     let tops = Tops::open(&written_directly(roots, request))?;
     let sensitive = sensitive::all(&tops)?;
     let guards = guards::guards(&tops, &sensitive);
@@ -218,19 +228,30 @@ fn hand_over(job: &Job<'_>, bubblewrap: &Bubblewrap, grouped: bool) -> Result<Ha
         gate: waits_for.as_ref().map(AsRawFd::as_raw_fd),
         files: &file_numbers,
         copies: &copy_numbers,
+        git: git.as_ref().map(AsRawFd::as_raw_fd),
     };
     let environment = &environment;
     let binds = &binds;
-    let blueprint = Blueprint { policy, roots, binds, covers: &covers, working_directory, environment, descriptors };
+    let blueprint = Blueprint {
+        policy,
+        roots,
+        filled: &filled,
+        home,
+        binds,
+        covers: &covers,
+        working_directory,
+        environment,
+        descriptors,
+    };
     let words = sealed(&nul_separated(&bwrap::arguments(&blueprint, &guards))?)?;
     let argv = command_line(bubblewrap, &words, argv)?;
     let mut inherited = vec![filter, status_write, words];
     inherited.extend(files.into_iter().map(|(fd, _)| fd).chain(waits_for));
     inherited.extend(copies.into_iter().map(|(fd, _)| fd));
-    inherited.extend(private.into_iter().map(|file| file.content));
+    inherited.extend(private.into_iter().map(|file| file.content).chain(git));
     inherited.extend(covers.into_iter().filter_map(|cover| cover.content));
     let aside = Aside::watch(tops, &sensitive);
-    Ok(Handover { own_mounts, argv, inherited, status, gate, way_out, guards, proofs, aside })
+    Ok(Handover { own_mounts, caches, argv, inherited, status, gate, way_out, guards, proofs, aside })
 }
 
 /// The roots whose files a run changes at once: the workspace is none of them if it works on a view.

@@ -264,7 +264,9 @@ fn show(roots: &Roots, root: &Path, user: Option<User>) -> Result<Shown, Sandbox
     let mut shown = Shown { root: root.to_owned(), identity, access, mapped_from: None, blocked_at: None };
     if let Some(user) = user {
         let owner = owner_of(root)?;
-        shown.mapped_from = (owner.uid != user.uid && (writable || !identity::readable(root, user))).then_some(owner);
+        // What an overlay is put over is written as its owner, too.
+        let written = writable || roots.filled.iter().any(|filled| filled == root);
+        shown.mapped_from = (owner.uid != user.uid && (written || !identity::readable(root, user))).then_some(owner);
         shown.blocked_at = identity::first_blocked_ancestor(root, user);
     }
     Ok(shown)

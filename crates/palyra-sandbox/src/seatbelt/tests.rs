@@ -63,6 +63,8 @@ fn roots(workspace: &str) -> Roots {
         workspace_access: Access::Write,
         read: Vec::new(),
         write: Vec::new(),
+        #[cfg(target_os = "linux")]
+        filled: Vec::new(),
         protected: policy.protected_paths,
     }
 }

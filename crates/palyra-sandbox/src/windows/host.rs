@@ -5,6 +5,7 @@ use super::limits::job_limits;
 use super::token::RestrictedToken;
 use crate::detect::{Capability, HostCapabilities};
 use crate::policy::{EgressEnforcementMode, SandboxProcessRunnerPolicy, SandboxTier, WorkspaceAccess};
+use crate::run_home::RunHome;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -60,6 +61,7 @@ fn any_policy() -> SandboxProcessRunnerPolicy {
         max_file_size_bytes: 0,
         env_allowlist: Vec::new(),
         required_layers: vec![],
+        home: RunHome::default(),
         protected_paths: Vec::new(),
     }
 }

@@ -23,6 +23,7 @@ mod hooks;
 mod http;
 mod http_faults;
 mod idempotency;
+mod init;
 mod input;
 mod journal;
 mod live;

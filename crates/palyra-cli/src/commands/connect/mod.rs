@@ -23,6 +23,7 @@ use palyra_api::v1::{
 use palyra_api::{ApiError, Connection};
 use palyra_protocol::access::{AgentRecord, TokenView};
 use palyra_protocol::{Principal, ProblemCode, TokenId};
+pub use record::write_private;
 use record::{FileChange, Record};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -301,7 +302,7 @@ async fn issue(
     let token: TokenView = read(&issued.token_json)?;
     done.issued = Some(token.token_id.clone());
     let file = record::token_file(&context.state_dir, &done.name);
-    record::write_private(&file, format!("{}\n", issued.secret).as_bytes())?;
+    write_private(&file, format!("{}\n", issued.secret).as_bytes())?;
     Ok(token.token_id)
 }
 

@@ -16,7 +16,7 @@ use palyra_journal::JournalStore;
 use palyra_policy::{Membership, PolicyLoader};
 use palyra_protocol::access::TokenView;
 use palyra_protocol::{ChannelId, Clock, DaemonKey, Timestamp};
-use palyra_sandbox::{EgressEnforcementMode, SandboxProcessRunnerPolicy, SandboxTier, WorkspaceAccess};
+use palyra_sandbox::{EgressEnforcementMode, RunHome, SandboxProcessRunnerPolicy, SandboxTier, WorkspaceAccess};
 use palyra_workspace::Workspace;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -92,6 +92,7 @@ impl Place {
             egress_rules: Arc::default(),
             wasm_runtime: WasmRuntime::Disabled,
             effects: crate::EffectsConfig::default(),
+            outside_paths: crate::OutsidePaths::Refuse,
         };
         Engine::new(EngineParts {
             policy: loader.load().unwrap(),
@@ -131,6 +132,7 @@ fn runner(root: &std::path::Path) -> SandboxProcessRunnerPolicy {
         max_file_size_bytes: 1 << 30,
         env_allowlist: vec![],
         required_layers: vec![],
+        home: RunHome::default(),
         protected_paths: vec![],
     }
 }

@@ -19,7 +19,7 @@ use palyra_policy::{Membership, PolicyLoader};
 use palyra_protocol::{
     ApprovalDecision, ApprovalRecord, ApprovalScope, Clock, DaemonKey, GrantMatcher, JournalEvent, Timestamp,
 };
-use palyra_sandbox::{EgressEnforcementMode, SandboxProcessRunnerPolicy, SandboxTier, WorkspaceAccess};
+use palyra_sandbox::{EgressEnforcementMode, RunHome, SandboxProcessRunnerPolicy, SandboxTier, WorkspaceAccess};
 use palyra_workspace::Workspace;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -179,6 +179,7 @@ async fn engine(dir: &Path, clock: Arc<TestClock>) -> Engine {
         egress_rules: Arc::default(),
         wasm_runtime: WasmRuntime::Disabled,
         effects: crate::EffectsConfig::default(),
+        outside_paths: crate::OutsidePaths::Refuse,
     };
     Engine::new(EngineParts {
         policy: loader.load().unwrap(),
@@ -213,6 +214,7 @@ fn runner(root: &Path) -> SandboxProcessRunnerPolicy {
         max_file_size_bytes: 1 << 30,
         env_allowlist: vec![],
         required_layers: vec![],
+        home: RunHome::default(),
         protected_paths: vec![],
     }
 }

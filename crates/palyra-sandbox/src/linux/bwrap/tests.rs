@@ -10,6 +10,8 @@ fn words(policy: &SandboxProcessRunnerPolicy) -> String {
     let blueprint = Blueprint {
         policy,
         roots: &roots,
+        filled: &[],
+        home: Path::new("/tmp"),
         binds: &[],
         covers: &[],
         working_directory: &roots.workspace,
@@ -20,6 +22,7 @@ fn words(policy: &SandboxProcessRunnerPolicy) -> String {
             gate: None,
             files: &[(12, "/etc/passwd")],
             copies: &[],
+            git: None,
             private: &[],
         },
     };
