@@ -67,16 +67,25 @@ pub const ROLES: [(WorkspaceRole, &[Permission]); 3] = [
 pub fn permission(action: PolicyAction) -> Permission {
     use PolicyAction as A;
     match action {
-        A::ToolList | A::DaemonStatus | A::CallRead | A::PolicyExplain | A::AccessRead | A::EffectRead => {
-            Permission::Look
-        }
+        A::ToolList
+        | A::DaemonStatus
+        | A::CallRead
+        | A::PolicyExplain
+        | A::AccessRead
+        | A::EffectRead
+        | A::RunRead
+        | A::CompatModelsList => Permission::Look,
         A::ToolExecute
         | A::SkillExecute
         | A::CallCancel
         | A::MemorySearch
         | A::CronDelete
         | A::VaultGet
-        | A::EffectApply => Permission::Use,
+        | A::EffectApply
+        | A::RunStart
+        | A::RunCancel
+        | A::ModelInvoke
+        | A::CompatChatCreate => Permission::Use,
         A::JournalRead
         | A::JournalVerify
         | A::ApprovalList

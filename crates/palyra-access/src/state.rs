@@ -271,6 +271,16 @@ impl State {
         self.admit(id, earlier.hash, now).map(|(admitted, _)| admitted)
     }
 
+    /// How far a token still opens whose secret was shown when something began that goes on now.
+    ///
+    /// # Errors
+    /// It opens nothing any more.
+    pub fn admit_recorded(&self, id: &TokenId, now: Timestamp) -> Result<Admitted, TokenRefusal> {
+        let seat = self.seats.get(id).ok_or(TokenRefusal::Unknown)?;
+        let hash = self.document.tokens[seat.record].token_hash_sha256;
+        self.admit(id, hash, now).map(|(admitted, _)| admitted)
+    }
+
     /// How far a paired device is let in, whose certificate stands: as far as its role and its principal's leave it.
     ///
     /// # Errors

@@ -70,6 +70,18 @@ rights! {
         "GET /mcp": ToolExecute on Named,
         "DELETE /mcp": ToolExecute on Named,
     }
+    Runs {
+        Start: RunStart on Named,
+        Get: RunRead on Daemon,
+        List: RunRead on Daemon,
+        Stream: RunRead on Daemon,
+        Cancel: RunCancel on Named,
+        Resume: RunCancel on Named,
+    }
+    Models {
+        List: CompatModelsList on Daemon,
+        Test: ModelInvoke on Named,
+    }
     Daemon {
         Status: DaemonStatus on Daemon,
         Stop: DaemonStop on Daemon,

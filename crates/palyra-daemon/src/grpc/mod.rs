@@ -9,7 +9,9 @@ mod effects;
 mod gate;
 mod grants;
 mod journal;
+mod models;
 mod policy;
+mod runs;
 mod standard;
 mod tools;
 mod vault;
@@ -25,7 +27,9 @@ use palyra_api::v1::devices_server::DevicesServer;
 use palyra_api::v1::effects_server::EffectsServer;
 use palyra_api::v1::grants_server::GrantsServer;
 use palyra_api::v1::journal_server::JournalServer;
+use palyra_api::v1::models_server::ModelsServer;
 use palyra_api::v1::policy_server::PolicyServer;
+use palyra_api::v1::runs_server::RunsServer;
 use palyra_api::v1::tools_server::ToolsServer;
 use palyra_api::v1::vault_server::VaultServer;
 use palyra_engine::{Engine, EngineError, ErrorKind, VerifiedPeer};
@@ -54,6 +58,8 @@ pub struct About {
     pub http_url: Option<String>,
     /// Where paired devices come in.
     pub(crate) remote: RemoteDoor,
+    /// The agent runs.
+    pub(crate) runs: palyra_agent::Runs,
     /// Told when somebody who may has asked the daemon to end.
     pub stop: Arc<Notify>,
 }
@@ -116,7 +122,9 @@ fn routes(door: &Door) -> Routes {
         .add_service(service!(JournalServer))
         .add_service(service!(AccessServer))
         .add_service(service!(VaultServer))
-        .add_service(service!(DevicesServer));
+        .add_service(service!(DevicesServer))
+        .add_service(service!(RunsServer))
+        .add_service(service!(ModelsServer));
     standard::added_to(routes)
 }
 

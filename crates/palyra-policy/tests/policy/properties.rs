@@ -55,6 +55,8 @@ fn resource(action: PolicyAction) -> BoxedStrategy<PolicyResource> {
         PolicyAction::VaultGet | PolicyAction::VaultPut | PolicyAction::VaultDelete => PolicyResource::Secret(name),
         PolicyAction::MemorySearch => PolicyResource::Memory(name),
         PolicyAction::CronDelete => PolicyResource::CronJob(name),
+        PolicyAction::RunRead | PolicyAction::RunCancel => PolicyResource::Run(name),
+        PolicyAction::ModelInvoke => PolicyResource::Model(name),
         PolicyAction::ActAs => PolicyResource::Agent(name),
         PolicyAction::TokenRotate | PolicyAction::TokenRevoke => PolicyResource::Token(name),
         PolicyAction::DeviceRevoke => PolicyResource::Device(name),
@@ -80,7 +82,10 @@ fn resource(action: PolicyAction) -> BoxedStrategy<PolicyResource> {
         | PolicyAction::FeatureList
         | PolicyAction::FeatureSet
         | PolicyAction::DeviceList
-        | PolicyAction::DevicePair => PolicyResource::Daemon,
+        | PolicyAction::DevicePair
+        | PolicyAction::RunStart
+        | PolicyAction::CompatChatCreate
+        | PolicyAction::CompatModelsList => PolicyResource::Daemon,
     };
     name.prop_map(fits).boxed()
 }
