@@ -20,11 +20,11 @@ mod sse;
 #[doc(hidden)]
 pub mod fuzzing;
 
-pub use config::{AgentConfig, ModelsConfig, ProviderConfig};
-pub use models::{Asked, ModelListing, Models};
-pub use runs::{RunNews, RunShown, Runs, StartRun, StartedRun, WantedTools};
 pub use client::{CallContext, Endpoint, ModelClient, ModelError, Usage};
+pub use config::{AgentConfig, ModelsConfig, ProviderConfig};
 pub use conversation::{Conversation, Message, Part, Role, ToolSpec};
+pub use models::{Asked, ModelListing, Models};
 pub use providers::{Dialect, ModelRequest, ModelSettings, ToolChoice};
 pub use reply::{FinishReason, ModelEvent, ModelReply, ReplyFault, ToolCallRequest};
+pub use runs::{RunNews, RunShown, Runs, StartRun, StartedRun, WantedTools};
 pub use sse::SseEvent;

@@ -296,7 +296,9 @@ fn problem(error: &ModelError) -> Problem {
     let hint = match error {
         ModelError::Denied(_) | ModelError::Config(_) => Some("check `base_url` of the provider in palyra.toml"),
         ModelError::Status { status: 401 | 403, .. } => Some("put another key into the vault: `palyra vault put`"),
-        ModelError::Unreachable(_) | ModelError::TimedOut { .. } => Some("`palyra models test` says whether it is there"),
+        ModelError::Unreachable(_) | ModelError::TimedOut { .. } => {
+            Some("`palyra models test` says whether it is there")
+        }
         _ => None,
     };
     Problem { hint: hint.map(str::to_owned), ..Problem::plain(error.code(), error.to_string()) }

@@ -9,7 +9,9 @@ use crate::v1::devices_client::DevicesClient;
 use crate::v1::effects_client::EffectsClient;
 use crate::v1::grants_client::GrantsClient;
 use crate::v1::journal_client::JournalClient;
+use crate::v1::models_client::ModelsClient;
 use crate::v1::policy_client::PolicyClient;
+use crate::v1::runs_client::RunsClient;
 use crate::v1::tools_client::ToolsClient;
 use crate::v1::vault_client::VaultClient;
 use crate::{ACT_AS, AUTHORIZATION};
@@ -135,6 +137,10 @@ impl Connection {
         vault: VaultClient;
         /// Paired devices.
         devices: DevicesClient;
+        /// Agent runs.
+        runs: RunsClient;
+        /// Models.
+        models: ModelsClient;
     }
 }
 

@@ -5,6 +5,7 @@ pub mod connect;
 pub mod devices;
 pub mod effects;
 mod policy;
+pub mod runs;
 pub mod vault;
 
 use crate::completing;
@@ -82,6 +83,14 @@ pub enum Command {
     Call(Call),
     /// Propose to run a program in the sandbox: `palyra exec -- git status`
     Exec(Exec),
+    Run(runs::Run),
+    Chat(runs::Chat),
+    /// Look at agent runs, follow them, end them, carry them on
+    #[command(subcommand)]
+    Runs(runs::Runs),
+    /// See which models there are, and whether they answer
+    #[command(subcommand)]
+    Models(runs::Models),
     /// Look at calls, follow them, cancel them
     #[command(subcommand)]
     Calls(Calls),

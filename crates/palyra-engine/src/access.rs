@@ -134,13 +134,8 @@ impl Engine {
     pub fn peer_of_run(&self, peer: &VerifiedPeer, agent: Option<Principal>) -> Result<VerifiedPeer, EngineError> {
         let token = self.still_admitted(peer)?;
         let (acting_as, device) = (peer.acting_as.clone(), peer.device.clone());
-        let own = VerifiedPeer {
-            principal: peer.principal.clone(),
-            acting_as,
-            channel: peer.channel.clone(),
-            token,
-            device,
-        };
+        let own =
+            VerifiedPeer { principal: peer.principal.clone(), acting_as, channel: peer.channel.clone(), token, device };
         match agent {
             Some(agent) if agent != *own.effective() => self.act_as(own, agent),
             _ => Ok(own),

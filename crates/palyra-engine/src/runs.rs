@@ -14,12 +14,12 @@ use palyra_protocol::{JournalEvent, Origin, Principal, RequestId, RunId, Session
 const MOST_LISTED: u32 = 250;
 
 impl Engine {
-    /// Whether a peer may start runs, in its own name.
+    /// Whether a peer may begin runs by this action of a door: `run.start`, or `compat.chat.create`.
     ///
     /// # Errors
     /// It may not.
-    pub fn authorize_run(&self, peer: &VerifiedPeer) -> Result<(), EngineError> {
-        self.authorize(peer, PolicyAction::RunStart, PolicyResource::Daemon, None)
+    pub fn authorize_run(&self, peer: &VerifiedPeer, action: PolicyAction) -> Result<(), EngineError> {
+        self.authorize(peer, action, PolicyResource::Daemon, None)
     }
 
     /// Whether a peer may have a model answer.
@@ -28,6 +28,25 @@ impl Engine {
     /// It may not.
     pub fn authorize_model(&self, peer: &VerifiedPeer, model: &str) -> Result<(), EngineError> {
         self.authorize(peer, PolicyAction::ModelInvoke, PolicyResource::Model(model.to_owned()), None)
+    }
+
+    /// Whether a peer may ask a model by this name, or any that stands behind it. Nothing is recorded.
+    #[must_use]
+    pub fn may_invoke(&self, peer: &VerifiedPeer, behind: &[String], name: &str) -> bool {
+        let names = std::iter::once(name).chain(behind.iter().map(String::as_str));
+        let context = self.at_door(peer);
+        names.map(|name| PolicyResource::Model(name.to_owned())).any(|model| {
+            let (principal, action) = (peer.effective().clone(), PolicyAction::ModelInvoke);
+            let request = palyra_policy::PolicyRequest { principal, action, resource: model };
+            let decision = self.policy().evaluate_with_context(&request, &context).decision;
+            matches!(decision, palyra_policy::PolicyDecision::Allow)
+        })
+    }
+
+    /// What is left of a caller's rate; nothing for one that has none.
+    #[must_use]
+    pub fn rate_of(&self, peer: &VerifiedPeer) -> Option<palyra_access::Rate> {
+        self.access().state().rate_of(peer.token()?, self.clock().now())
     }
 
     /// Where a run comes from: what the door has established, not what the caller says of itself.
@@ -145,12 +164,7 @@ impl Engine {
         PolicyRequestContext { owned_by: Some(owner.clone()), ..self.at_door(peer) }
     }
 
-    fn authorize_of_run(
-        &self,
-        peer: &VerifiedPeer,
-        action: PolicyAction,
-        run: &OpenedRun,
-    ) -> Result<(), EngineError> {
+    fn authorize_of_run(&self, peer: &VerifiedPeer, action: PolicyAction, run: &OpenedRun) -> Result<(), EngineError> {
         let context = self.of_owner(peer, &run.opened.origin.principal);
         self.authorize(peer, action, resource(run), Some(context)).map_err(|error| {
             // A run that is not the caller's to know about looks like one that does not exist.

@@ -86,8 +86,9 @@ impl JournalStore {
     pub async fn runs_before(&self, before: Option<u64>, most: u32) -> Result<Vec<OpenedRun>, JournalError> {
         let before = before.map_or(i64::MAX, |seq| i64::try_from(seq).unwrap_or(i64::MAX));
         self.read(move |c| {
-            let query =
-                format!("{COLUMNS} INDEXED BY events_runs WHERE kind = 'run.opened' AND seq < ?1 ORDER BY seq DESC LIMIT ?2");
+            let query = format!(
+                "{COLUMNS} INDEXED BY events_runs WHERE kind = 'run.opened' AND seq < ?1 ORDER BY seq DESC LIMIT ?2"
+            );
             let mut statement = c.prepare_cached(&query)?;
             let mut rows = statement.query((before, most))?;
             let mut runs = Vec::new();
@@ -110,7 +111,8 @@ impl JournalStore {
                     Some((_, JournalEvent::RunsSettled { before })) => before,
                     _ => 0,
                 };
-                let query = format!("{COLUMNS} INDEXED BY events_runs WHERE kind = 'run.opened' AND seq >= ?1 ORDER BY seq");
+                let query =
+                    format!("{COLUMNS} INDEXED BY events_runs WHERE kind = 'run.opened' AND seq >= ?1 ORDER BY seq");
                 let mut statement = c.prepare(&query)?;
                 let mut rows = statement.query([from])?;
                 let (mut open, mut oldest, mut seen, mut last) = (Vec::new(), None, 0, from);
@@ -145,8 +147,9 @@ fn opened_at(row: &rusqlite::Row<'_>) -> Result<Option<OpenedRun>, JournalError>
 /// Whether a run's newest event is its end.
 fn has_ended(connection: &Connection, run: &RunId) -> Result<bool, JournalError> {
     let kinds = kinds_of("events_of_run");
-    let query =
-        format!("SELECT kind FROM events WHERE ({kinds}) AND json_extract(body, '$.run') = ?1 ORDER BY seq DESC LIMIT 1");
+    let query = format!(
+        "SELECT kind FROM events WHERE ({kinds}) AND json_extract(body, '$.run') = ?1 ORDER BY seq DESC LIMIT 1"
+    );
     let newest: Option<String> =
         connection.prepare_cached(&query)?.query_row([run.as_str()], |r| r.get(0)).optional()?;
     Ok(newest.as_deref() == Some("run.ended"))

@@ -16,12 +16,12 @@ mod start;
 
 pub use live::{RunNews, Watch};
 pub use recorded::RunShown;
-pub use start::{StartRun, StartedRun, WantedTools};
+pub use start::{AskedAs, StartRun, StartedRun, WantedTools};
 
 use crate::models::Models;
 use live::LiveRun;
 use palyra_engine::{Engine, EngineError, ErrorKind, VerifiedPeer};
-use palyra_protocol::{JournalEvent, Problem, RunId, RunResumed, RunState};
+use palyra_protocol::{JournalEvent, PolicyAction, Problem, RunId, RunResumed, RunState};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio_util::sync::CancellationToken;
@@ -112,7 +112,7 @@ impl Runs {
         }
         let agent = (owner != peer.effective()).then(|| owner.clone());
         let own = self.engine().peer_of_run(peer, agent)?;
-        self.engine().authorize_run(&own)?;
+        self.engine().authorize_run(&own, PolicyAction::RunStart)?;
         self.resume_as(run, Arc::new(own), Some(peer)).await
     }
 
@@ -232,7 +232,8 @@ impl Runs {
             return Err(EngineError::new(ErrorKind::Conflict, problem));
         }
         if live.len() >= AT_ONCE || self.0.closing.is_cancelled() {
-            let problem = Problem::new("too_many_runs", format!("{AT_ONCE} runs are under way"), "wait until some have ended");
+            let problem =
+                Problem::new("too_many_runs", format!("{AT_ONCE} runs are under way"), "wait until some have ended");
             return Err(EngineError::new(ErrorKind::Exhausted, problem));
         }
         let entry = Arc::new(LiveRun::default());

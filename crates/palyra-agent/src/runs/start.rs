@@ -8,7 +8,7 @@ use crate::conversation::{Message, ToolSpec};
 use crate::providers::ModelSettings;
 use palyra_engine::{EngineError, ErrorKind, VerifiedPeer};
 use palyra_protocol::{
-    JournalEvent, Principal, PrincipalKind, Problem, RequestId, RunBudget, RunId, RunOpened, SessionId,
+    JournalEvent, PolicyAction, Principal, PrincipalKind, Problem, RequestId, RunBudget, RunId, RunOpened, SessionId,
 };
 use serde_json::Value;
 use std::sync::Arc;
@@ -26,6 +26,25 @@ pub enum WantedTools {
     Usual,
     /// These, by canonical name or alias, of those that it could have.
     Only(Vec<String>),
+}
+
+/// As what a door asks for a run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum AskedAs {
+    /// A run.
+    #[default]
+    Run,
+    /// A chat of the OpenAI-compatible door.
+    Chat,
+}
+
+impl AskedAs {
+    fn action(self) -> PolicyAction {
+        match self {
+            Self::Run => PolicyAction::RunStart,
+            Self::Chat => PolicyAction::CompatChatCreate,
+        }
+    }
 }
 
 /// What a run is to be.
@@ -47,6 +66,8 @@ pub struct StartRun {
     pub caller_tools: Vec<ToolSpec>,
     /// How the model is to answer.
     pub settings: ModelSettings,
+    /// As what it is asked for.
+    pub asked_as: AskedAs,
     /// The request that asks for it.
     pub request: Option<RequestId>,
 }
@@ -71,7 +92,7 @@ impl Runs {
         let engine = self.engine();
         let agent = start.agent.as_deref().map(|name| self.agent(name)).transpose()?;
         let own = engine.peer_of_run(peer, agent.as_ref().map(|(principal, _)| principal.clone()))?;
-        engine.authorize_run(&own)?;
+        engine.authorize_run(&own, start.asked_as.action())?;
         let model = self.model(&start, agent.as_ref().map(|(_, config)| config.model.as_str()))?;
         match model.strip_prefix("replay:") {
             Some(run) => drop(engine.run_history(&own, &parse_run(run)?).await?),
@@ -160,7 +181,8 @@ impl Runs {
         wanted: &WantedTools,
     ) -> Result<Vec<String>, EngineError> {
         let catalog = self.engine().catalog();
-        let seen = catalog.iter().map(|tool| tool.name()).filter(|name| self.engine().tool_is_seen(peer, name.as_str()));
+        let seen =
+            catalog.iter().map(|tool| tool.name()).filter(|name| self.engine().tool_is_seen(peer, name.as_str()));
         let mut tools: Vec<String> = seen
             .filter(|name| of_agent.is_none_or(|list| list.contains(name)))
             .map(|name| name.as_str().to_owned())
@@ -169,7 +191,8 @@ impl Runs {
             let canonical = |name: &String| catalog.by_alias(name).map_or_else(|| name.clone(), ToString::to_string);
             let wanted: Vec<String> = wanted.iter().map(canonical).collect();
             if let Some(missing) = wanted.iter().find(|name| !tools.contains(name)) {
-                let message = format!("the tool `{}` is not offered here", missing.chars().take(80).collect::<String>());
+                let message =
+                    format!("the tool `{}` is not offered here", missing.chars().take(80).collect::<String>());
                 return Err(EngineError::invalid("tool_not_offered", message, "`palyra tools list` shows the tools"));
             }
             tools.retain(|name| wanted.contains(name));
@@ -195,7 +218,8 @@ const MOST_EARLIER: usize = 32;
 
 /// A conversation without an answer whose calls were never carried out: providers refuse one.
 fn complete(mut messages: Vec<Message>) -> Vec<Message> {
-    let asks = |message: &Message| message.parts.iter().any(|part| matches!(part, crate::conversation::Part::ToolCall { .. }));
+    let asks =
+        |message: &Message| message.parts.iter().any(|part| matches!(part, crate::conversation::Part::ToolCall { .. }));
     while messages.last().is_some_and(asks) {
         messages.pop();
     }
@@ -203,11 +227,7 @@ fn complete(mut messages: Vec<Message>) -> Vec<Message> {
 }
 
 /// Refuses a caller's tool that has the name of one of Palyra's.
-fn no_collision(
-    own: &[String],
-    callers: &[ToolSpec],
-    catalog: &palyra_engine::ToolCatalog,
-) -> Result<(), EngineError> {
+fn no_collision(own: &[String], callers: &[ToolSpec], catalog: &palyra_engine::ToolCatalog) -> Result<(), EngineError> {
     let taken = |spec: &&ToolSpec| {
         catalog.by_alias(&spec.name).is_some_and(|name| own.iter().any(|own| own == name.as_str()))
             || own.contains(&spec.name)
@@ -222,18 +242,24 @@ fn no_collision(
 }
 
 pub(super) fn parse_run(text: &str) -> Result<RunId, EngineError> {
-    text.parse().map_err(|_| EngineError::invalid("malformed_request", "this names no run", "`palyra runs list` shows them"))
+    text.parse()
+        .map_err(|_| EngineError::invalid("malformed_request", "this names no run", "`palyra runs list` shows them"))
 }
 
 fn value<T: serde::Serialize>(thing: &T) -> Result<Value, EngineError> {
-    serde_json::to_value(thing).map_err(|e| EngineError::invalid("malformed_request", e.to_string(), "send other input"))
+    serde_json::to_value(thing)
+        .map_err(|e| EngineError::invalid("malformed_request", e.to_string(), "send other input"))
 }
 
 /// How much of a budget is left, if any.
 pub(super) fn left(budget: &RunBudget, spent: &super::recorded::Spent) -> Result<std::time::Duration, Problem> {
     let used_up = |what: &str, limit: u64| {
         let message = format!("the run has used up its {limit} {what}");
-        Problem::new("run_over_budget", message, "start a new run in the same session, or give the agent a larger budget")
+        Problem::new(
+            "run_over_budget",
+            message,
+            "start a new run in the same session, or give the agent a larger budget",
+        )
     };
     if spent.model_calls > budget.model_calls {
         return Err(used_up("calls to the model", budget.model_calls));

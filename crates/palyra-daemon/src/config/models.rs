@@ -144,9 +144,8 @@ fn agent(name: &str, raw: RawAgent) -> Result<AgentConfig, ConfigError> {
 
 /// A name that can stand in a model's id.
 fn named(key: &'static str, name: &str) -> Result<(), ConfigError> {
-    let fits = !name.is_empty()
-        && name.len() <= 64
-        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
+    let fits =
+        !name.is_empty() && name.len() <= 64 && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
     if fits {
         return Ok(());
     }
@@ -183,7 +182,8 @@ mod tests {
 
     #[test]
     fn names_lead_to_models() {
-        let text = format!("default = \"main\"\n{PROVIDER}[aliases]\nmain = [\"p/m\"]\n[agents.coder]\nmodel = \"main\"\n");
+        let text =
+            format!("default = \"main\"\n{PROVIDER}[aliases]\nmain = [\"p/m\"]\n[agents.coder]\nmodel = \"main\"\n");
         let config = checked(&text).unwrap();
         assert_eq!(config.agents["coder"].budget, DEFAULT_BUDGET);
         assert_eq!(config.providers["p"].timeout, Duration::from_secs(600));
