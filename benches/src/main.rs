@@ -19,6 +19,7 @@ mod remote;
 mod replay;
 mod report;
 mod rivals;
+mod runs;
 mod sandbox;
 mod skills;
 mod vault;
@@ -29,7 +30,7 @@ use std::process::ExitCode;
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 type Benchmark = (&'static str, &'static str, fn(&mut report::Report) -> Result);
 
-const ALL: [Benchmark; 15] = [
+const ALL: [Benchmark; 16] = [
     ("policy", "deciding, against Cedar alone", policy::run),
     ("access", "checking a token, against hashing it", access::run),
     ("identity", "handshakes, pairings and checks of devices", identity::run),
@@ -44,6 +45,7 @@ const ALL: [Benchmark; 15] = [
     ("plugins", "a guest's call, against wasmtime alone", plugins::run),
     ("skills", "verifying and auditing, against the bytes alone", skills::run),
     ("vault", "get, put, list and redaction, against the raw work", vault::run),
+    ("runs", "a turn of a run with one call, against the model alone", runs::run),
     ("process", "daemon start, memory, command line start", process::run),
 ];
 

@@ -1,6 +1,6 @@
-"""OpenAI's Python SDK, openai-agents and langchain-openai against the compat door, with a scripted provider on loopback.
+"""OpenAI's Python SDK, openai-agents, langchain-openai and Codex against the compat door, with a scripted provider on loopback.
 
-Usage: openai_clients.py DIRECTORY-OF-BINARIES WORK
+Usage: openai_clients.py DIRECTORY-OF-BINARIES WORK CODEX
 Each client completes a call that is allowed, one that is denied and one that a person approves.
 """
 
@@ -13,7 +13,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-BINARIES, WORK = Path(sys.argv[1]), Path(sys.argv[2])
+BINARIES, WORK, CODEX = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
 SCOPES = "compat.chat.create,compat.models.list,model.invoke,run.read,run.cancel,tool.list,tool.execute"
 
 
@@ -51,7 +51,10 @@ class Provider(BaseHTTPRequestHandler):
         self.send_header("content-type", "text/event-stream")
         self.send_header("content-length", str(len(text.encode())))
         self.end_headers()
-        self.wfile.write(text.encode())
+        try:
+            self.wfile.write(text.encode())
+        except BrokenPipeError:
+            pass  # the run was cancelled
 
     def log_message(self, *_):
         pass
@@ -167,16 +170,19 @@ def agents(url, token):
     from openai import AsyncOpenAI
 
     set_tracing_disabled(True)
-    client = AsyncOpenAI(base_url=url, api_key=token)
-    for kind in (OpenAIChatCompletionsModel, OpenAIResponsesModel):
-        agent = Agent(name="a", model=kind(model="palyra/coder", openai_client=client))
-        run = lambda text: asyncio.run(Runner.run(agent, text)).final_output
-        assert "hello" in run("allowed")
-        assert "path_outside_workspace" in run("denied")
-    thread = approve_next()
-    agent = Agent(name="a", model=OpenAIChatCompletionsModel(model="palyra/coder", openai_client=client))
-    assert asyncio.run(Runner.run(agent, "approved")).final_output.startswith("result:")
-    thread.join()
+
+    async def all_of_it():
+        client = AsyncOpenAI(base_url=url, api_key=token)
+        for kind in (OpenAIChatCompletionsModel, OpenAIResponsesModel):
+            agent = Agent(name="a", model=kind(model="palyra/coder", openai_client=client))
+            assert "hello" in (await Runner.run(agent, "allowed")).final_output
+            assert "path_outside_workspace" in (await Runner.run(agent, "denied")).final_output
+        agent = Agent(name="a", model=OpenAIChatCompletionsModel(model="palyra/coder", openai_client=client))
+        thread = approve_next()
+        assert (await Runner.run(agent, "approved")).final_output.startswith("result:")
+        thread.join()
+
+    asyncio.run(all_of_it())
     ok("openai-agents: allowed, denied, approved")
 
 
@@ -193,6 +199,28 @@ def langchain(url, token):
         thread.join()
         assert "hello" in "".join(text(chunk) for chunk in model.stream("allowed"))
     ok("langchain-openai: allowed, denied, approved, streamed")
+
+
+def codex(url, token):
+    home = WORK / "codex"
+    home.mkdir()
+    provider = {"name": "palyra", "wire_api": "responses", "base_url": url, "env_key": "PALYRA_KEY"}
+    words = [CODEX, "exec", "--skip-git-repo-check", "-c", "model=palyra/coder", "-c", "model_provider=palyra"]
+    for key, value in provider.items():
+        words += ["-c", f"model_providers.palyra.{key}={value}"]
+
+    def says(text):
+        env = {**os.environ, "CODEX_HOME": str(home), "HOME": str(WORK), "PALYRA_KEY": token}
+        ran = subprocess.run([*words, text], env=env, cwd=WORK / "w", capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=120)
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout
+
+    assert "hello" in says("allowed")
+    assert "path_outside_workspace" in says("denied")
+    thread = approve_next()
+    assert "result:" in says("approved")
+    thread.join()
+    ok("Codex, responses: allowed, denied, approved")
 
 
 def main():
@@ -219,6 +247,7 @@ model = "main"
         sdk(url, token)
         agents(url, token)
         langchain(url, token)
+        codex(url, token)
         assert json.loads(palyra("journal", "verify", "--output", "json"))["intact"]
         ok("the journal is intact")
     finally:

@@ -34,14 +34,11 @@ pub fn run(part: Option<&str>) -> Result<()> {
     let cache = root.join("target/interop");
     std::fs::create_dir_all(&cache).trying("making the cache")?;
     let wants = |name: &str| part.is_none_or(|part| part == name);
+    install(&cache)?;
     if wants("openai") {
         println!("\n=== openai ===");
         openai::run(&root, &cache)?;
     }
-    if part == Some("openai") {
-        return Ok(());
-    }
-    install(&cache)?;
     if wants("python") || wants("conformance") || wants("inspector") {
         let stage = Stage::open(&root, &cache)?;
         for (name, play) in [

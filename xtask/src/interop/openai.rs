@@ -17,7 +17,8 @@ pub fn run(root: &Path, cache: &Path) -> Result<()> {
     // Short: a socket lies in it.
     let work = std::env::temp_dir().join(format!("pal-openai-{}", std::process::id()));
     let script = root.join("xtask/interop/openai_clients.py");
-    let words = [script.as_path(), &root.join("target/debug"), work.as_path()];
+    let codex = cache.join("npm/node_modules/@openai/codex-linux-x64/vendor/x86_64-unknown-linux-musl/bin/codex");
+    let words = [script.as_path(), &root.join("target/debug"), work.as_path(), codex.as_path()];
     program(&python, words).run("OpenAI's clients")?;
     std::fs::remove_dir_all(&work).trying("tidying up")
 }

@@ -1,7 +1,7 @@
 //! Agent runs: every call on the one path, budgets that hold, and nothing done twice.
 
 use palyra_e2e::host::Restart;
-use palyra_e2e::{Host, Model, Running, Say, text};
+use palyra_e2e::{Host, Model, Running, Say, Terminal, text};
 use serde_json::{Value, json};
 
 const DIALECTS: [&str; 3] = ["chat_completions", "responses", "messages"];
@@ -221,6 +221,22 @@ fn cancelling_ends_the_model_call_and_what_the_run_started() {
     assert_eq!(host.palyra(&["runs", "cancel", &run]).good()["state"], "cancelled");
     assert_eq!(host.palyra(&["calls", "show", &call]).json()["state"], "cancelled");
     host.palyra(&["runs", "cancel", &run]).fails(10, "run_moved");
+}
+
+#[test]
+fn a_chat_answers_approvals_in_place() {
+    let model = Model::saying(vec![Say::call("palyra_process_run", &append("chatted")), Say::text("it is written")]);
+    let host = with(&model, "");
+    let mut terminal = Terminal::start(&host, &["chat"], (120, 60));
+    terminal.sees("> ");
+    terminal.types("go\r");
+    terminal.sees("y once");
+    terminal.types("y");
+    terminal.sees("it is written");
+    terminal.sees("completed");
+    terminal.types("\r");
+    assert_eq!(terminal.ends(), 0);
+    assert_eq!(host.lines("log", "chatted"), 1);
 }
 
 #[test]

@@ -96,14 +96,15 @@ impl Items {
                 "arguments": arguments,
             })),
             Piece::Result { arguments, result } => {
-                let (output, error) = if result.is_error {
-                    (Value::Null, result.content.clone().into())
-                } else {
-                    (result.content.clone().into(), Value::Null)
+                let content = Value::from(result.content.clone());
+                let (output, error) = match result.is_error {
+                    true => (Value::Null, json!({ "type": "mcp_tool_execution_error", "content": content })),
+                    false => (content, Value::Null),
                 };
+                let status = if result.is_error { "failed" } else { "completed" };
                 self.whole(json!({
                     "id": fresh("mcp"), "type": "mcp_call", "server_label": "palyra", "name": result.tool,
-                    "arguments": arguments, "output": output, "error": error, "status": "completed",
+                    "arguments": arguments, "output": output, "error": error, "status": status,
                     "approval_request_id": null,
                 }));
                 self.results.push(*result);
