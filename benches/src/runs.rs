@@ -54,8 +54,7 @@ pub fn run(report: &mut Report) -> Result {
 
 async fn one_run(socket: &std::path::Path) -> Result {
     let connection = Connection::open(socket, None).await?;
-    let request =
-        StartRunRequest { prompt: "go".to_owned(), agent: "bench".to_owned(), ..StartRunRequest::default() };
+    let request = StartRunRequest { prompt: "go".to_owned(), agent: "bench".to_owned(), ..StartRunRequest::default() };
     let mut updates = connection.runs().start(request).await?.into_inner();
     let mut end = String::new();
     while let Some(update) = updates.message().await? {

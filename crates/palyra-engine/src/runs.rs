@@ -6,9 +6,10 @@
 use crate::access::VerifiedPeer;
 use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
+use crate::live::Withdrawal;
 use palyra_journal::{JournalError, OpenedRun, RunHistory};
 use palyra_policy::{PolicyAction, PolicyRequestContext, PolicyResource};
-use palyra_protocol::{JournalEvent, Origin, Principal, RequestId, RunId, SessionId};
+use palyra_protocol::{CallId, JournalEvent, Origin, Principal, RequestId, RunId, SessionId};
 
 /// The most runs of one list.
 const MOST_LISTED: u32 = 250;
@@ -103,6 +104,14 @@ impl Engine {
         let history = self.journal().run_history(run).await?;
         self.authorize_of_run(peer, PolicyAction::RunCancel, &history.opened)?;
         Ok(history)
+    }
+
+    /// Withdraws a call of a run that somebody ends. That they may end the run was asked before; it takes no further right.
+    pub fn withdraw_call_of_run(&self, run: &RunId, call: &CallId, by: &Principal) {
+        let live = self.live().get(call).filter(|live| live.follow().0.run == *run);
+        if let Some(live) = live {
+            live.withdraw(Withdrawal::By(by.clone()));
+        }
     }
 
     /// Runs that the peer may see, the newest first, and where to go on.

@@ -131,7 +131,8 @@ impl OneCall {
                 () = cancel.cancelled(), if !withdrawn => {
                     withdrawn = true;
                     // It may end by itself in between; then there is nothing to withdraw.
-                    drop(self.runs.engine().cancel(&self.peer, &call_id).await);
+                    let by = self.live.cancelled_by().unwrap_or_else(|| self.peer.effective());
+                    self.runs.engine().withdraw_call_of_run(&self.run, &call_id, by);
                 }
                 update = updates.recv(), if news => match update {
                     Ok(update) => {

@@ -24,8 +24,8 @@ impl Models for Door {
         let peer = self.peer(&request)?;
         let model = request.into_inner().model;
         let models = self.about.runs.models();
-        models.resolve(&model).map_err(refused)?;
         self.engine.authorize_model(&peer, &model).map_err(refused)?;
+        models.resolve(&model).map_err(refused)?;
         let question = ModelRequest {
             model: String::new(),
             messages: vec![Message::text(Role::User, "Answer with the one word: ready")],

@@ -170,8 +170,8 @@ fn ended(state: RunState, problem: Option<Problem>, usage: Usage) -> End {
 
 fn plain(door: &Door, peer: &Arc<VerifiedPeer>, wanted: Wanted) -> Result<Answer, Fault> {
     let models = door.doors.runs.models();
-    models.resolve(&wanted.model)?;
     door.engine.authorize_model(peer, &wanted.model)?;
+    models.resolve(&wanted.model)?;
     let (sender, pieces) = mpsc::channel(BACKLOG);
     let cancel = CancellationToken::new();
     let guard = cancel.clone().drop_guard();
