@@ -43,7 +43,7 @@ pub async fn run(context: &Context, run: Run) -> Result<(), Failure> {
         note!("{}", styled(DIM, format!("follow it: palyra runs follow {run}")));
         return Ok(());
     }
-    following.to_its_end().await
+    following.follow_to_end().await
 }
 
 fn request(prompt: String, who: &Who) -> StartRunRequest {
@@ -66,7 +66,7 @@ pub async fn chat(context: &Context, chat: Chat) -> Result<(), Failure> {
         let connection = context.connect().await?;
         let updates = connection.runs().start(request(prompt, &who)).await?.into_inner();
         let mut following = Following::new(context, connection, updates, Interrupt::Cancels);
-        if let Err(failure) = following.to_its_end().await {
+        if let Err(failure) = following.follow_to_end().await {
             output::failure(palyra_api::command_line::Format::Text, &failure);
         }
         if let Some(session) = following.session() {
@@ -119,7 +119,7 @@ pub async fn runs(context: &Context, command: Runs) -> Result<(), Failure> {
         }
         Runs::Follow { run } => {
             let updates = connection.runs().stream(StreamRunRequest { run: run.into() }).await?.into_inner();
-            Following::new(context, connection, updates, Interrupt::Leaves).to_its_end().await
+            Following::new(context, connection, updates, Interrupt::Leaves).follow_to_end().await
         }
         Runs::Cancel { run } => {
             let told = connection.runs().cancel(CancelRunRequest { run: run.into() }).await?.into_inner();
@@ -139,7 +139,7 @@ pub async fn runs(context: &Context, command: Runs) -> Result<(), Failure> {
             let id = String::from(run);
             connection.runs().resume(ResumeRunRequest { run: id.clone() }).await?;
             let updates = connection.runs().stream(StreamRunRequest { run: id }).await?.into_inner();
-            Following::new(context, connection, updates, Interrupt::Leaves).to_its_end().await
+            Following::new(context, connection, updates, Interrupt::Leaves).follow_to_end().await
         }
     }
 }

@@ -64,7 +64,7 @@ impl<'c> Following<'c> {
     }
 
     /// Follows the run to its end, and fails as it failed.
-    pub(super) async fn to_its_end(&mut self) -> Result<(), Failure> {
+    pub(super) async fn follow_to_end(&mut self) -> Result<(), Failure> {
         let mut interrupted = signal(SignalKind::interrupt()).map_err(|e| Failure::io("Ctrl-C cannot be heard", &e))?;
         loop {
             let news = tokio::select! {
@@ -207,7 +207,7 @@ impl<'c> Following<'c> {
                 note!("{} {} {}", styled(DIM, "→"), text("tool"), styled(DIM, text("call_id")));
             }
             Some("output") => {
-                note!("{}", styled(DIM, safe_lines(news["text"].as_str().unwrap_or_default().trim_end())))
+                note!("{}", styled(DIM, safe_lines(news["text"].as_str().unwrap_or_default().trim_end())));
             }
             Some("result") => self.result(&news["result"]),
             _ => {}

@@ -14,13 +14,13 @@ use std::time::Duration;
 pub(super) struct Fault {
     status: StatusCode,
     param: Option<String>,
-    problem: Problem,
+    problem: Box<Problem>,
     retry_after: Option<Duration>,
 }
 
 impl Fault {
     fn new(status: StatusCode, problem: Problem) -> Self {
-        Self { status, param: None, problem, retry_after: None }
+        Self { status, param: None, problem: Box::new(problem), retry_after: None }
     }
 
     /// A field makes no sense.
