@@ -22,6 +22,7 @@ mod replay;
 mod report;
 mod rivals;
 mod routines;
+mod runs;
 mod sandbox;
 mod skills;
 mod vault;
@@ -32,7 +33,7 @@ use std::process::ExitCode;
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 type Benchmark = (&'static str, &'static str, fn(&mut report::Report) -> Result);
 
-const ALL: [Benchmark; 18] = [
+const ALL: [Benchmark; 19] = [
     ("policy", "deciding, against Cedar alone", policy::run),
     ("access", "checking a token, against hashing it", access::run),
     ("identity", "handshakes, pairings and checks of devices", identity::run),
@@ -50,6 +51,7 @@ const ALL: [Benchmark; 18] = [
     ("vault", "get, put, list and redaction, against the raw work", vault::run),
     ("memory", "a search at 1,000 and at 100,000 entries", memory::run),
     ("routines", "the next slot of one routine and of 10,000", routines::run),
+    ("runs", "a turn of a run with one call, against the model alone", runs::run),
     ("process", "daemon start, memory, command line start", process::run),
 ];
 

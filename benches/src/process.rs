@@ -73,7 +73,12 @@ pub struct Daemon(Child);
 impl Daemon {
     pub fn start(bin: &Path, dir: &Path) -> Result<Self> {
         std::fs::create_dir_all(dir.join("workspace"))?;
-        let mut child = Command::new(bin.join("palyrad"))
+        let mut command = Command::new(bin.join("palyrad"));
+        let config = dir.join("palyra.toml");
+        if config.exists() {
+            command.arg("--config").arg(config);
+        }
+        let mut child = command
             .arg("--state-dir")
             .arg(dir.join("state"))
             .arg("--workspace")

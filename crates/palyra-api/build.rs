@@ -3,8 +3,8 @@
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let root = "../../proto";
     println!("cargo:rerun-if-changed={root}");
-    let files =
-        ["palyra", "effects", "vault", "devices", "memory", "routines"].map(|name| format!("palyra/v1/{name}.proto"));
+    let rooms = ["palyra", "effects", "vault", "devices", "memory", "routines", "runs"];
+    let files = rooms.map(|name| format!("palyra/v1/{name}.proto"));
     let descriptors = protox::compile(files, [root])?;
     let out = std::path::PathBuf::from(std::env::var("OUT_DIR")?);
     std::fs::write(out.join("descriptors.bin"), prost::Message::encode_to_vec(&descriptors))?;

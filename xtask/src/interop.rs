@@ -4,6 +4,7 @@
 //! below `target/`. The agents run with a scripted model where there is no network but loopback, in a fresh home, without keys.
 
 mod conformance;
+mod openai;
 mod schemathesis;
 
 use crate::setup;
@@ -23,8 +24,17 @@ const PACKAGES: [&str; 5] = [
 const PYTHON_SDK: &str = "mcp==2.3.0";
 
 /// What can be run by itself.
-pub const PARTS: [&str; 8] =
-    ["python", "conformance", "inspector", "claude-code", "codex", "claude-code-hooks", "codex-hooks", "schemathesis"];
+pub const PARTS: [&str; 9] = [
+    "python",
+    "conformance",
+    "inspector",
+    "claude-code",
+    "codex",
+    "claude-code-hooks",
+    "codex-hooks",
+    "schemathesis",
+    "openai",
+];
 
 /// Runs one part, or all of them.
 pub fn run(part: Option<&str>) -> Result<()> {
@@ -33,8 +43,12 @@ pub fn run(part: Option<&str>) -> Result<()> {
     cargo(["build", "--locked", "--package", "palyra-cli", "--package", "palyra-daemon"]).run("the build")?;
     let cache = root.join("target/interop");
     std::fs::create_dir_all(&cache).trying("making the cache")?;
-    install(&cache)?;
     let wants = |name: &str| part.is_none_or(|part| part == name);
+    install(&cache)?;
+    if wants("openai") {
+        println!("\n=== openai ===");
+        openai::run(&root, &cache)?;
+    }
     if wants("python") || wants("conformance") || wants("inspector") {
         let stage = Stage::open(&root, &cache)?;
         for (name, play) in [

@@ -27,6 +27,13 @@ impl Bucket {
         self.at = now;
     }
 
+    /// How many requests are left, and when all will be again.
+    pub(crate) fn left(&mut self, per_minute: u32, now: Timestamp) -> (u64, Duration) {
+        self.refill(per_minute, now);
+        let missing = (u64::from(per_minute) * ONE).saturating_sub(self.level);
+        (self.level / ONE, Duration::from_millis(missing.div_ceil(u64::from(per_minute.max(1)))))
+    }
+
     /// Takes one request, or says how long until there is one.
     pub(crate) fn take(&mut self, per_minute: u32, now: Timestamp) -> Result<(), Duration> {
         self.refill(per_minute, now);

@@ -35,4 +35,4 @@ pub use error::{AccessError, Fault};
 pub use feature::{Feature, UnknownFeature};
 pub use file::{Odd, REGISTRY_FILE, RegistryFile};
 pub use registry::{Draft, Registry};
-pub use state::{Admitted, PairedDevice, State, TokenRefusal};
+pub use state::{Admitted, PairedDevice, Rate, State, TokenRefusal};

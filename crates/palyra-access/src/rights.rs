@@ -73,7 +73,9 @@ pub fn permission(action: PolicyAction) -> Permission {
         | A::PolicyExplain
         | A::AccessRead
         | A::EffectRead
-        | A::CronList => Permission::Look,
+        | A::CronList
+        | A::RunRead
+        | A::CompatModelsList => Permission::Look,
         A::ToolExecute
         | A::SkillExecute
         | A::CallCancel
@@ -84,7 +86,11 @@ pub fn permission(action: PolicyAction) -> Permission {
         | A::CronRun
         | A::CronDelete
         | A::VaultGet
-        | A::EffectApply => Permission::Use,
+        | A::EffectApply
+        | A::RunStart
+        | A::RunCancel
+        | A::ModelInvoke
+        | A::CompatChatCreate => Permission::Use,
         A::JournalRead
         | A::JournalVerify
         | A::ApprovalList

@@ -105,6 +105,17 @@ pub struct Admitted {
     expires_at: Timestamp,
 }
 
+/// How often a token may be used, and how much of that is left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rate {
+    /// Requests a minute.
+    pub per_minute: u32,
+    /// Requests that are left now.
+    pub left: u64,
+    /// When all are there again.
+    pub full_in: Duration,
+}
+
 /// A paired device whose certificate stands, as the device registry knows it.
 #[derive(Debug, Clone)]
 pub struct PairedDevice {
@@ -269,6 +280,24 @@ impl State {
         // Whether a device's certificate stands is the device registry's matter: ask `admit_device` anew.
         let id = earlier.token_id().ok_or(TokenRefusal::Unknown)?;
         self.admit(id, earlier.hash, now).map(|(admitted, _)| admitted)
+    }
+
+    /// What is left of a token's rate; nothing for one that is not here.
+    pub fn rate_of(&self, admitted: &Admitted, now: Timestamp) -> Option<Rate> {
+        let seat = self.seats.get(admitted.token_id()?)?;
+        let mut bucket = seat.live.bucket.lock().unwrap_or_else(PoisonError::into_inner);
+        let (left, full_in) = bucket.left(admitted.rate_per_minute, now);
+        Some(Rate { per_minute: admitted.rate_per_minute, left, full_in })
+    }
+
+    /// How far a token still opens whose secret was shown when something began that goes on now.
+    ///
+    /// # Errors
+    /// It opens nothing any more.
+    pub fn admit_recorded(&self, id: &TokenId, now: Timestamp) -> Result<Admitted, TokenRefusal> {
+        let seat = self.seats.get(id).ok_or(TokenRefusal::Unknown)?;
+        let hash = self.document.tokens[seat.record].token_hash_sha256;
+        self.admit(id, hash, now).map(|(admitted, _)| admitted)
     }
 
     /// How far a paired device is let in, whose certificate stands: as far as its role and its principal's leave it.

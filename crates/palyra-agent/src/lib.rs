@@ -8,16 +8,22 @@
 //! This crate must never have a second path to an executor.
 
 pub mod client;
+pub mod config;
 pub mod conversation;
+pub mod models;
 pub mod providers;
 mod reply;
+pub mod runs;
 mod sse;
 
 #[doc(hidden)]
 pub mod fuzzing;
 
 pub use client::{CallContext, Endpoint, ModelClient, ModelError, Usage};
+pub use config::{AgentConfig, ModelsConfig, ProviderConfig};
 pub use conversation::{Conversation, Message, Part, Role, ToolSpec};
-pub use providers::{Dialect, ModelRequest};
+pub use models::{Asked, ModelListing, Models};
+pub use providers::{Dialect, ModelRequest, ModelSettings, ToolChoice};
 pub use reply::{FinishReason, ModelEvent, ModelReply, ReplyFault, ToolCallRequest};
+pub use runs::{RunNews, RunShown, Runs, StartRun, StartedRun, WantedTools};
 pub use sse::SseEvent;

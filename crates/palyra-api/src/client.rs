@@ -12,6 +12,8 @@ use crate::v1::journal_client::JournalClient;
 use crate::v1::memory_client::MemoryClient;
 use crate::v1::policy_client::PolicyClient;
 use crate::v1::routines_client::RoutinesClient;
+use crate::v1::models_client::ModelsClient;
+use crate::v1::runs_client::RunsClient;
 use crate::v1::tools_client::ToolsClient;
 use crate::v1::vault_client::VaultClient;
 use crate::{ACT_AS, AUTHORIZATION};
@@ -141,6 +143,10 @@ impl Connection {
         vault: VaultClient;
         /// Paired devices.
         devices: DevicesClient;
+        /// Agent runs.
+        runs: RunsClient;
+        /// Models.
+        models: ModelsClient;
     }
 }
 

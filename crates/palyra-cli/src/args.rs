@@ -9,6 +9,7 @@ pub mod memory;
 pub mod init;
 mod policy;
 pub mod routines;
+pub mod runs;
 pub mod vault;
 
 use crate::completing;
@@ -91,6 +92,14 @@ pub enum Command {
     Call(Call),
     /// Propose to run a program in the sandbox: `palyra exec -- git status`
     Exec(Exec),
+    Run(runs::Run),
+    Chat(runs::Chat),
+    /// Look at agent runs, follow them, end them, carry them on
+    #[command(subcommand)]
+    Runs(runs::Runs),
+    /// See which models there are, and whether they answer
+    #[command(subcommand)]
+    Models(runs::Models),
     /// Look at calls, follow them, cancel them
     #[command(subcommand)]
     Calls(Calls),

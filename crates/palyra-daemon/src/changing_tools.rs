@@ -154,7 +154,9 @@ struct Open {
 
 async fn open(dir: &Path) -> Open {
     let engine = engine(dir).await;
-    let doors = Doors::new(engine.clone());
+    let models = palyra_agent::Models::new(engine.clone(), palyra_agent::ModelsConfig::default()).unwrap();
+    let runs = palyra_agent::Runs::new(engine.clone(), models);
+    let doors = Doors::new(engine.clone(), runs.clone());
     let (grpc, mcp) = (dir.join("grpc.sock"), dir.join("mcp.sock"));
     tokio::spawn(mcp::socket::serve(doors.clone(), UnixListener::bind(&mcp).unwrap()));
     let about = About {
@@ -163,6 +165,7 @@ async fn open(dir: &Path) -> Open {
         started_at_unix_ms: 0,
         http_url: None,
         remote: crate::mtls::RemoteDoor::bind(doors.clone(), None).unwrap(),
+        runs,
         stop: Arc::default(),
     };
     tokio::spawn(grpc::Services::new(engine.clone(), about).serve(UnixListener::bind(&grpc).unwrap()));

@@ -1,6 +1,7 @@
 //! What the doors have in common: their names, the engine, how they end, and by which names tools are called.
 
 use crate::ending::Ending;
+use palyra_agent::Runs;
 use palyra_engine::Engine;
 use palyra_protocol::ChannelId;
 
@@ -39,11 +40,12 @@ impl DoorName {
 pub(crate) struct Doors {
     pub(crate) engine: Engine,
     pub(crate) ending: Ending,
+    pub(crate) runs: Runs,
 }
 
 impl Doors {
-    pub(crate) fn new(engine: Engine) -> Self {
-        Self { engine, ending: Ending::default() }
+    pub(crate) fn new(engine: Engine, runs: Runs) -> Self {
+        Self { engine, ending: Ending::default(), runs }
     }
 
     /// What a caller calls a tool, as everything behind the doors does. What is no alias stays as it is, also when there is no

@@ -66,9 +66,26 @@ rights! {
         "GET /v1/approvals": ApprovalList on Daemon,
         "GET /v1/approvals/{approval_id}": ApprovalList on Daemon,
         "POST /v1/approvals/{approval_id}/decide": ApprovalDecide on Named,
+        "POST /v1/chat/completions": CompatChatCreate on Daemon,
+        "POST /v1/responses": CompatChatCreate on Daemon,
+        "GET /v1/responses/{response_id}": CompatChatCreate on Daemon,
+        "POST /v1/responses/{response_id}/cancel": CompatChatCreate on Daemon,
+        "GET /v1/models": CompatModelsList on Daemon,
         "POST /mcp": ToolExecute on Named,
         "GET /mcp": ToolExecute on Named,
         "DELETE /mcp": ToolExecute on Named,
+    }
+    Runs {
+        Start: RunStart on Named,
+        Get: RunRead on Daemon,
+        List: RunRead on Daemon,
+        Stream: RunRead on Daemon,
+        Cancel: RunCancel on Named,
+        Resume: RunCancel on Named,
+    }
+    Models {
+        List: CompatModelsList on Daemon,
+        Test: ModelInvoke on Named,
     }
     Daemon {
         Status: DaemonStatus on Daemon,
@@ -259,9 +276,9 @@ mod tests {
         let routes = paths.iter().flat_map(|(path, item)| {
             verbs(item).into_iter().map(move |verb| format!("{} {path}", verb.to_uppercase()))
         });
-        // MCP describes itself.
-        let own = ["POST /mcp", "GET /mcp", "DELETE /mcp"].map(str::to_owned);
-        let routes: BTreeSet<String> = routes.chain(own).collect();
+        // MCP describes itself, and OpenAI its own routes.
+        let own = ["POST /mcp", "GET /mcp", "DELETE /mcp"].into_iter().chain(crate::http::COMPAT_ROUTES);
+        let routes: BTreeSet<String> = routes.chain(own.map(str::to_owned)).collect();
         assert!(routes.len() >= 10, "{routes:?}");
         routes
     }

@@ -8,6 +8,7 @@ use crate::mtls::{RemoteDoor, RemoteError};
 use crate::state::{StateDir, StateError};
 use crate::{grpc, keys, mcp, policy};
 use palyra_access::REGISTRY_FILE;
+use palyra_agent::{Models, Runs};
 use palyra_api::LastStart;
 use palyra_api::command_line::READY;
 use palyra_engine::{AccessControl, DeviceSetup, Engine, EngineParts, RegistryError};
@@ -79,6 +80,9 @@ pub enum DaemonError {
         /// Why.
         reason: String,
     },
+    /// The models are not usable.
+    #[error("`[models]` cannot be used: {0}")]
+    Models(String),
     /// The host failed.
     #[error("{what}: {source}")]
     Io {
@@ -109,7 +113,7 @@ impl DaemonError {
             Self::NoHome => "no_home",
             Self::Config(ConfigError::Overlap { .. }) => "workspace_overlaps_state",
             Self::Config(ConfigError::InReach { source, .. }) => source.code(),
-            Self::Config(_) => "configuration",
+            Self::Config(_) | Self::Models(_) => "configuration",
             Self::State(_) => "state",
             Self::Policy(_) => "policy_refused",
             Self::Stream(_) | Self::Io { .. } => "io",
@@ -346,7 +350,9 @@ async fn serve(setup: &Setup, state: &StateDir, config: Config, started: Instant
 
     // Held until the end: what it watches stops being watched with it.
     let _watching = engine.policy_directory().and_then(|directory| policy::watch::start(engine.clone(), directory));
-    let doors = Doors::new(engine.clone());
+    let models = Models::new(engine.clone(), config.models).map_err(DaemonError::Models)?;
+    let runs = Runs::new(engine.clone(), models);
+    let doors = Doors::new(engine.clone(), runs.clone());
     // Before the HTTP door opens: its `/readyz` says that every door is there.
     let (socket, listener) = listen(state, "palyra.sock")?;
     let (mcp_socket, mcp_listener) = listen(state, palyra_api::MCP_SOCKET)?;
@@ -366,12 +372,14 @@ async fn serve(setup: &Setup, state: &StateDir, config: Config, started: Instant
         started_at_unix_ms: palyra_protocol::Clock::now(&SystemClock).unix_ms(),
         http_url: http.as_ref().map(Listening::url),
         remote: remote.clone(),
+        runs: runs.clone(),
         stop: Arc::clone(&stop),
     };
     let services = grpc::Services::new(engine.clone(), about);
     remote.open(services.clone())?;
     let serving = services.serve(listener);
     remembered.write(state.path())?;
+    tracing::info!(carried_on = runs.recover().await?, "open runs taken care of");
     announce(&socket);
     tracing::info!(socket = %socket.display(), start_ms = started.elapsed().as_millis() as u64, "serving");
     let served = tokio::select! {
@@ -406,6 +414,8 @@ impl Ending {
         if let Some(http) = &http {
             http.close();
         }
+        // Before the engine: a run must not take the engine's refusals for what its calls gave.
+        doors.runs.close().await;
         engine.shut_down(GRACE).await;
         doors.ending.settle().await;
         if let Some(http) = &http {

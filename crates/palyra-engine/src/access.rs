@@ -23,7 +23,7 @@ use palyra_access::{Admitted, TokenRefusal};
 use palyra_identity::ConnectedDevice;
 use palyra_policy::{PolicyAction, PolicyDecision, PolicyRequest, PolicyRequestContext, PolicyResource};
 use palyra_protocol::access::{Credential, ShownToken};
-use palyra_protocol::{ChannelId, Principal, PrincipalKind, Problem, RoutineRecord, Timestamp};
+use palyra_protocol::{ChannelId, Origin, Principal, PrincipalKind, Problem, RoutineRecord, Timestamp};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -161,6 +161,48 @@ impl VerifiedPeer {
 }
 
 impl Engine {
+    /// The peer that a run's calls are proposed as: the caller, checked anew, in an agent's name where one is meant. It
+    /// outlives the request that began the run.
+    ///
+    /// # Errors
+    /// What the caller showed opens nothing any more, or it may not act as the agent.
+    pub fn peer_of_run(&self, peer: &VerifiedPeer, agent: Option<Principal>) -> Result<VerifiedPeer, EngineError> {
+        let token = self.still_admitted(peer)?;
+        let (acting_as, device) = (peer.acting_as.clone(), peer.device.clone());
+        let own =
+            VerifiedPeer { principal: peer.principal.clone(), acting_as, channel: peer.channel.clone(), token, device };
+        match agent {
+            Some(agent) if agent != *own.effective() => self.act_as(own, agent),
+            _ => Ok(own),
+        }
+    }
+
+    /// The peer of a run that a start carries on: whoever began it, if that would still be let in. A device has to come by
+    /// itself.
+    ///
+    /// # Errors
+    /// The token opens nothing any more, or the caller may not act as the agent any more.
+    pub fn peer_of_recorded_run(&self, origin: &Origin) -> Result<VerifiedPeer, EngineError> {
+        let token = match origin.token.as_ref().map(|token| &token.credential) {
+            None => None,
+            Some(Credential::Token(id)) => {
+                let now = self.access().state().admit_recorded(id, self.clock().now());
+                Some(now.map_err(|refusal| self.refuse_token(refusal, "a run that is carried on"))?)
+            }
+            Some(Credential::Device(_)) => {
+                let problem = Problem::new(
+                    "device_absent",
+                    "the device that began the run is not connected",
+                    "resume it from the device: `palyra runs resume RUN`",
+                );
+                return Err(EngineError::new(ErrorKind::Unavailable, problem));
+            }
+        };
+        let (principal, channel) = (origin.proposed_by.clone(), origin.channel.clone());
+        let peer = VerifiedPeer { principal, acting_as: None, channel, token, device: None };
+        self.act_as(peer, origin.principal.clone())
+    }
+
     /// Lets an owner act in an agent's name, if policy says so.
     ///
     /// # Errors

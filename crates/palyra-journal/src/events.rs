@@ -11,7 +11,7 @@ use rusqlite::{Connection, OptionalExtension, Row};
 /// The most bytes of bodies that are read at once.
 const PAGE_BYTES: usize = 4 << 20;
 
-const COLUMNS: &str = "SELECT seq, at, kind, call_id, body, prev, hash FROM events";
+pub(crate) const COLUMNS: &str = "SELECT seq, at, kind, call_id, body, prev, hash FROM events";
 
 impl JournalStore {
     /// Events from `first` on, at most `limit`, and at most so many that they fit into memory many times over.
@@ -165,7 +165,7 @@ pub(crate) fn event_at(connection: &Connection, seq: u64) -> Result<(JournalEven
 }
 
 /// An event that is acted upon is held against its own hash first.
-fn unchanged(row: &Row<'_>) -> Result<(JournalEvent, Timestamp), JournalError> {
+pub(crate) fn unchanged(row: &Row<'_>) -> Result<(JournalEvent, Timestamp), JournalError> {
     let stored = crate::verify::read(row)?;
     if stored.link.hash(&stored.prev) != stored.hash {
         return Err(JournalError::Damaged(ChainFault::Content { seq: stored.link.seq }));

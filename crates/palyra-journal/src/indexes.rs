@@ -10,7 +10,7 @@ use palyra_protocol::chain::Link;
 use rusqlite::Connection;
 
 /// Each partial index of `events`, with the kinds that it holds.
-pub(crate) const EVENT_INDEXES: [(&str, &[&str]); 8] = [
+pub(crate) const EVENT_INDEXES: [(&str, &[&str]); 11] = [
     ("events_access_changed", &["access.changed"]),
     ("events_devices_changed", &["devices.changed"]),
     ("events_key", &["daemon.started", "daemon.key_accepted", "journal.begun_anew"]),
@@ -18,8 +18,20 @@ pub(crate) const EVENT_INDEXES: [(&str, &[&str]); 8] = [
     ("events_settled", &["calls.settled"]),
     ("events_memory", &["memory.retained", "memory.forgotten"]),
     ("events_routines", &["routine.changed", "routine.slot"]),
+    ("events_of_run", &["run.opened", "run.turn", "run.results", "run.resumed", "run.ended"]),
+    ("events_of_session", &["run.opened"]),
+    ("events_runs", &["run.opened", "runs.settled"]),
     ("events_vault", &["vault.accessed", "vault.changed"]),
 ];
+
+/// What an index is sorted by: for most, the place of the event alone.
+pub(crate) fn columns(index: &str) -> &'static str {
+    match index {
+        "events_of_run" => "json_extract(body, '$.run'), seq",
+        "events_of_session" => "json_extract(body, '$.session'), seq",
+        _ => "seq",
+    }
+}
 
 /// The condition of a partial index. An `IN` of three would build a table at every insert.
 pub(crate) fn condition(kinds: &[&str]) -> String {

@@ -2,7 +2,7 @@
 
 use crate::error::JournalError;
 use crate::history::HistoryFault;
-use crate::indexes::{EVENT_INDEXES, condition};
+use crate::indexes::{EVENT_INDEXES, columns, condition};
 use crate::migrate::migrate;
 use palyra_protocol::{ChainVerifier, Digest, JournalId, Timestamp};
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
@@ -22,7 +22,7 @@ fn definitions() -> String {
     let mut script = include_str!("schema.sql").to_owned();
     // What is looked for among all events; these indexes hold nothing else.
     for (index, kinds) in EVENT_INDEXES {
-        script += &format!("CREATE INDEX {index} ON events (seq) WHERE {};\n", condition(kinds));
+        script += &format!("CREATE INDEX {index} ON events ({}) WHERE {};\n", columns(index), condition(kinds));
     }
     script
 }

@@ -26,6 +26,7 @@ macro_rules! kinds {
 kinds! {
     Action, User, Agent, Device, System, Group, Role, Channel, Capability, Tool, Skill, Approval, Grant, Call, Secret,
     Memory, CronJob, Journal, PolicySet, Daemon, Token, Workspace,
+    Run, Model,
 }
 
 impl From<PrincipalKind> for EntityKind {

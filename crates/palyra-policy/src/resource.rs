@@ -32,6 +32,10 @@ pub enum PolicyResource {
     Token(String),
     /// A paired device, by its id.
     Device(String),
+    /// An agent's run, by id.
+    Run(String),
+    /// A model, as it is named.
+    Model(String),
     /// The journal.
     Journal,
     /// The rules themselves.
@@ -61,6 +65,8 @@ impl PolicyResource {
             Self::Agent(_) => EntityKind::Agent,
             Self::Token(_) => EntityKind::Token,
             Self::Device(_) => EntityKind::Device,
+            Self::Run(_) => EntityKind::Run,
+            Self::Model(_) => EntityKind::Model,
             Self::Journal => EntityKind::Journal,
             Self::PolicySet => EntityKind::PolicySet,
             Self::Daemon => EntityKind::Daemon,
@@ -81,7 +87,9 @@ impl PolicyResource {
             | Self::CronJob(name)
             | Self::Agent(name)
             | Self::Token(name)
-            | Self::Device(name) => name,
+            | Self::Device(name)
+            | Self::Run(name)
+            | Self::Model(name) => name,
             Self::Journal | Self::PolicySet | Self::Daemon => "local",
         }
     }
@@ -99,6 +107,8 @@ impl PolicyResource {
             Self::Agent(_) => "agent",
             Self::Token(_) => "token",
             Self::Device(_) => "device",
+            Self::Run(_) => "run",
+            Self::Model(_) => "model",
             Self::Journal => "journal",
             Self::PolicySet => "policy",
             Self::Daemon => "daemon",
@@ -118,7 +128,7 @@ impl fmt::Display for PolicyResource {
 /// A text that names no resource.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "not a resource; write `tool:NAME`, `skill:ID`, `approval:ID`, `grant:ID`, `call:ID`, `secret:REF`, `memory:SCOPE`, `cron:ID`, `agent:NAME`, `token:ID`, `device:ID`, `journal`, `policy` or `daemon`"
+    "not a resource; write `tool:NAME`, `skill:ID`, `approval:ID`, `grant:ID`, `call:ID`, `secret:REF`, `memory:SCOPE`, `cron:ID`, `agent:NAME`, `token:ID`, `device:ID`, `run:ID`, `model:NAME`, `journal`, `policy` or `daemon`"
 )]
 pub struct ResourceError;
 
@@ -145,6 +155,8 @@ impl FromStr for PolicyResource {
             "agent" => Self::Agent,
             "token" => Self::Token,
             "device" => Self::Device,
+            "run" => Self::Run,
+            "model" => Self::Model,
             _ => return Err(ResourceError),
         };
         Ok(make(name.to_owned()))

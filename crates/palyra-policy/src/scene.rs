@@ -254,6 +254,7 @@ impl Stage {
             | PolicyResource::Grant(_)
             | PolicyResource::Memory(_)
             | PolicyResource::CronJob(_)
+            | PolicyResource::Run(_)
             | PolicyResource::Token(_) => key.owned_by.iter().map(|owner| self.names.principal(owner)).collect(),
             PolicyResource::Agent(name) => {
                 Principal::new(PrincipalKind::Agent, name).map(|agent| self.belongs_to(&agent)).unwrap_or_default()

@@ -125,6 +125,18 @@ actions! {
     EffectRead = "effect.read",
     /// Put back what a call changed.
     EffectUndo = "effect.undo",
+    /// Start an agent's run.
+    RunStart = "run.start",
+    /// See an agent's run.
+    RunRead = "run.read",
+    /// End an agent's run.
+    RunCancel = "run.cancel",
+    /// Have a model answer.
+    ModelInvoke = "model.invoke",
+    /// Use the daemon as an OpenAI-compatible endpoint.
+    CompatChatCreate = "compat.chat.create",
+    /// See which models the OpenAI-compatible endpoint has.
+    CompatModelsList = "compat.models.list",
 }
 
 impl PolicyAction {

@@ -18,6 +18,7 @@ use crate::id::{ApprovalId, CallId, GrantId, IdempotencyKey, JournalId, MemoryId
 use crate::memory::MemoryRecord;
 use crate::principal::Principal;
 use crate::routine::{RoutineChange, SlotRecord};
+use crate::run::{RunEnded, RunOpened, RunResults, RunResumed, RunTurn};
 use crate::signing::PublicKey;
 use crate::vault_event::{VaultAccess, VaultChange};
 use serde::{Deserialize, Serialize};
@@ -414,6 +415,47 @@ pub enum JournalEvent {
         /// The slot.
         slot: Box<SlotRecord>,
     },
+    /// An agent's run begins.
+    #[serde(rename = "run.opened")]
+    RunOpened(Box<RunOpened>),
+    /// The model has answered; its calls are proposed after this.
+    #[serde(rename = "run.turn")]
+    RunTurn(Box<RunTurn>),
+    /// The calls of a turn have ended.
+    #[serde(rename = "run.results")]
+    RunResults(Box<RunResults>),
+    /// A run is carried on.
+    #[serde(rename = "run.resumed")]
+    RunResumed(RunResumed),
+    /// A run has ended.
+    #[serde(rename = "run.ended")]
+    RunEnded(Box<RunEnded>),
+    /// Every run that was opened before an event has ended: a start looks for open runs from there on.
+    #[serde(rename = "runs.settled")]
+    RunsSettled {
+        /// The place of that event.
+        before: u64,
+    },
+    /// A model was asked for a caller that runs its own tools.
+    #[serde(rename = "model.invoked")]
+    ModelInvoked {
+        /// Who asked.
+        by: Principal,
+        /// The model, as it was named.
+        model: String,
+        /// Who answered: `provider/model`; empty where nobody did.
+        answered: String,
+        /// Tokens that were read.
+        input_tokens: u64,
+        /// Tokens that were written.
+        output_tokens: u64,
+        /// Why there is no answer.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        problem: Option<Problem>,
+        /// The connections that were made for it.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        connections: Vec<EgressRecord>,
+    },
     /// A call that ended without having run: denied, expired, cancelled, over budget; or that nobody knows about.
     #[serde(rename = "tool.ended")]
     ToolEnded {
@@ -471,6 +513,13 @@ impl JournalEvent {
             Self::MemoryForgotten { .. } => "memory.forgotten",
             Self::RoutineChanged { .. } => "routine.changed",
             Self::RoutineSlot { .. } => "routine.slot",
+            Self::RunOpened(_) => "run.opened",
+            Self::RunTurn(_) => "run.turn",
+            Self::RunResults(_) => "run.results",
+            Self::RunResumed(_) => "run.resumed",
+            Self::RunEnded(_) => "run.ended",
+            Self::RunsSettled { .. } => "runs.settled",
+            Self::ModelInvoked { .. } => "model.invoked",
             Self::ToolEnded { .. } => "tool.ended",
         }
     }
@@ -499,6 +548,13 @@ impl JournalEvent {
             | Self::MemoryForgotten { .. }
             | Self::RoutineChanged { .. }
             | Self::RoutineSlot { .. }
+            | Self::RunOpened(_)
+            | Self::RunTurn(_)
+            | Self::RunResults(_)
+            | Self::RunResumed(_)
+            | Self::RunEnded(_)
+            | Self::RunsSettled { .. }
+            | Self::ModelInvoked { .. }
             | Self::GrantsVoided { .. } => None,
             Self::VaultAccessed { access } => access.call_id.as_ref(),
             Self::ToolProposed { call } => Some(&call.call_id),

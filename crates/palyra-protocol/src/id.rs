@@ -282,6 +282,14 @@ impl WorkspaceId {
     }
 }
 
+impl RunId {
+    /// A fresh id for an agent's run.
+    #[must_use]
+    pub fn mint() -> Self {
+        Self(format!("run_{}", ulid::Ulid::generate()).into())
+    }
+}
+
 impl SessionId {
     /// A fresh session for a caller that named none.
     #[must_use]

@@ -34,6 +34,7 @@ pub mod principal;
 pub mod problem_code;
 pub mod review;
 pub mod routine;
+pub mod run;
 pub mod secret;
 pub mod signing;
 pub mod subject;
@@ -81,6 +82,7 @@ pub use routine::{
     RoutineAction, RoutineBudget, RoutineChange, RoutinePause, RoutinePlan, RoutineRecord, RoutineSchedule, SlotKey,
     SlotKind, SlotRecord, SlotState,
 };
+pub use run::{RunBudget, RunEnded, RunOpened, RunResult, RunResults, RunResumed, RunState, RunTurn};
 pub use secret::Secret;
 pub use signing::{DaemonKey, PublicKey, Signature};
 pub use subject::{ApprovalSubject, PairingDevice, SkillChange, WaitingEffects};

@@ -11,6 +11,7 @@ pub mod cli;
 pub mod host;
 pub mod http;
 pub mod mcp;
+pub mod model;
 pub mod network;
 pub mod tamper;
 pub mod terminal;
@@ -19,6 +20,7 @@ pub use api::{Caller, Proposal, Underway};
 pub use cli::{Ran, Running};
 pub use host::{Host, Stopped};
 pub use http::{Answer, Http};
+pub use model::{Model, Say};
 pub use network::Network;
 pub use terminal::Terminal;
 

@@ -81,8 +81,7 @@ fn call(port: u16, rule: &str, cancel: &CancelSignal) -> Called {
         model: "m".to_owned(),
         messages: vec![Message::text(Role::User, "hi")],
         tools: Vec::new(),
-        max_tokens: None,
-        temperature: None,
+        settings: crate::providers::ModelSettings::default(),
     };
     let (watch, key) = (Watch::default(), Secret::new(b"sk-1".to_vec()));
     let mut pieces = 0;

@@ -1,6 +1,6 @@
 //! Anthropic's messages.
 
-use super::{Decoder, DialectError, ModelRequest, count, json_of, label};
+use super::{Decoder, DialectError, ModelRequest, ModelSettings, ToolChoice, count, json_of, label};
 use crate::client::Usage;
 use crate::conversation::{Message, Part, Role};
 use crate::reply::{FinishReason, ModelEvent};
@@ -31,7 +31,7 @@ pub(super) fn encode(request: &ModelRequest) -> Value {
     let mut body = json!({
         "model": request.model,
         "messages": messages,
-        "max_tokens": request.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS),
+        "max_tokens": request.settings.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS),
         "stream": true,
     });
     if !system.is_empty() {
@@ -44,8 +44,23 @@ pub(super) fn encode(request: &ModelRequest) -> Value {
             .map(|tool| json!({ "name": tool.name, "description": tool.description, "input_schema": tool.parameters }));
         body["tools"] = tools.collect();
     }
-    if let Some(temperature) = request.temperature {
-        body["temperature"] = temperature.into();
+    let ModelSettings { max_tokens: _, temperature, top_p, stop, tool_choice } = &request.settings;
+    if let Some(temperature) = temperature {
+        body["temperature"] = (*temperature).into();
+    }
+    if let Some(top_p) = top_p {
+        body["top_p"] = (*top_p).into();
+    }
+    if !stop.is_empty() {
+        body["stop_sequences"] = json!(stop);
+    }
+    if let Some(choice) = tool_choice.as_ref().filter(|_| !request.tools.is_empty()) {
+        body["tool_choice"] = match choice {
+            ToolChoice::Auto => json!({ "type": "auto" }),
+            ToolChoice::None => json!({ "type": "none" }),
+            ToolChoice::Required => json!({ "type": "any" }),
+            ToolChoice::Tool(name) => json!({ "type": "tool", "name": name }),
+        };
     }
     body
 }

@@ -1,6 +1,6 @@
 //! OpenAI's chat completions.
 
-use super::{Decoder, DialectError, ModelRequest, count, json_of, label};
+use super::{Decoder, DialectError, ModelRequest, ModelSettings, ToolChoice, count, json_of, label};
 use crate::client::Usage;
 use crate::conversation::{Message, Part, Role};
 use crate::reply::{FinishReason, ModelEvent};
@@ -22,11 +22,26 @@ pub(super) fn encode(request: &ModelRequest) -> Value {
         });
         body["tools"] = tools.collect();
     }
-    if let Some(most) = request.max_tokens {
-        body["max_completion_tokens"] = most.into();
+    let ModelSettings { max_tokens, temperature, top_p, stop, tool_choice } = &request.settings;
+    if let Some(most) = max_tokens {
+        body["max_completion_tokens"] = (*most).into();
     }
-    if let Some(temperature) = request.temperature {
-        body["temperature"] = temperature.into();
+    if let Some(temperature) = temperature {
+        body["temperature"] = (*temperature).into();
+    }
+    if let Some(top_p) = top_p {
+        body["top_p"] = (*top_p).into();
+    }
+    if !stop.is_empty() {
+        body["stop"] = json!(stop);
+    }
+    if let Some(choice) = tool_choice.as_ref().filter(|_| !request.tools.is_empty()) {
+        body["tool_choice"] = match choice {
+            ToolChoice::Auto => json!("auto"),
+            ToolChoice::None => json!("none"),
+            ToolChoice::Required => json!("required"),
+            ToolChoice::Tool(name) => json!({ "type": "function", "function": { "name": name } }),
+        };
     }
     body
 }

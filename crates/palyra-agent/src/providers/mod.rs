@@ -35,10 +35,43 @@ pub struct ModelRequest {
     pub messages: Vec<Message>,
     /// The tools it may ask for.
     pub tools: Vec<ToolSpec>,
+    /// How it is to answer.
+    pub settings: ModelSettings,
+}
+
+/// How a model is to answer, as far as the caller says.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ModelSettings {
     /// The most tokens of the answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<u32>,
     /// How much chance there is in the answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f64>,
+    /// From how much of the likely words it chooses.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub top_p: Option<f64>,
+    /// Words that end the answer.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub stop: Vec<String>,
+    /// Whether it has to ask for a tool.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tool_choice: Option<ToolChoice>,
+}
+
+/// Whether a model has to ask for a tool.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToolChoice {
+    /// As it likes.
+    Auto,
+    /// It must not.
+    None,
+    /// For some tool.
+    Required,
+    /// For this one.
+    Tool(String),
 }
 
 /// Why a stream is not an answer.

@@ -140,8 +140,7 @@ fn requests_are_written_as_providers_want_them() {
             description: "reads".to_owned(),
             parameters: json!({"type":"object"}),
         }],
-        max_tokens: Some(100),
-        temperature: None,
+        settings: ModelSettings { max_tokens: Some(100), ..ModelSettings::default() },
     };
     let chat = Dialect::ChatCompletions.encode(&request);
     assert_eq!(chat["messages"][2]["tool_calls"][0]["function"]["arguments"], "{\"path\":\"a\"}");

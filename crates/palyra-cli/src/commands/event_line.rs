@@ -52,6 +52,13 @@ pub fn event_line(event: &JournalEvent) -> String {
             format!("{by} says that {call_id} {end}{message}")
         }
         JournalEvent::EgressConnection { connection, .. } => of_connection(connection),
+        JournalEvent::RunOpened(_)
+        | JournalEvent::RunTurn(_)
+        | JournalEvent::RunResults(_)
+        | JournalEvent::RunResumed(_)
+        | JournalEvent::RunEnded(_)
+        | JournalEvent::RunsSettled { .. }
+        | JournalEvent::ModelInvoked { .. } => of_runs(event),
         JournalEvent::VaultAccessed { access } => of_secret(access),
         JournalEvent::VaultChanged { change } => {
             let secret = change.secret.as_ref().map_or_else(String::new, |secret| format!(" {secret}"));
@@ -68,6 +75,34 @@ pub fn event_line(event: &JournalEvent) -> String {
 }
 
 /// `vault.get vault://global/github by agent:demo for call_01K…: a process, as a file`.
+fn of_runs(event: &JournalEvent) -> String {
+    match event {
+        JournalEvent::RunOpened(opened) => {
+            format!("{} asks {} for {}", opened.run, opened.model, opened.origin.principal)
+        }
+        JournalEvent::RunTurn(turn) => {
+            let tokens = turn.input_tokens + turn.output_tokens;
+            format!("{} turn {}: {} answered, {tokens} tokens", turn.run, turn.turn, turn.model)
+        }
+        JournalEvent::RunResults(results) => {
+            format!("{} turn {}: {} results", results.run, results.turn, results.results.len())
+        }
+        JournalEvent::RunResumed(resumed) => match &resumed.by {
+            Some(by) => format!("{} by {by}", resumed.run),
+            None => format!("{} at the start", resumed.run),
+        },
+        JournalEvent::RunEnded(ended) => {
+            let why = ended.problem.as_ref().map_or_else(String::new, |problem| format!(": {}", problem.message));
+            format!("{} {}{why}", ended.run, ended.state.as_str())
+        }
+        JournalEvent::ModelInvoked { by, model, input_tokens, output_tokens, problem, .. } => match problem {
+            Some(problem) => format!("{model} for {by}: {}", problem.message),
+            None => format!("{model} for {by}, {} tokens", input_tokens + output_tokens),
+        },
+        _ => String::new(),
+    }
+}
+
 fn of_secret(access: &VaultAccess) -> String {
     let secret = access.secret.as_ref().map_or_else(String::new, |secret| format!(" {secret}"));
     let call = access.call_id.as_ref().map_or_else(String::new, |call| format!(" for {call}"));

@@ -24,6 +24,8 @@ pub mod pairing;
 pub mod policy;
 pub mod redeem;
 pub mod routines;
+pub mod models;
+pub mod runs;
 pub mod sandbox;
 pub mod status;
 pub mod tools;

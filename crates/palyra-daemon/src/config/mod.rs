@@ -9,6 +9,7 @@ mod effects;
 mod egress;
 mod error;
 mod http;
+mod models;
 mod policy;
 mod process_runner;
 mod remote;
@@ -27,6 +28,7 @@ use crate::http::Port;
 use effects::RawEffects;
 use egress::RawEgress;
 use http::RawHttp;
+use models::RawModels;
 use palyra_engine::ToolCallConfig;
 use palyra_engine::vault::VaultSettings;
 use palyra_policy::{Membership, PolicyLoader};
@@ -59,6 +61,7 @@ pub struct RawConfig {
     vault: RawVault,
     remote: RawRemote,
     git: RawGit,
+    models: RawModels,
 }
 
 /// A configuration that the daemon can run on.
@@ -78,6 +81,8 @@ pub struct Config {
     pub vault: VaultSettings,
     /// Where paired devices come in, if they may.
     pub(crate) remote: Option<RemoteConfig>,
+    /// The models and agents.
+    pub models: palyra_agent::ModelsConfig,
     /// Says of files that decide whether an agent could write them.
     pub custody: Arc<AgentReach>,
 }
@@ -198,6 +203,7 @@ impl RawConfig {
             http: self.http.validate(),
             vault: self.vault.validate(state_dir, &custody)?,
             remote: self.remote.validate()?,
+            models: self.models.validate()?,
             policy_dir,
             custody: Arc::new(custody),
             workspace_root,

@@ -12,6 +12,8 @@ mod journal;
 mod memory;
 mod policy;
 mod routines;
+mod models;
+mod runs;
 mod standard;
 mod tools;
 mod vault;
@@ -30,6 +32,8 @@ use palyra_api::v1::journal_server::JournalServer;
 use palyra_api::v1::memory_server::MemoryServer;
 use palyra_api::v1::policy_server::PolicyServer;
 use palyra_api::v1::routines_server::RoutinesServer;
+use palyra_api::v1::models_server::ModelsServer;
+use palyra_api::v1::runs_server::RunsServer;
 use palyra_api::v1::tools_server::ToolsServer;
 use palyra_api::v1::vault_server::VaultServer;
 use palyra_engine::{Engine, EngineError, ErrorKind, VerifiedPeer};
@@ -58,6 +62,8 @@ pub struct About {
     pub http_url: Option<String>,
     /// Where paired devices come in.
     pub(crate) remote: RemoteDoor,
+    /// The agent runs.
+    pub(crate) runs: palyra_agent::Runs,
     /// Told when somebody who may has asked the daemon to end.
     pub stop: Arc<Notify>,
 }
@@ -122,7 +128,9 @@ fn routes(door: &Door) -> Routes {
         .add_service(service!(VaultServer))
         .add_service(service!(MemoryServer))
         .add_service(service!(RoutinesServer))
-        .add_service(service!(DevicesServer));
+        .add_service(service!(DevicesServer))
+        .add_service(service!(RunsServer))
+        .add_service(service!(ModelsServer));
     standard::added_to(routes)
 }
 

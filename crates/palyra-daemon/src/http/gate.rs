@@ -4,6 +4,7 @@
 //! handler finds the [`RequestId`] and, unless its route is open, the [`VerifiedPeer`] in the request's extensions.
 
 use super::Door;
+use super::compat;
 use super::crowd::Place;
 use super::guests::{Busy, Guest};
 use super::kept::keep;
@@ -57,7 +58,8 @@ pub(super) async fn gate(State(door): State<Door>, mut request: Request, next: N
     let refused = response.extensions_mut().remove::<Refused>();
     asked.log(&span, response.status(), refused.as_ref());
     if let Some(refused) = refused {
-        response = refused.told(&id);
+        let compat = asked.route.as_ref().is_some_and(|route| compat::is_route(route.as_str()));
+        response = if compat { compat::told(&refused) } else { refused.told(&id) };
     }
     let discarded = unread.discard().await;
     let headers = response.headers_mut();

@@ -5,6 +5,7 @@
 
 mod approvals;
 mod calls;
+mod compat;
 mod crowd;
 mod error_responses;
 mod events;
@@ -20,6 +21,8 @@ mod site;
 mod tools;
 mod unread_body;
 
+#[cfg(test)]
+pub(crate) use compat::ROUTES as COMPAT_ROUTES;
 pub(crate) use error_responses::ErrorResponses;
 pub(crate) use kept::keep;
 pub(crate) use listen::{HttpError, Listening, MAX_HEAD, Port, WRITE_TIME, http1};
@@ -129,7 +132,7 @@ fn router(door: Door) -> Router {
     let (router, _) = routes().split_for_parts();
     let gate = axum::middleware::from_fn_with_state(door.clone(), gate::gate);
     let mcp = crate::mcp::http::route(door.doors.clone());
-    router.route(crate::mcp::http::PATH, mcp).fallback(gate::nowhere).layer(gate).with_state(door)
+    compat::added_to(router).route(crate::mcp::http::PATH, mcp).fallback(gate::nowhere).layer(gate).with_state(door)
 }
 
 /// The same door for paired devices: the gate knows them by their certificates, which the connection leaves as an

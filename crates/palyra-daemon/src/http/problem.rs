@@ -67,6 +67,11 @@ impl Refused {
         }
     }
 
+    /// The status, the problem, and when to come back, for routes that tell refusals in another shape.
+    pub(super) fn parts(&self) -> (StatusCode, &Problem, Option<Duration>) {
+        (self.0.status, &self.0.problem, self.0.retry_after)
+    }
+
     /// The stable machine code.
     pub(super) fn code(&self) -> &str {
         &self.0.problem.code

@@ -157,12 +157,17 @@ pub(super) fn something(action: PolicyAction) -> PolicyResource {
         A::VaultGet | A::VaultPut | A::VaultDelete => PolicyResource::Secret(any()),
         A::MemorySearch | A::MemoryRetain | A::MemoryForget => PolicyResource::Memory(any()),
         A::CronCreate | A::CronRun | A::CronDelete => PolicyResource::CronJob(any()),
+        A::RunRead | A::RunCancel => PolicyResource::Run(any()),
+        A::ModelInvoke => PolicyResource::Model(any()),
         A::ActAs => PolicyResource::Agent(any()),
         A::TokenRotate | A::TokenRevoke => PolicyResource::Token(any()),
         A::DeviceRevoke => PolicyResource::Device(any()),
         A::JournalRead | A::JournalVerify | A::JournalCheckpoint => PolicyResource::Journal,
         A::PolicyExplain | A::PolicyShow | A::PolicyReload | A::PolicySimulate => PolicyResource::PolicySet,
-        A::ToolList
+        A::RunStart
+        | A::CompatChatCreate
+        | A::CompatModelsList
+        | A::ToolList
         | A::DaemonStatus
         | A::DaemonStop
         | A::ApprovalList

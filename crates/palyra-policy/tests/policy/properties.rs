@@ -57,6 +57,8 @@ fn resource(action: PolicyAction) -> BoxedStrategy<PolicyResource> {
             PolicyResource::Memory(name)
         }
         PolicyAction::CronCreate | PolicyAction::CronRun | PolicyAction::CronDelete => PolicyResource::CronJob(name),
+        PolicyAction::RunRead | PolicyAction::RunCancel => PolicyResource::Run(name),
+        PolicyAction::ModelInvoke => PolicyResource::Model(name),
         PolicyAction::ActAs => PolicyResource::Agent(name),
         PolicyAction::TokenRotate | PolicyAction::TokenRevoke => PolicyResource::Token(name),
         PolicyAction::DeviceRevoke => PolicyResource::Device(name),
@@ -83,7 +85,10 @@ fn resource(action: PolicyAction) -> BoxedStrategy<PolicyResource> {
         | PolicyAction::FeatureSet
         | PolicyAction::DeviceList
         | PolicyAction::CronList
-        | PolicyAction::DevicePair => PolicyResource::Daemon,
+        | PolicyAction::DevicePair
+        | PolicyAction::RunStart
+        | PolicyAction::CompatChatCreate
+        | PolicyAction::CompatModelsList => PolicyResource::Daemon,
     };
     name.prop_map(fits).boxed()
 }

@@ -5,18 +5,20 @@
 
 use palyra_api::v1::{
     AddAgentRequest, AddBrowserRequest, AddSlotRequest, AuthorityRequest, BindSecretRequest, CancelCallRequest,
-    CheckpointRequest, ComparePolicyRequest, CreateCodeRequest, CreateTokenRequest, DecideRequest, DiffEffectsRequest,
-    EndGraceRequest, ExportVaultRequest, ExposureRequest, FollowCallRequest, GetApprovalRequest, GetCallRequest,
-    GetDeviceRequest, GetEventRequest, GetGrantRequest, GetSecretRequest, GetToolRequest, ImportPiece,
-    ListAgentsRequest, ListApprovalsRequest, ListBindingsRequest, ListCallsRequest, ListDevicesRequest,
-    ListEffectsRequest, ListFeaturesRequest, ListGrantsRequest, ListGroupsRequest, ListMembersRequest,
-    ListSecretsRequest, ListTokensRequest, ListToolsRequest, MigrateVaultRequest, OwnDeviceRequest, ProposeRequest,
-    PutSecretRequest, RedeemRequest, RekeyVaultRequest, ReloadPolicyRequest, RemoveAgentRequest, RemoveDeviceRequest,
-    RemoveGroupRequest, RemoveMemberRequest, RemoveSlotRequest, RenameDeviceRequest, RenewDeviceRequest, ReportRequest,
-    RevokeDeviceRequest, RevokeGrantRequest, RevokeTokenRequest, RightsRequest, RotateAuthorityRequest,
-    RotateDeviceRequest, RotateTokenRequest, SecretRequest, SetDeviceRoleRequest, SetFeatureRequest, SetGroupRequest,
-    SetMemberRequest, ShowEffectsRequest, ShowRulesRequest, SimulatePolicyRequest, StatusRequest, StopRequest,
-    SuggestRulesRequest, TailRequest, TakeBackRequest, UnbindSecretRequest, UndoRequest, UnlockVaultRequest,
+    CancelRunRequest, CheckpointRequest, ComparePolicyRequest, CreateCodeRequest, CreateTokenRequest, DecideRequest,
+    DiffEffectsRequest, EndGraceRequest, ExportVaultRequest, ExposureRequest, FollowCallRequest, GetApprovalRequest,
+    GetCallRequest, GetDeviceRequest, GetEventRequest, GetGrantRequest, GetRunRequest, GetSecretRequest,
+    GetToolRequest, ImportPiece, ListAgentsRequest, ListApprovalsRequest, ListBindingsRequest, ListCallsRequest,
+    ListDevicesRequest, ListEffectsRequest, ListFeaturesRequest, ListGrantsRequest, ListGroupsRequest,
+    ListMembersRequest, ListModelsRequest, ListRunsRequest, ListSecretsRequest, ListTokensRequest, ListToolsRequest,
+    MigrateVaultRequest, OwnDeviceRequest, ProposeRequest, PutSecretRequest, RedeemRequest, RekeyVaultRequest,
+    ReloadPolicyRequest, RemoveAgentRequest, RemoveDeviceRequest, RemoveGroupRequest, RemoveMemberRequest,
+    RemoveSlotRequest, RenameDeviceRequest, RenewDeviceRequest, ReportRequest, ResumeRunRequest, RevokeDeviceRequest,
+    RevokeGrantRequest, RevokeTokenRequest, RightsRequest, RotateAuthorityRequest, RotateDeviceRequest,
+    RotateTokenRequest, SecretRequest, SetDeviceRoleRequest, SetFeatureRequest, SetGroupRequest, SetMemberRequest,
+    ShowEffectsRequest, ShowRulesRequest, SimulatePolicyRequest, StartRunRequest, StatusRequest, StopRequest,
+    StreamRunRequest, SuggestRulesRequest, TailRequest, TakeBackRequest, TestModelRequest, UnbindSecretRequest,
+    UndoRequest, UnlockVaultRequest,
     VaultStatusRequest, VerifyRequest, WatchApprovalsRequest, WhoAmIRequest, WithdrawCodeRequest,
 };
 use palyra_api::{ApiError, Connection};
@@ -70,14 +72,27 @@ fn routes(host: &Host) -> BTreeSet<String> {
     routes
 }
 
+/// The routes for clients of OpenAI's API.
+const COMPAT: [&str; 5] = [
+    "POST /v1/chat/completions",
+    "POST /v1/responses",
+    "GET /v1/responses/{response_id}",
+    "POST /v1/responses/{response_id}/cancel",
+    "GET /v1/models",
+];
+
 /// Knocks at a route by its line in the table, and returns the code of its refusal.
 fn knock_http(http: &Http, route: &str) -> Option<String> {
     let (verb, path) = route.split_once(' ').unwrap();
     let path = path.replace("{call_id}", "call_01ARZ3NDEKTSV4RRFFQ69G5FAV");
     let path = path.replace("{approval_id}", "apr_01ARZ3NDEKTSV4RRFFQ69G5FAV");
+    let path = path.replace("{response_id}", "resp_01ARZ3NDEKTSV4RRFFQ69G5FAV");
     let answer = http.send(verb, &path, &[("content-type", "application/json")], None);
     // Beyond the gate, MCP answers in its own words.
-    let code = |told: serde_json::Value| told.get("code").and_then(|code| code.as_str()).map(str::to_owned);
+    let code = |told: serde_json::Value| {
+        let code = told.get("code").or_else(|| told.get("error")?.get("code"));
+        code.and_then(|code| code.as_str()).map(str::to_owned)
+    };
     let told = serde_json::from_str(&answer.body).ok().and_then(code);
     (answer.status >= 400).then(|| told.unwrap_or_else(|| answer.status.to_string()))
 }
@@ -116,6 +131,8 @@ async fn no_method_is_reached_without_its_scope() {
     let mut known: BTreeSet<String> = methods().union(&routes(&host)).cloned().collect();
     // MCP describes itself.
     known.extend(["POST /mcp", "GET /mcp", "DELETE /mcp"].map(str::to_owned));
+    // These are described by OpenAI.
+    known.extend(COMPAT.map(str::to_owned));
     assert_eq!(rights.keys().cloned().collect::<BTreeSet<_>>(), known, "the table of rights is the interface");
     let all = all_actions(&host);
     let connection = host.owner().await.0;
@@ -154,6 +171,12 @@ async fn no_method_is_reached_beyond_the_role() {
         "access.read",
         "effect.read",
         "vault.get",
+        "run.start",
+        "run.read",
+        "run.cancel",
+        "model.invoke",
+        "compat.chat.create",
+        "compat.models.list",
     ];
     for (method, action) in rights(&host) {
         let code = knock_any(&host, &connection, &method, &ottos).await;
@@ -225,6 +248,14 @@ fn denials() -> Vec<Denial> {
         "palyra.v1.Approvals/TakeBack": approvals.take_back(w, TakeBackRequest { approval_id: w.approval, allow: true });
         "palyra.v1.Grants/List": grants.list(w, ListGrantsRequest::default());
         "palyra.v1.Grants/Revoke": grants.revoke(w, RevokeGrantRequest { grant_id: w.grant });
+        "palyra.v1.Runs/Start": runs.start(w, StartRunRequest { prompt: "x".into(), ..Default::default() });
+        "palyra.v1.Runs/Get": runs.get(w, GetRunRequest { run: "run_x".into() });
+        "palyra.v1.Runs/List": runs.list(w, ListRunsRequest::default());
+        "palyra.v1.Runs/Stream": runs.stream(w, StreamRunRequest { run: "run_x".into() });
+        "palyra.v1.Runs/Cancel": runs.cancel(w, CancelRunRequest { run: "run_x".into() });
+        "palyra.v1.Runs/Resume": runs.resume(w, ResumeRunRequest { run: "run_x".into() });
+        "palyra.v1.Models/List": models.list(w, ListModelsRequest {});
+        "palyra.v1.Models/Test": models.test(w, TestModelRequest { model: "p/m".into() });
         "palyra.v1.Effects/List": effects.list(w, ListEffectsRequest::default());
         "palyra.v1.Effects/Show": effects.show(w, ShowEffectsRequest { id: w.call });
         "palyra.v1.Effects/Diff": effects.diff(w, DiffEffectsRequest { id: w.call, path: String::new() });
@@ -360,8 +391,15 @@ async fn no_method_is_reached_against_policy() {
     for (method, request) in denials() {
         let connection = host.owner().await.0.with_token(&strangers).unwrap();
         let error = request(connection, world.clone()).await.expect_err(method);
-        // A call that is not the caller's to know about looks like one that does not exist.
-        if ["palyra.v1.Calls/Get", "palyra.v1.Calls/Follow", "palyra.v1.Calls/Cancel"].contains(&method) {
+        // A call or a run that is not the caller's to know about looks like one that does not exist.
+        let hidden = [
+            "palyra.v1.Calls/Get",
+            "palyra.v1.Calls/Follow",
+            "palyra.v1.Calls/Cancel",
+            "palyra.v1.Runs/Cancel",
+            "palyra.v1.Runs/Resume",
+        ];
+        if hidden.contains(&method) {
             assert_eq!(error.code, "not_found", "{method}: {error:?}");
         } else if let Some(code) = [("Redeem", "ticket_void"), ("Report", "not_found")]
             .iter()
