@@ -67,7 +67,7 @@ pub const ROLES: [(WorkspaceRole, &[Permission]); 3] = [
 pub fn permission(action: PolicyAction) -> Permission {
     use PolicyAction as A;
     match action {
-        A::ToolList | A::DaemonStatus | A::CallRead | A::PolicyExplain | A::AccessRead | A::EffectRead => {
+        A::ToolList | A::DaemonStatus | A::CallRead | A::PolicyExplain | A::AccessRead | A::EffectRead | A::ConsoleOpen => {
             Permission::Look
         }
         A::ToolExecute
@@ -95,6 +95,7 @@ pub fn permission(action: PolicyAction) -> Permission {
         | A::ActAs
         | A::DevicePair
         | A::DeviceRevoke
+        | A::ConsoleManage
         | A::VaultPut
         | A::VaultDelete
         | A::VaultManage => Permission::OperateTrust,
@@ -224,6 +225,8 @@ mod tests {
         device.list         owner admin
         device.pair         owner
         device.revoke       owner
+        console.open        owner admin operator
+        console.manage      owner
         daemon.stop         owner
         effect.apply        owner admin operator
         effect.read         owner admin operator

@@ -6,6 +6,7 @@ use crate::v1::approvals_client::ApprovalsClient;
 use crate::v1::calls_client::CallsClient;
 use crate::v1::daemon_client::DaemonClient;
 use crate::v1::devices_client::DevicesClient;
+use crate::v1::console_client::ConsoleClient;
 use crate::v1::effects_client::EffectsClient;
 use crate::v1::grants_client::GrantsClient;
 use crate::v1::journal_client::JournalClient;
@@ -135,6 +136,8 @@ impl Connection {
         vault: VaultClient;
         /// Paired devices.
         devices: DevicesClient;
+        /// The console's codes and sessions.
+        console: ConsoleClient;
     }
 }
 

@@ -3,6 +3,7 @@
 pub mod access;
 pub mod connect;
 pub mod devices;
+pub mod console;
 pub mod effects;
 mod policy;
 pub mod vault;
@@ -94,6 +95,7 @@ pub enum Command {
     Undo(effects::Undo),
     /// Work on a full screen: what waits, calls with their output, grants
     Tui(Tui),
+    Console(console::Console),
     /// See and withdraw standing answers
     #[command(subcommand)]
     Grants(Grants),

@@ -157,6 +157,11 @@ rights! {
         ListFeatures: FeatureList on Daemon,
         SetFeature: FeatureSet on Daemon,
     }
+    Console {
+        CreateCode: ConsoleOpen on Daemon,
+        ListSessions: ConsoleOpen on Daemon,
+        EndSession: ConsoleOpen on Daemon,
+    }
     Devices {
         List: DeviceList on Daemon,
         Get: DeviceList on Daemon,

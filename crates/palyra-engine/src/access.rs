@@ -12,6 +12,7 @@ mod whoami;
 
 pub use control::{AccessControl, RegistryError, accept, peek, reset};
 
+use crate::console::{ConsoleRequest, ConsoleSession, Opener, session_ended};
 use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
 use crate::queries::seen::forbidden;
@@ -20,7 +21,7 @@ use palyra_access::{Admitted, TokenRefusal};
 use palyra_identity::ConnectedDevice;
 use palyra_policy::{PolicyAction, PolicyDecision, PolicyRequest, PolicyRequestContext, PolicyResource};
 use palyra_protocol::access::{Credential, ShownToken};
-use palyra_protocol::{ChannelId, Principal, Problem, Timestamp};
+use palyra_protocol::{ChannelId, ConsoleId, Principal, Problem, Timestamp};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,6 +40,8 @@ pub struct VerifiedPeer {
     token: Option<Admitted>,
     /// The device at the other end of the connection, where it is a paired one.
     device: Option<Arc<ConnectedDevice>>,
+    /// The console session that the request was signed in.
+    console: Option<Arc<ConsoleSession>>,
 }
 
 impl VerifiedPeer {
@@ -57,7 +60,8 @@ impl VerifiedPeer {
                 ),
             ));
         }
-        Ok(Self { principal: Principal::local_owner(), acting_as: None, channel, token: None, device: None })
+        let principal = Principal::local_owner();
+        Ok(Self { principal, acting_as: None, channel, token: None, device: None, console: None })
     }
 
     /// A peer that shows a token. `source` says where it comes from, as exactly as the door knows: guesses are counted
@@ -73,7 +77,7 @@ impl VerifiedPeer {
             engine.access().registry().check(token).map_err(|refusal| engine.refuse_token(refusal, source))?;
         engine.tend_usage();
         let principal = admitted.principal().clone();
-        Ok(Self { principal, acting_as: None, channel, token: Some(admitted), device: None })
+        Ok(Self { principal, acting_as: None, channel, token: Some(admitted), device: None, console: None })
     }
 
     /// A paired device, by the certificate that its connection was made with. Nothing that a request says changes who it is.
@@ -83,7 +87,48 @@ impl VerifiedPeer {
     pub fn by_device(engine: &Engine, device: &Arc<ConnectedDevice>, channel: ChannelId) -> Result<Self, EngineError> {
         let admitted = engine.admit_device(device)?;
         let (principal, device) = (admitted.principal().clone(), Some(Arc::clone(device)));
-        Ok(Self { principal, acting_as: None, channel, token: Some(admitted), device })
+        Ok(Self { principal, acting_as: None, channel, token: Some(admitted), device, console: None })
+    }
+
+    /// A page of the console, by the signature of its request: whoever made the session's code, as far as what they made it with
+    /// still reaches. A session of a paired device holds only on that device's own connections.
+    ///
+    /// # Errors
+    /// The session is over, the signature does not fit, or the request was seen before.
+    pub fn by_console(
+        engine: &Engine,
+        request: &ConsoleRequest,
+        device: Option<&Arc<ConnectedDevice>>,
+        channel: ChannelId,
+    ) -> Result<Self, EngineError> {
+        let session = engine.console_of(request)?;
+        let opened_by = session.opener().device.as_ref().map(|device| device.device_id());
+        if device.map(|device| device.device_id()) != opened_by {
+            return Err(session_ended());
+        }
+        let opened = Self::by_console_opener(session.opener());
+        let device = device.cloned();
+        let peer = Self { channel, device, console: Some(session), ..opened };
+        let token = engine.still_admitted(&peer)?;
+        Ok(Self { token, ..peer })
+    }
+
+    /// Whoever made a code, as they were known then. What they may do by now is asked of the peer that this makes.
+    pub(crate) fn by_console_opener(opener: &Opener) -> Self {
+        let Opener { principal, token, device } = opener.clone();
+        let channel = ChannelId::fixed("console");
+        Self { principal, acting_as: None, channel, token, device, console: None }
+    }
+
+    /// The console session that the request was signed in.
+    pub(crate) fn console(&self) -> Option<&Arc<ConsoleSession>> {
+        self.console.as_ref()
+    }
+
+    /// The console session that the request was signed in.
+    #[must_use]
+    pub fn console_id(&self) -> Option<&ConsoleId> {
+        self.console.as_ref().map(|session| session.id())
     }
 
     /// The device at the other end of the connection, where it is a paired one.
@@ -238,6 +283,9 @@ impl Engine {
 
     /// What the peer came with, as it stands now: what was withdrawn since is withdrawn.
     fn still_admitted(&self, peer: &VerifiedPeer) -> Result<Option<Admitted>, EngineError> {
+        if peer.console.as_ref().is_some_and(|session| !session.is_open()) {
+            return Err(session_ended());
+        }
         if let Some(device) = &peer.device {
             return self.admit_device(device).map(Some);
         }
@@ -326,7 +374,7 @@ impl Engine {
     }
 
     /// Sees to it that refusals are recorded: now, and what comes after in sums, a minute apart.
-    fn tend_attempts(&self) {
+    pub(crate) fn tend_attempts(&self) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         if self.access().attempts_tended.claim() {
             let engine = self.clone();

@@ -3,6 +3,7 @@
 use crate::access::AccessControl;
 use crate::catalog::{CatalogError, CurrentCatalog, ToolCatalog};
 use crate::config::ToolCallConfig;
+use crate::console::Consoles;
 use crate::devices::Devices;
 use crate::effects::Effects;
 use crate::file_threads::FileThreads;
@@ -72,6 +73,7 @@ struct Inner {
     approval_news: broadcast::Sender<Arc<ApprovalRecord>>,
     rights_changed: watch::Sender<u64>,
     devices: Devices,
+    consoles: Consoles,
     closing: CancellationToken,
     fetcher: Arc<Fetcher>,
     file_threads: FileThreads,
@@ -146,6 +148,7 @@ impl Engine {
                 approval_news: broadcast::Sender::new(APPROVAL_BACKLOG),
                 rights_changed: watch::Sender::new(0),
                 devices: Devices::default(),
+                consoles: Consoles::default(),
                 closing: CancellationToken::new(),
                 fetcher,
                 file_threads: FileThreads::default(),
@@ -256,6 +259,10 @@ impl Engine {
 
     pub(crate) fn running_policy(&self) -> &RunningPolicy {
         &self.inner.policy
+    }
+
+    pub(crate) fn consoles(&self) -> &Consoles {
+        &self.inner.consoles
     }
 
     /// Tells those who listen that somebody may have other rights now: by other rules, or by another registry.

@@ -161,6 +161,10 @@ minted_id!(
     VaultId, "vault", "vault"
 );
 minted_id!(
+    /// One session of the console: one browser, one key.
+    ConsoleId, "con", "console session"
+);
+minted_id!(
     /// One binding of a secret to an endpoint.
     BindingId, "bind", "binding"
 );

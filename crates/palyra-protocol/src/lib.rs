@@ -32,6 +32,7 @@ pub mod principal;
 pub mod problem_code;
 pub mod review;
 pub mod secret;
+pub mod signed_decision;
 pub mod signing;
 pub mod subject;
 pub mod tool;
@@ -65,7 +66,7 @@ pub use event::{ChainedEvent, FinishedCall, JournalEvent};
 pub use facets::{Environment, Facets, SecretUse};
 pub use grant_match::{GrantMatcher, MatchKey, MatcherMisfit};
 pub use id::{
-    ApprovalId, AttestationId, BindingId, CallId, ChannelId, DecisionId, DeviceId, GrantId, IdempotencyKey, JournalId,
+    ApprovalId, AttestationId, BindingId, CallId, ChannelId, ConsoleId, DecisionId, DeviceId, GrantId, IdempotencyKey, JournalId,
     RequestId, RunId, SessionId, TokenId, VaultId, WorkspaceId,
 };
 pub use json::CanonicalJson;
@@ -73,6 +74,7 @@ pub use principal::{Principal, PrincipalKind};
 pub use problem_code::ProblemCode;
 pub use review::{Review, speaker};
 pub use secret::Secret;
+pub use signed_decision::{ConsoleKey, ConsoleSignature, DecisionSignature, DecisionStatement};
 pub use signing::{DaemonKey, PublicKey, Signature};
 pub use subject::{ApprovalSubject, PairingDevice, SkillChange, WaitingEffects};
 pub use tool::{ExecutorKind, ToolDefinition, ToolMetadata, ToolName, ToolSource};

@@ -178,6 +178,8 @@ pub(super) fn something(action: PolicyAction) -> PolicyResource {
         | A::DeviceList
         | A::DevicePair
         | A::VaultList
+        | A::ConsoleOpen
+        | A::ConsoleManage
         | A::VaultManage => PolicyResource::Daemon,
     }
 }
