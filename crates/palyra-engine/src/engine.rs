@@ -303,6 +303,12 @@ impl Engine {
         &self.inner.key
     }
 
+    /// The time, as the journal has it: it never goes back.
+    #[must_use]
+    pub fn now(&self) -> palyra_protocol::Timestamp {
+        self.clock().now()
+    }
+
     pub(crate) fn clock(&self) -> &dyn Clock {
         &*self.inner.clock
     }

@@ -9,6 +9,7 @@ mod authz;
 mod budget;
 mod commands;
 mod connect;
+mod console;
 mod contained;
 mod custody;
 mod disk;
