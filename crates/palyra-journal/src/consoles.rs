@@ -127,3 +127,71 @@ impl Consoles {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use palyra_protocol::{ApprovalId, ConsoleId, DaemonKey, Digest};
+
+    struct Signed {
+        consoles: Consoles,
+        approval: ApprovalId,
+        signed: DecisionSignature,
+    }
+
+    impl Signed {
+        fn new() -> Self {
+            let (key, approval, session) = (DaemonKey::generate().unwrap(), ApprovalId::mint(), ConsoleId::mint());
+            let mut consoles = Consoles::default();
+            let public = ConsoleKey::Ed25519(key.public());
+            let opened = Opened { session: session.to_string(), principal: Principal::local_owner(), key: public };
+            consoles.opened(opened).unwrap();
+            let digest = said(&approval, ApprovalDecision::Allow).digest().unwrap();
+            let signature = key.sign(&digest).to_string().parse().unwrap();
+            Self { consoles, approval, signed: DecisionSignature { session, key: public, signature } }
+        }
+
+        fn check(&self, decision: ApprovalDecision, by: &str, at: u64) -> Result<(), &'static str> {
+            let by: Principal = by.parse().unwrap();
+            let at = Timestamp::from_unix_ms(at);
+            self.consoles.check(&said(&self.approval, decision), &self.signed, (&by, at), true)
+        }
+    }
+
+    fn said(approval_id: &ApprovalId, decision: ApprovalDecision) -> DecisionStatement<'_> {
+        const ZERO: Digest = Digest::ZERO;
+        DecisionStatement {
+            approval_id,
+            shown: &ZERO,
+            policy_hash: &ZERO,
+            decision,
+            scope: ApprovalScope::Once,
+            matcher: &GrantMatcher::ExactCall,
+            reason: "",
+        }
+    }
+
+    #[test]
+    fn a_signature_counts_by_its_sessions_key_for_its_person_and_until_its_end() {
+        let mut world = Signed::new();
+        assert_eq!(world.check(ApprovalDecision::Allow, "user:local", 5), Ok(()));
+        assert!(world.check(ApprovalDecision::Deny, "user:local", 5).is_err(), "another decision");
+        assert!(world.check(ApprovalDecision::Allow, "user:mia", 5).is_err(), "somebody else");
+        let ended = EndedSession { session: world.signed.session.to_string() };
+        world.consoles.ended(&ended, Timestamp::from_unix_ms(10)).unwrap();
+        assert_eq!(world.check(ApprovalDecision::Allow, "user:local", 10), Ok(()), "it was on its way");
+        assert!(world.check(ApprovalDecision::Allow, "user:local", 11).is_err(), "after its end");
+        assert!(world.consoles.ended(&ended, Timestamp::from_unix_ms(12)).is_err(), "it ends once");
+        world.consoles.daemon_started();
+        assert!(world.check(ApprovalDecision::Allow, "user:local", 5).is_err(), "a start ends every session");
+    }
+
+    #[test]
+    fn another_key_is_not_the_sessions() {
+        let (mut world, other) = (Signed::new(), Signed::new());
+        let session = world.signed.session.clone();
+        world.signed = DecisionSignature { session, ..other.signed };
+        world.approval = other.approval;
+        assert!(world.check(ApprovalDecision::Allow, "user:local", 5).is_err());
+    }
+}

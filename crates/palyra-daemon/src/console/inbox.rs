@@ -111,7 +111,7 @@ impl Shown<'_> {
         self.review.state == ApprovalState::Pending
     }
 
-    fn kind(&self, kind: LineKind) -> &'static str {
+    fn kind(&self, kind: &LineKind) -> &'static str {
         match kind {
             LineKind::Plain => "plain",
             LineKind::Added => "added",
