@@ -67,9 +67,13 @@ pub const ROLES: [(WorkspaceRole, &[Permission]); 3] = [
 pub fn permission(action: PolicyAction) -> Permission {
     use PolicyAction as A;
     match action {
-        A::ToolList | A::DaemonStatus | A::CallRead | A::PolicyExplain | A::AccessRead | A::EffectRead | A::ConsoleOpen => {
-            Permission::Look
-        }
+        A::ToolList
+        | A::DaemonStatus
+        | A::CallRead
+        | A::PolicyExplain
+        | A::AccessRead
+        | A::EffectRead
+        | A::ConsoleOpen => Permission::Look,
         A::ToolExecute
         | A::SkillExecute
         | A::CallCancel

@@ -2,8 +2,8 @@
 
 pub mod access;
 pub mod connect;
-pub mod devices;
 pub mod console;
+pub mod devices;
 pub mod effects;
 mod policy;
 pub mod vault;

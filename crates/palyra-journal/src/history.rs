@@ -386,8 +386,7 @@ impl History {
                 Ok(())
             };
         }
-        let answered =
-            matches!(state, ApprovalState::Allowed | ApprovalState::Denied).then(|| Box::new(record));
+        let answered = matches!(state, ApprovalState::Allowed | ApprovalState::Denied).then(|| Box::new(record));
         let open = self.at(link, |stage| stage == Stage::Asked)?;
         (open.stage, open.facts.state) = match state {
             ApprovalState::Allowed => (Stage::Allowed, CallState::Approved),

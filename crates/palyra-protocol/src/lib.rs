@@ -66,8 +66,8 @@ pub use event::{ChainedEvent, FinishedCall, JournalEvent};
 pub use facets::{Environment, Facets, SecretUse};
 pub use grant_match::{GrantMatcher, MatchKey, MatcherMisfit};
 pub use id::{
-    ApprovalId, AttestationId, BindingId, CallId, ChannelId, ConsoleId, DecisionId, DeviceId, GrantId, IdempotencyKey, JournalId,
-    RequestId, RunId, SessionId, TokenId, VaultId, WorkspaceId,
+    ApprovalId, AttestationId, BindingId, CallId, ChannelId, ConsoleId, DecisionId, DeviceId, GrantId, IdempotencyKey,
+    JournalId, RequestId, RunId, SessionId, TokenId, VaultId, WorkspaceId,
 };
 pub use json::CanonicalJson;
 pub use principal::{Principal, PrincipalKind};

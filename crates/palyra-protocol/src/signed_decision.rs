@@ -270,8 +270,7 @@ mod tests {
         let stored = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &random).unwrap();
         let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, stored.as_ref(), &random).unwrap();
         let point = hex::encode(pair.public_key().as_ref());
-        let signed =
-            |digest: &Digest| hex::encode(pair.sign(&random, digest.as_bytes()).unwrap()).parse().unwrap();
+        let signed = |digest: &Digest| hex::encode(pair.sign(&random, digest.as_bytes()).unwrap()).parse().unwrap();
         check(format!("p256:{point}").parse().unwrap(), &signed);
     }
 

@@ -32,7 +32,8 @@ pub async fn run(context: &Context, console: Console) -> Result<(), Failure> {
         Some(ConsoleCommand::Sessions(Sessions::List)) => list(context, &connection).await,
         Some(ConsoleCommand::Sessions(Sessions::Revoke { sessions, all })) => {
             let named = sessions.into_iter().map(String::from).collect();
-            let ids = if all { all_sessions(&connection).await?.into_iter().map(|s| s.session).collect() } else { named };
+            let ids =
+                if all { all_sessions(&connection).await?.into_iter().map(|s| s.session).collect() } else { named };
             revoke(context, &connection, ids).await
         }
     }
@@ -49,7 +50,10 @@ async fn open(context: &Context, connection: &Connection, print: bool) -> Result
         note!("{}", styled(DIM, format!("open this in a browser on this machine; it opens once, within {left} s")));
         return Ok(());
     }
-    say!("{} the console is open in your browser; `palyra console --print` shows an address for another", styled(GOOD, "✔"));
+    say!(
+        "{} the console is open in your browser; `palyra console --print` shows an address for another",
+        styled(GOOD, "✔")
+    );
     Ok(())
 }
 
@@ -80,7 +84,12 @@ async fn list(context: &Context, connection: &Connection) -> Result<(), Failure>
     }
     for session in sessions {
         say!("{}  {}  {}", styled(BOLD, &session.session), session.principal, safe(&session.label));
-        say!("    opened {}, last used {}, ends {}", when(session.opened_at), when(session.last_used_at), when(session.ends_at));
+        say!(
+            "    opened {}, last used {}, ends {}",
+            when(session.opened_at),
+            when(session.last_used_at),
+            when(session.ends_at)
+        );
     }
     Ok(())
 }

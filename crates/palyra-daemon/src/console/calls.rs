@@ -11,7 +11,7 @@ use axum::response::Response;
 use palyra_engine::{CallFilter, CallSummary, CallUpdate};
 use palyra_protocol::display::safe_lines;
 use palyra_protocol::json::canonical_value;
-use palyra_protocol::{CallId, CallRecord, CallState, ChainedEvent, JournalEvent, Principal, Timestamp};
+use palyra_protocol::{CallId, CallRecord, CallState, ChainedEvent, JournalEvent, Principal, ShownCall, Timestamp};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -52,7 +52,8 @@ impl Which {
         let state = text(&self.state).map(|state| CallState::parse(&state).ok_or_else(|| bad("state")));
         let hours = text(&self.hours).map(|hours| hours.parse::<u64>());
         let since = hours.transpose().map_err(|_| bad("hours"))?;
-        let since = since.map(|hours| Timestamp::from_unix_ms(now.unix_ms().saturating_sub(hours.saturating_mul(HOUR))));
+        let since =
+            since.map(|hours| Timestamp::from_unix_ms(now.unix_ms().saturating_sub(hours.saturating_mul(HOUR))));
         Ok(CallFilter {
             principal: principal.transpose().map_err(|_| bad("principal"))?,
             tool: text(&self.tool),
@@ -174,7 +175,8 @@ struct Step {
 
 pub(super) async fn show(State(door): State<Door>, caller: Caller, Id(id): Id<CallId>) -> Result<Response, Refused> {
     let (engine, peer) = (&door.engine, &caller.peer);
-    let update = engine.call(peer, &id).await.map_err(|error| Refused::from(error).or_not_found("call", id.as_str()))?;
+    let update =
+        engine.call(peer, &id).await.map_err(|error| Refused::from(error).or_not_found("call", id.as_str()))?;
     let record = engine.call_record(peer, &id).await?;
     // The steps are the journal's, for those who may read it.
     let events = engine.events_of_call(peer, &id).await.unwrap_or_default();
@@ -207,7 +209,8 @@ fn call(update: &CallUpdate, record: Option<&CallRecord>, steps: Vec<Step>) -> C
         .map(|(name, value)| (name, seen(value)))
         .collect()
     });
-    let what = record.and_then(|record| record.facets.command_line()).unwrap_or_else(|| update.tool.clone());
+    let what = record.map(|record| ShownCall::of(&record.facets).what).filter(|what| !what.is_empty());
+    let what = what.unwrap_or_else(|| update.tool.clone());
     let problem = update.outcome.as_ref().and_then(|outcome| outcome.problem.as_ref());
     Call {
         id: update.call_id.to_string(),
@@ -268,7 +271,10 @@ fn step(event: &ChainedEvent, rules: &[palyra_policy::RuleText]) -> Option<Step>
         JournalEvent::ApprovalTakenBack { by, .. } => made("An answer was taken back", by.to_string()),
         JournalEvent::ToolStarted { authority, .. } => {
             let authority = serde_json::to_value(authority).unwrap_or_default();
-            made("Started", format!("by the authority of {}", authority.to_string().replace('"', "")))
+            made(
+                "Started",
+                format!("by the authority of {}", authority.to_string().replace(['"', '{', '}'], "").replace(':', " ")),
+            )
         }
         JournalEvent::EgressConnection { connection, .. } => {
             let host = connection.host.clone().unwrap_or_default();

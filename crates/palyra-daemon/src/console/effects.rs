@@ -47,7 +47,10 @@ fn row(effect: &EffectListing) -> Vec<Cell> {
         Cell::call(effect.call_id.as_str()),
         Cell::Code(cut(&effect.what, 120)),
         Cell::Badge(word.to_owned(), tone),
-        Cell::More { summary: format!("{} paths", changes.len() as u64 + effect.effect.unlisted), text: changes.join("\n") },
+        Cell::More {
+            summary: format!("{} paths", changes.len() as u64 + effect.effect.unlisted),
+            text: changes.join("\n"),
+        },
         if open && effect.undone_by.is_none() { act() } else { Cell::nothing() },
     ]
 }

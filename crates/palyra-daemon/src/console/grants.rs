@@ -29,8 +29,9 @@ pub(super) async fn list(
     let older = last.filter(|_| found.more).map(|last| format!("/console/grants?before={last}"));
     let section = Section {
         title: "Standing answers",
-        about: "A yes or no that was given for longer than one call. Calls that one covers are answered by it and counted."
-            .to_owned(),
+        about:
+            "A yes or no that was given for longer than one call. Calls that one covers are answered by it and counted."
+                .to_owned(),
         columns: &["holds", "covers", "for", "given by", "given", "ends", "used", ""],
         rows: found.records.iter().map(|grant| row(grant, now)).collect(),
         empty: "There are none. When you allow something for a session or a time, the grant that this leaves is listed here, \

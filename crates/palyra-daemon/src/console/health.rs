@@ -108,7 +108,8 @@ impl Lately {
     }
 
     fn plots(self) -> Vec<Plot> {
-        let named = |counts: BTreeMap<&'static str, u64>| counts.into_iter().map(|(name, n)| (name.replace('_', " "), n));
+        let named =
+            |counts: BTreeMap<&'static str, u64>| counts.into_iter().map(|(name, n)| (name.replace('_', " "), n));
         let day = |(day, count): (u64, u64)| {
             let text = palyra_protocol::review::utc(palyra_protocol::Timestamp::from_unix_ms(day * DAY));
             (text.chars().take(10).collect::<String>(), count)

@@ -182,8 +182,15 @@ mod tests {
                 _ => {}
             }
         }
-        let escapes =
-            [("&#60;", "<"), ("&#62;", ">"), ("&#34;", "\""), ("&#39;", "'"), ("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\"")];
+        let escapes = [
+            ("&#60;", "<"),
+            ("&#62;", ">"),
+            ("&#34;", "\""),
+            ("&#39;", "'"),
+            ("&lt;", "<"),
+            ("&gt;", ">"),
+            ("&quot;", "\""),
+        ];
         let text = escapes.iter().fold(text, |text, (escape, plain)| text.replace(escape, plain));
         text.replace("&#38;", "&").replace("&amp;", "&")
     }

@@ -22,7 +22,16 @@ const READ: u32 = 500;
 const BODY: usize = 4_000;
 
 const KINDS: &[&str] = &[
-    "tool.", "approval.", "grant.", "policy.", "access.", "console.", "devices.", "vault.", "effect.", "egress.",
+    "tool.",
+    "approval.",
+    "grant.",
+    "policy.",
+    "access.",
+    "console.",
+    "devices.",
+    "vault.",
+    "effect.",
+    "egress.",
     "daemon.",
 ];
 
@@ -102,12 +111,14 @@ fn row(event: &ChainedEvent) -> (u64, Vec<Cell>) {
     if !whole {
         text.push_str("\n… `palyra journal show` has all of it");
     }
+    // Every body begins with its kind, which has a column of its own.
+    let said = event.body.split_once(',').map_or("", |(_, rest)| rest.trim_end_matches('}'));
     let cells = vec![
         Cell::text(event.seq),
         Cell::time(event.at),
         Cell::code(&event.kind),
         if event.call_id.is_empty() { Cell::nothing() } else { Cell::call(&event.call_id) },
-        Cell::More { summary: cut(&event.body, 80), text: safe_lines(&text) },
+        Cell::More { summary: cut(said, 80), text: safe_lines(&text) },
     ];
     (event.seq, cells)
 }

@@ -21,9 +21,9 @@ mod tools;
 mod unread_body;
 
 pub(crate) use error_responses::ErrorResponses;
+pub(crate) use events::events as call_events;
 pub(crate) use kept::keep;
 pub(crate) use listen::{HttpError, Listening, MAX_HEAD, Port, WRITE_TIME, http1};
-pub(crate) use events::events as call_events;
 pub(crate) use payload::{Asked, Caller, Id, whole};
 pub(crate) use problem::Refused;
 

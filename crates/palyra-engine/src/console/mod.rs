@@ -185,12 +185,7 @@ impl Engine {
     }
 
     /// The session opens nothing from here on, and the journal knows.
-    async fn end_session(
-        &self,
-        session: &Arc<ConsoleSession>,
-        by: Principal,
-        reason: &str,
-    ) -> Result<(), EngineError> {
+    async fn end_session(&self, session: &Arc<ConsoleSession>, by: Principal, reason: &str) -> Result<(), EngineError> {
         if !self.consoles().leave(session) {
             return Ok(());
         }

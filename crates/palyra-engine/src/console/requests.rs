@@ -45,7 +45,8 @@ impl Engine {
             let message = format!("the request's time is more than a minute from the daemon's: {}", now.unix_ms());
             return Err(refused("console_clock", message, "set the clock of the machine that the browser runs on"));
         }
-        let fits = NONCE.contains(&request.nonce.len()) && request.nonce.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        let fits =
+            NONCE.contains(&request.nonce.len()) && request.nonce.bytes().all(|byte| byte.is_ascii_alphanumeric());
         if !fits {
             return Err(refused("console_signature", "the request's nonce is none", "load the page again"));
         }

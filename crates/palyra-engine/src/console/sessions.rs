@@ -222,9 +222,9 @@ impl Consoles {
     }
 
     pub(super) fn reserve(&self) -> Option<Place<'_>> {
-        let taken = self.places.fetch_update(Ordering::AcqRel, Ordering::Acquire, |taken| {
-            (taken < MAX_SESSIONS).then_some(taken + 1)
-        });
+        let taken = self
+            .places
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |taken| (taken < MAX_SESSIONS).then_some(taken + 1));
         taken.is_ok().then_some(Place(Some(self)))
     }
 

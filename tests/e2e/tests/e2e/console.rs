@@ -103,8 +103,17 @@ fn every_page_and_asset_of_the_console_has_its_policy_and_no_data() {
     let http = host.http();
     let pages = ["", "calls", "call", "grants", "policy", "effects", "vault", "devices", "access", "journal", "health"];
     let assets = [
-        "console.css", "icon.svg", "digest.js", "session.js", "stream.js", "page.js", "listing.js", "inbox.js", "call.js",
-        "policy.js", "journal.js",
+        "console.css",
+        "icon.svg",
+        "digest.js",
+        "session.js",
+        "stream.js",
+        "page.js",
+        "listing.js",
+        "inbox.js",
+        "call.js",
+        "policy.js",
+        "journal.js",
     ];
     let paths = pages.iter().map(|page| format!("/console/{page}"));
     let paths = paths.chain(assets.iter().map(|asset| format!("/console/assets/{asset}")));
@@ -112,8 +121,14 @@ fn every_page_and_asset_of_the_console_has_its_policy_and_no_data() {
         let answer = http.get(&path).is(200);
         let policy = answer.header("content-security-policy");
         for part in [
-            "default-src 'none'", "script-src 'self'", "style-src 'self'", "base-uri 'none'", "frame-ancestors 'none'",
-            "form-action 'none'", "require-trusted-types-for 'script'", "trusted-types palyra",
+            "default-src 'none'",
+            "script-src 'self'",
+            "style-src 'self'",
+            "base-uri 'none'",
+            "frame-ancestors 'none'",
+            "form-action 'none'",
+            "require-trusted-types-for 'script'",
+            "trusted-types palyra",
         ] {
             assert!(policy.split("; ").any(|found| found == part), "{path}: {part} is not in {policy}");
         }
@@ -141,9 +156,22 @@ fn every_part_of_the_console_is_shown_to_its_owner_and_hostile_text_is_inert() {
     let hostile = "<img src=x onerror=alert(1)>\u{202e}";
     let (call, approval) = host.ask("palyra.fs.write", &json!({ "path": "x.txt", "content": hostile }), &[]);
     for path in [
-        "inbox", "calls", "grants", "policy", "vault", "devices", "access", "effects", "journal", "health", "sessions",
-        &format!("inbox/{approval}"), &format!("calls/{call}"), &format!("calls/{call}/evidence"),
-        "calls?state=awaiting_approval&tool=palyra.fs.write&hours=1", "journal?kind=approval.&text=x.txt",
+        "inbox",
+        "calls",
+        "grants",
+        "policy",
+        "vault",
+        "devices",
+        "access",
+        "effects",
+        "journal",
+        "health",
+        "sessions",
+        &format!("inbox/{approval}"),
+        &format!("calls/{call}"),
+        &format!("calls/{call}/evidence"),
+        "calls?state=awaiting_approval&tool=palyra.fs.write&hours=1",
+        "journal?kind=approval.&text=x.txt",
         "journal/links?first=1&most=10",
     ] {
         let answer = page.get(&format!("/console/api/{path}")).is(200);

@@ -16,6 +16,7 @@ let opened = null;
 let stoodStill = 0;
 let endSeen = false;
 let observer;
+let answering = false;
 
 const items = () => [...list.querySelectorAll("[data-approval]")];
 const article = () => $("article.review", pane);
@@ -69,7 +70,10 @@ function watchEnd() {
 async function show(id) {
   opened = id;
   mark();
-  fill(pane, elements(await text(`/console/api/inbox/${id}`)));
+  const fresh = elements(await text(`/console/api/inbox/${id}`));
+  // Meanwhile another was opened, or this one closed.
+  if (opened !== id) return;
+  fill(pane, fresh);
   const back = make("button", "← All that waits", { type: "button", class: "back quiet" });
   back.addEventListener("click", close);
   pane.prepend(back);
@@ -109,6 +113,7 @@ async function decide(answer) {
   if (answer === "allow" && fields.scope === "once") fields.matcher = '"exact_call"';
   if (answer === "deny" && fields.scope === "once") fields.matcher = '"exact_call"';
   for (const button of pane.querySelectorAll("[data-decide]")) button.disabled = true;
+  answering = true;
   try {
     await post(`/console/api/inbox/${shown.dataset.approval}/decide`, await decision(shown, answer, fields));
     say(answer === "allow" ? "Allowed." : "Denied.", "", "good");
@@ -117,6 +122,8 @@ async function decide(answer) {
     await failed(error);
     if (error.status === 409 && opened) await show(opened);
     else gate();
+  } finally {
+    answering = false;
   }
 }
 
@@ -182,13 +189,13 @@ onKey("r", () => $("input[name=reason]", pane)?.focus());
 onKey("Escape", close);
 
 async function first() {
+  await refresh();
   if (!list.isConnected) {
     const both = make("div", "", { class: "inbox" });
     both.append(list, pane);
     fill(content(), both);
     fill(pane, hint());
   }
-  await refresh();
   const wanted = new URLSearchParams(location.search).get("approval");
   if (wanted && !opened) await show(wanted).catch(failed);
 }
@@ -199,7 +206,7 @@ async function news(event, again) {
     await refresh();
     const gone = opened && !items().some((item) => item.dataset.approval === opened);
     // It was answered elsewhere, or has ended: what became of it is shown, without a way to answer.
-    if (gone && article()?.dataset.state === "pending") await show(opened);
+    if (gone && !answering && article()?.dataset.state === "pending") await show(opened);
   } catch (error) {
     await failed(error);
   }

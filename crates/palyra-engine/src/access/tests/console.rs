@@ -34,14 +34,8 @@ impl Browser {
         let (at_ms, body) = (engine.now().unix_ms(), Digest::of(b""));
         self.asked.set(self.asked.get() + 1);
         let nonce = format!("{:016}", self.asked.get());
-        let said = RequestStatement {
-            session: &self.session,
-            method: "GET",
-            path: "/x",
-            body: &body,
-            at_ms,
-            nonce: &nonce,
-        };
+        let said =
+            RequestStatement { session: &self.session, method: "GET", path: "/x", body: &body, at_ms, nonce: &nonce };
         let signature = self.key.sign(&said.digest()).to_string().parse().unwrap();
         let (session, method, path) = (self.session.clone(), "GET".to_owned(), "/x".to_owned());
         let request = ConsoleRequest { session, method, path, body, at_ms, nonce, signature };
@@ -53,7 +47,8 @@ impl Browser {
 async fn a_session_ends_when_it_is_idle_or_old() {
     let place = Place::new();
     let engine = place.engine().await;
-    let (idle, busy) = (Browser::opened(&engine, &owner()).await.unwrap(), Browser::opened(&engine, &owner()).await.unwrap());
+    let (idle, busy) =
+        (Browser::opened(&engine, &owner()).await.unwrap(), Browser::opened(&engine, &owner()).await.unwrap());
     for _ in 0..13 {
         place.later(HOUR);
         busy.ask(&engine).unwrap();

@@ -112,7 +112,7 @@ impl House {
             matcher: GrantMatcher::Tool,
             reason: None,
             digest: None,
-        signature: None,
+            signature: None,
         };
         self.engine.decide_approval(&owner(), answer).await.unwrap();
     }
