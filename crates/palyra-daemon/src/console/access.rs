@@ -40,7 +40,7 @@ pub(super) async fn list(State(door): State<Door>, caller: Caller) -> Result<Res
         };
         sections.push(Section {
             title: "Members",
-            about: "People with a role here. Whoever runs the daemon is its owner without being listed.".to_owned(),
+            about: "People with a role here. A token or a session of theirs never reaches further than it.".to_owned(),
             columns: &["who", "role", "since", "by"],
             rows: members.iter().map(row).collect(),
             empty: "Nobody but the owner. `palyra access member set user:mia --role admin` adds somebody.",

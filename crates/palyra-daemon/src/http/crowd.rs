@@ -83,11 +83,11 @@ mod tests {
         let (first, second) = (token(), token());
         let mut places: Vec<_> = (0..PER_TOKEN).map(|_| crowd.enter(first.clone()).unwrap()).collect();
         assert!(crowd.enter(first.clone()).is_err());
-        assert!(crowd.enter(second.clone()).is_ok());
+        assert!(crowd.enter(second).is_ok());
         let answer = super::super::kept::keep("body".into_response(), places.pop().unwrap());
         assert!(crowd.enter(first.clone()).is_err(), "the body has not been sent");
         drop(answer);
-        assert!(crowd.enter(first.clone()).is_ok());
+        assert!(crowd.enter(first).is_ok());
         drop(places);
         assert!(crowd.0.lock().unwrap().is_empty(), "nobody is remembered who is not inside");
     }
