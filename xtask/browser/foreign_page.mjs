@@ -17,7 +17,9 @@ const described_routes = Object.entries(described.paths).flatMap(([path, item]) 
 );
 const REFUSALS = [403, 405, 421];
 // MCP describes itself.
-const routes = [...described_routes, ["POST", "/mcp"], ["GET", "/mcp"], ["DELETE", "/mcp"]];
+const console_routes = [["GET", "/"], ["GET", "/console/"], ["GET", "/console/calls"], ["GET", "/console/assets/page.js"], ["POST", "/console/session"],
+  ["GET", "/console/api/me"], ["GET", "/console/api/stream"], ["GET", "/console/api/inbox"]];
+const routes = [...described_routes, ...console_routes, ["POST", "/mcp"], ["GET", "/mcp"], ["DELETE", "/mcp"]];
 if (routes.length < 13) throw new Error(`too few routes: ${routes.length}`);
 
 const page_server = createServer((_, response) => {

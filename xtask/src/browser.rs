@@ -1,4 +1,5 @@
-//! The browser's part of `cargo xtask test`: pages of other origins, in a real Chromium, cannot reach a single route.
+//! The browser's part of `cargo xtask test`, in a real Chromium: pages of other origins cannot reach a single route, and people
+//! can use every page of the console.
 
 use crate::host::Host;
 use crate::setup;
@@ -13,5 +14,11 @@ pub fn run() -> Result<()> {
     let host = Host::start(&kept)?;
     let script = root().join("xtask/browser/foreign_page.mjs");
     let words: [&OsStr; 4] = [script.as_ref(), browser.as_ref(), host.url.as_ref(), host.token.as_ref()];
-    program("/usr/bin/node", words).run("the browser test")
+    program("/usr/bin/node", words).run("the test of other origins")?;
+    let script = root().join("xtask/browser/console.mjs");
+    let palyra = root().join("target/debug/palyra");
+    let (state, workspace, pictures) = (host.state(), host.workspace(), kept.join("screenshots"));
+    let words: [&OsStr; 6] =
+        [script.as_ref(), browser.as_ref(), palyra.as_ref(), state.as_ref(), workspace.as_ref(), pictures.as_ref()];
+    program("/usr/bin/node", words).run("the test of the console")
 }

@@ -75,7 +75,8 @@ pub fn permission(action: PolicyAction) -> Permission {
         | A::EffectRead
         | A::CronList
         | A::RunRead
-        | A::CompatModelsList => Permission::Look,
+        | A::CompatModelsList
+        | A::ConsoleOpen => Permission::Look,
         A::ToolExecute
         | A::SkillExecute
         | A::CallCancel
@@ -109,6 +110,7 @@ pub fn permission(action: PolicyAction) -> Permission {
         | A::ActAs
         | A::DevicePair
         | A::DeviceRevoke
+        | A::ConsoleManage
         | A::VaultPut
         | A::VaultDelete
         | A::VaultManage => Permission::OperateTrust,
@@ -238,6 +240,8 @@ mod tests {
         device.list         owner admin
         device.pair         owner
         device.revoke       owner
+        console.open        owner admin operator
+        console.manage      owner
         daemon.stop         owner
         effect.apply        owner admin operator
         effect.read         owner admin operator

@@ -4,6 +4,7 @@ use crate::error::ApiError;
 use crate::v1::access_client::AccessClient;
 use crate::v1::approvals_client::ApprovalsClient;
 use crate::v1::calls_client::CallsClient;
+use crate::v1::console_client::ConsoleClient;
 use crate::v1::daemon_client::DaemonClient;
 use crate::v1::devices_client::DevicesClient;
 use crate::v1::effects_client::EffectsClient;
@@ -147,6 +148,8 @@ impl Connection {
         runs: RunsClient;
         /// Models.
         models: ModelsClient;
+        /// The console's codes and sessions.
+        console: ConsoleClient;
     }
 }
 

@@ -2,6 +2,7 @@
 
 pub mod access;
 pub mod connect;
+pub mod console;
 pub mod devices;
 pub mod effects;
 pub mod hook;
@@ -112,6 +113,7 @@ pub enum Command {
     Undo(effects::Undo),
     /// Work on a full screen: what waits, calls with their output, grants
     Tui(Tui),
+    Console(console::Console),
     /// See and withdraw standing answers
     #[command(subcommand)]
     Grants(Grants),

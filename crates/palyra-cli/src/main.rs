@@ -60,6 +60,7 @@ fn about_this_machine(context: &Context, command: &Command) -> Result<(), Failur
         Command::Down => context.must_be_local("down"),
         Command::Connect(_) => context.must_be_local("connect"),
         Command::Disconnect(_) => context.must_be_local("disconnect"),
+        Command::Console(_) => context.must_be_local("console"),
         Command::Sandbox(_) => context.must_be_local("sandbox"),
         _ => Ok(()),
     }
@@ -99,6 +100,7 @@ async fn run(context: Context, command: Command) -> Result<(), Failure> {
         Command::Effects(command) => commands::effects::run(&context, command).await,
         Command::Undo(undo) => commands::effects::undo(&context, undo).await,
         Command::Tui(options) => tui::run(&context, &options).await,
+        Command::Console(console) => commands::console::run(&context, console).await,
         Command::Grants(command) => commands::grants::run(&context, command).await,
         Command::Policy(command) => commands::policy::run(&context, command).await,
         Command::Access(command) => commands::access::run(&context, command).await,

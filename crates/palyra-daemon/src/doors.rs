@@ -14,18 +14,21 @@ pub(crate) enum DoorName {
     Http,
     /// MCP, over its socket or over HTTP.
     Mcp,
+    /// The console in a browser.
+    Console,
     /// Everything that a paired device does, whatever protocol it speaks.
     Remote,
 }
 
 impl DoorName {
-    pub(crate) const ALL: [Self; 4] = [Self::Cli, Self::Http, Self::Mcp, Self::Remote];
+    pub(crate) const ALL: [Self; 5] = [Self::Cli, Self::Http, Self::Mcp, Self::Console, Self::Remote];
 
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Cli => "cli",
             Self::Http => "http",
             Self::Mcp => "mcp",
+            Self::Console => "console",
             Self::Remote => "remote",
         }
     }

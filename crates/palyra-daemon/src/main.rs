@@ -6,6 +6,7 @@ mod access;
 #[cfg(test)]
 mod changing_tools;
 mod config;
+mod console;
 mod custody;
 mod devices;
 mod doors;

@@ -71,6 +71,35 @@ rights! {
         "GET /v1/responses/{response_id}": CompatChatCreate on Daemon,
         "POST /v1/responses/{response_id}/cancel": CompatChatCreate on Daemon,
         "GET /v1/models": CompatModelsList on Daemon,
+        "GET /console/api/me": AccessRead on Daemon,
+        "GET /console/api/sessions": ConsoleOpen on Daemon,
+        "POST /console/api/sessions/{session}/end": ConsoleOpen on Daemon,
+        "GET /console/api/stream": AccessRead on Daemon,
+        "GET /console/api/inbox": ApprovalList on Daemon,
+        "GET /console/api/inbox/{approval_id}": ApprovalList on Daemon,
+        "POST /console/api/inbox/{approval_id}/decide": ApprovalDecide on Named,
+        "GET /console/api/calls": CallRead on Named,
+        "GET /console/api/calls/{call_id}": CallRead on Named,
+        "GET /console/api/calls/{call_id}/evidence": CallRead on Named,
+        "GET /console/api/calls/{call_id}/events": CallRead on Named,
+        "POST /console/api/calls/{call_id}/cancel": CallCancel on Named,
+        "GET /console/api/grants": GrantList on Daemon,
+        "POST /console/api/grants/{grant_id}/revoke": GrantRevoke on Named,
+        "GET /console/api/policy": PolicyShow on PolicySet,
+        "POST /console/api/policy/check": PolicyShow on PolicySet,
+        "POST /console/api/policy/simulate": PolicySimulate on PolicySet,
+        "GET /console/api/vault": VaultList on Daemon,
+        "GET /console/api/vault/blame": VaultList on Named,
+        "GET /console/api/devices": DeviceList on Daemon,
+        "POST /console/api/devices/{device}/revoke": DeviceRevoke on Named,
+        "GET /console/api/access": AccessRead on Daemon,
+        "POST /console/api/access/tokens/{token_id}/revoke": TokenRevoke on Named,
+        "GET /console/api/effects": EffectRead on Daemon,
+        "POST /console/api/effects/{view}/undo": EffectUndo on Daemon,
+        "GET /console/api/journal": JournalRead on Journal,
+        "GET /console/api/journal/links": JournalRead on Journal,
+        "POST /console/api/journal/checkpoint": JournalCheckpoint on Journal,
+        "GET /console/api/health": DaemonStatus on Daemon,
         "POST /mcp": ToolExecute on Named,
         "GET /mcp": ToolExecute on Named,
         "DELETE /mcp": ToolExecute on Named,
@@ -194,6 +223,11 @@ rights! {
         ListFeatures: FeatureList on Daemon,
         SetFeature: FeatureSet on Daemon,
     }
+    Console {
+        CreateCode: ConsoleOpen on Daemon,
+        ListSessions: ConsoleOpen on Daemon,
+        EndSession: ConsoleOpen on Daemon,
+    }
     Devices {
         List: DeviceList on Daemon,
         Get: DeviceList on Daemon,
@@ -213,8 +247,18 @@ rights! {
     }
 }
 
-/// The routes that need no token: they tell nothing but that the daemon is there, and what its interface is.
-pub(crate) const OPEN: &[&str] = &["GET /healthz", "GET /readyz", "GET /openapi.json"];
+/// The routes that need no token: they tell nothing but that the daemon is there, what its interface is, and the console's pages
+/// without any data. A console session is opened by a one-time code.
+pub(crate) const OPEN: &[&str] = &[
+    "GET /healthz",
+    "GET /readyz",
+    "GET /openapi.json",
+    "GET /",
+    "GET /console/",
+    "GET /console/{page}",
+    "GET /console/assets/{file}",
+    "POST /console/session",
+];
 
 /// The methods that every gRPC server has, and that standard clients ask first.
 const STANDARD: &[Right] = &[
@@ -278,7 +322,8 @@ mod tests {
         });
         // MCP describes itself, and OpenAI its own routes.
         let own = ["POST /mcp", "GET /mcp", "DELETE /mcp"].into_iter().chain(crate::http::COMPAT_ROUTES);
-        let routes: BTreeSet<String> = routes.chain(own.map(str::to_owned)).collect();
+        let console = crate::console::ROUTES.iter().map(|route| (*route).to_owned());
+        let routes: BTreeSet<String> = routes.chain(own.map(str::to_owned)).chain(console).collect();
         assert!(routes.len() >= 10, "{routes:?}");
         routes
     }

@@ -14,6 +14,7 @@ mod whoami;
 pub(crate) use client_processes::ClientProcesses;
 pub use control::{AccessControl, RegistryError, accept, peek, reset};
 
+use crate::console::{ConsoleRequest, ConsoleSession, Opener, session_ended};
 use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
 use crate::queries::seen::forbidden;
@@ -23,7 +24,7 @@ use palyra_access::{Admitted, TokenRefusal};
 use palyra_identity::ConnectedDevice;
 use palyra_policy::{PolicyAction, PolicyDecision, PolicyRequest, PolicyRequestContext, PolicyResource};
 use palyra_protocol::access::{Credential, ShownToken};
-use palyra_protocol::{ChannelId, Origin, Principal, PrincipalKind, Problem, RoutineRecord, Timestamp};
+use palyra_protocol::{ChannelId, ConsoleId, Origin, Principal, PrincipalKind, Problem, RoutineRecord, Timestamp};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,6 +45,8 @@ pub struct VerifiedPeer {
     device: Option<Arc<ConnectedDevice>>,
     /// The agent's client that its process descends from, in words.
     within_client: Option<String>,
+    /// The console session that the request was signed in.
+    console: Option<Arc<ConsoleSession>>,
 }
 
 impl VerifiedPeer {
@@ -69,6 +72,7 @@ impl VerifiedPeer {
             token: None,
             device: None,
             within_client: None,
+            console: None,
         })
     }
 
@@ -85,7 +89,7 @@ impl VerifiedPeer {
             engine.access().registry().check(token).map_err(|refusal| engine.refuse_token(refusal, source))?;
         engine.tend_usage();
         let principal = admitted.principal().clone();
-        Ok(Self { principal, acting_as: None, channel, token: Some(admitted), device: None, within_client: None })
+        Ok(Self { principal, acting_as: None, channel, token: Some(admitted), device: None, within_client: None, console: None })
     }
 
     /// A paired device, by the certificate that its connection was made with. Nothing that a request says changes who it is.
@@ -95,7 +99,7 @@ impl VerifiedPeer {
     pub fn by_device(engine: &Engine, device: &Arc<ConnectedDevice>, channel: ChannelId) -> Result<Self, EngineError> {
         let admitted = engine.admit_device(device)?;
         let (principal, device) = (admitted.principal().clone(), Some(Arc::clone(device)));
-        Ok(Self { principal, acting_as: None, channel, token: Some(admitted), device, within_client: None })
+        Ok(Self { principal, acting_as: None, channel, token: Some(admitted), device, within_client: None, console: None })
     }
 
     /// The same peer with the process at the other end of the socket: one of an agent's client is not the person.
@@ -113,12 +117,53 @@ impl VerifiedPeer {
     /// The agent that a routine runs as. The routine is on record: somebody who may added it.
     pub(crate) fn of_routine(routine: &RoutineRecord) -> Self {
         let (principal, channel) = (routine.plan.principal.clone(), ChannelId::fixed(ROUTINE_CHANNEL));
-        Self { principal, acting_as: None, channel, token: None, device: None, within_client: None }
+        Self { principal, acting_as: None, channel, token: None, device: None, within_client: None, console: None }
     }
 
     /// Whether the daemon's own scheduler is at the other end.
     pub(crate) fn is_routine(&self) -> bool {
         self.channel.as_str() == ROUTINE_CHANNEL
+    }
+
+    /// A page of the console, by the signature of its request: whoever made the session's code, as far as what they made it with
+    /// still reaches. A session of a paired device holds only on that device's own connections.
+    ///
+    /// # Errors
+    /// The session is over, the signature does not fit, or the request was seen before.
+    pub fn by_console(
+        engine: &Engine,
+        request: &ConsoleRequest,
+        device: Option<&Arc<ConnectedDevice>>,
+        channel: ChannelId,
+    ) -> Result<Self, EngineError> {
+        let session = engine.console_of(request)?;
+        let opened_by = session.opener().device.as_ref().map(|device| device.device_id());
+        if device.map(|device| device.device_id()) != opened_by {
+            return Err(session_ended());
+        }
+        let opened = Self::by_console_opener(session.opener());
+        let device = device.cloned();
+        let peer = Self { channel, device, console: Some(session), ..opened };
+        let token = engine.still_admitted(&peer)?;
+        Ok(Self { token, ..peer })
+    }
+
+    /// Whoever made a code, as they were known then. What they may do by now is asked of the peer that this makes.
+    pub(crate) fn by_console_opener(opener: &Opener) -> Self {
+        let Opener { principal, token, device } = opener.clone();
+        let channel = ChannelId::fixed("console");
+        Self { principal, acting_as: None, channel, token, device, within_client: None, console: None }
+    }
+
+    /// The console session that the request was signed in.
+    pub(crate) fn console(&self) -> Option<&Arc<ConsoleSession>> {
+        self.console.as_ref()
+    }
+
+    /// The console session that the request was signed in.
+    #[must_use]
+    pub fn console_id(&self) -> Option<&ConsoleId> {
+        self.console.as_ref().map(|session| session.id())
     }
 
     /// The device at the other end of the connection, where it is a paired one.
@@ -346,6 +391,9 @@ impl Engine {
 
     /// What the peer came with, as it stands now: what was withdrawn since is withdrawn.
     fn still_admitted(&self, peer: &VerifiedPeer) -> Result<Option<Admitted>, EngineError> {
+        if peer.console.as_ref().is_some_and(|session| !session.is_open()) {
+            return Err(session_ended());
+        }
         if let Some(device) = &peer.device {
             return self.admit_device(device).map(Some);
         }
@@ -434,7 +482,7 @@ impl Engine {
     }
 
     /// Sees to it that refusals are recorded: now, and what comes after in sums, a minute apart.
-    fn tend_attempts(&self) {
+    pub(crate) fn tend_attempts(&self) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         if self.access().attempts_tended.claim() {
             let engine = self.clone();

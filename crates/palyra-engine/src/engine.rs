@@ -3,6 +3,7 @@
 use crate::access::{AccessControl, ClientProcesses};
 use crate::catalog::{CatalogError, CurrentCatalog, ToolCatalog};
 use crate::config::ToolCallConfig;
+use crate::console::Consoles;
 use crate::devices::Devices;
 use crate::effects::Effects;
 use crate::file_threads::FileThreads;
@@ -75,6 +76,7 @@ struct Inner {
     approval_news: broadcast::Sender<Arc<ApprovalRecord>>,
     rights_changed: watch::Sender<u64>,
     devices: Devices,
+    consoles: Consoles,
     closing: CancellationToken,
     fetcher: Arc<Fetcher>,
     file_threads: FileThreads,
@@ -157,6 +159,7 @@ impl Engine {
                 approval_news: broadcast::Sender::new(APPROVAL_BACKLOG),
                 rights_changed: watch::Sender::new(0),
                 devices: Devices::default(),
+                consoles: Consoles::default(),
                 closing: CancellationToken::new(),
                 fetcher,
                 file_threads: FileThreads::default(),
@@ -271,6 +274,10 @@ impl Engine {
         &self.inner.policy
     }
 
+    pub(crate) fn consoles(&self) -> &Consoles {
+        &self.inner.consoles
+    }
+
     /// Tells those who listen that somebody may have other rights now: by other rules, or by another registry.
     pub(crate) fn announce_rights(&self) {
         self.inner.rights_changed.send_modify(|count| *count += 1);
@@ -307,6 +314,12 @@ impl Engine {
 
     pub(crate) fn key(&self) -> &DaemonKey {
         &self.inner.key
+    }
+
+    /// The time, as the journal has it: it never goes back.
+    #[must_use]
+    pub fn now(&self) -> palyra_protocol::Timestamp {
+        self.clock().now()
     }
 
     pub(crate) fn clock(&self) -> &dyn Clock {

@@ -178,7 +178,9 @@ impl RefusedPolicy {
         Self { files, at, flaws: kept, summary: error.to_string(), count: flaws.len().max(1) }
     }
 
-    fn lines(&self) -> Vec<String> {
+    #[must_use]
+    /// What is wrong with it, a line for each flaw.
+    pub fn lines(&self) -> Vec<String> {
         if self.flaws.is_empty() {
             return vec![self.summary.clone()];
         }
@@ -327,6 +329,23 @@ impl Engine {
             EngineError::new(ErrorKind::NotFound, Problem::new("rule_not_found", "there is no such rule", hint))
         })?;
         Ok(vec![rule.into()])
+    }
+
+    /// The operator's files as they stand in their directory: rules, cases and groups.
+    ///
+    /// # Errors
+    /// The peer may not see the rules, or the files cannot be read.
+    pub async fn policy_files(&self, peer: &VerifiedPeer) -> Result<Vec<PolicyFile>, EngineError> {
+        self.authorize(peer, PolicyAction::PolicyShow, PolicyResource::PolicySet, None)?;
+        let loader = self.policy_loader()?;
+        let Some(directory) = loader.directory.clone() else { return Ok(Vec::new()) };
+        let read = tokio::task::spawn_blocking(move || PolicyFiles::read(&directory, loader.custody.as_deref()));
+        let read = read.await.map_err(|_| cut_off())?;
+        let read = read.map_err(|refused| {
+            let hint = "see what is wrong with it: `palyra policy check DIR`";
+            EngineError::invalid("policy_refused", format!("the policy directory cannot be read: {refused}"), hint)
+        })?;
+        Ok(read.files())
     }
 
     /// What sets a candidate apart from the rules in force.

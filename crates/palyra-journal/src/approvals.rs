@@ -389,7 +389,8 @@ fn give(
     mut record: ApprovalRecord,
     yes: ApprovalResolution,
 ) -> Result<ApprovalRecord, JournalError> {
-    let given = GivenApproval { by: yes.by, token: yes.token, at: yes.at, reason: yes.reason };
+    let given =
+        GivenApproval { by: yes.by, token: yes.token, at: yes.at, reason: yes.reason, signature: yes.signature };
     record.given.push(given.clone());
     store_pending(tx, &record)?;
     tx.append(&PreparedEvent::new(&JournalEvent::ApprovalGiven {

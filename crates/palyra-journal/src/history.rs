@@ -12,6 +12,7 @@ use crate::bodies::{
     CallsSettled, DaemonStarted, Decided, DecidedPart, Ended, Given, Granted, Proposed, Rebound, Rejected, Requested,
     Resolved, Revoked, Started, Voided, quick,
 };
+use crate::consoles::Consoles;
 use crate::error::JournalError;
 use palyra_protocol::chain::Link;
 use palyra_protocol::{
@@ -169,6 +170,8 @@ pub(crate) struct History {
     keys: Keys,
     /// The journal that starts of the daemon have named.
     pub(crate) journal: Option<String>,
+    /// The console sessions that are open.
+    consoles: Consoles,
     /// Every call that was opened before this event has ended.
     settled: u64,
     /// Only calls that are proposed from here on are followed, and grants are taken at their word.
@@ -204,6 +207,8 @@ impl History {
             "egress.connection" => self.at(link, |stage| stage == Stage::Started).map(drop),
             "tool.finished" => self.finished(link, ledger),
             "tool.ended" => self.ended(link, ledger),
+            "console.opened" => self.consoles.opened(read(link)?).map_err(|why| impossible(link, why)),
+            "console.ended" => self.consoles.ended(&read(link)?, link.at).map_err(|why| impossible(link, why)),
             // Everything else changes no table.
             _ => Ok(()),
         }
@@ -229,6 +234,7 @@ impl History {
 
     fn daemon_started(&mut self, link: &Link<'_>) -> Result<(), JournalError> {
         let DaemonStarted { journal } = read(link)?;
+        self.consoles.daemon_started();
         match (&self.journal, journal) {
             (Some(known), Some(journal)) if *known != journal => Err(impossible(link, "it is of another journal")),
             (None, Some(journal)) => {
@@ -333,12 +339,16 @@ impl History {
 
     fn given(&mut self, link: &Link<'_>) -> Result<(), JournalError> {
         let Given { approval_id, given } = read(link)?;
+        let consoles = std::mem::take(&mut self.consoles);
+        let known = !self.only_open;
         let record = self.question(link, &approval_id)?;
+        consoles.check_given(record, &given, known).map_err(|why| impossible(link, why))?;
         let twice = record.given.iter().any(|earlier| earlier.by == given.by);
         if twice || more_needed(record) <= 1 || same_hand(record, &given.by, given.token.as_ref()).is_some() {
             return Err(impossible(link, "this answer was not one of those that were needed"));
         }
         record.given.push(given);
+        self.consoles = consoles;
         Ok(())
     }
 
@@ -354,7 +364,10 @@ impl History {
 
     fn resolved(&mut self, link: &Link<'_>, ledger: &mut dyn Ledger) -> Result<(), JournalError> {
         let Resolved { approval_id, state, resolution } = read(link)?;
+        let consoles = std::mem::take(&mut self.consoles);
+        let known = !self.only_open;
         let record = self.question(link, &approval_id)?;
+        consoles.check_answer(record, state, &resolution, known).map_err(|why| impossible(link, why))?;
         let twice = record.given.iter().any(|given| given.by == resolution.by)
             || record.people > 1 && same_hand(record, &resolution.by, resolution.token.as_ref()).is_some();
         if state == ApprovalState::Allowed && (twice || more_needed(record) > 1) {
@@ -363,6 +376,8 @@ impl History {
         record.state = state;
         record.resolution = Some(resolution);
         ledger.approval(record)?;
+        let record = record.clone();
+        self.consoles = consoles;
         if !record.subject.is_call() {
             self.asked.remove(link.call_id);
             return if state == ApprovalState::Pending {
@@ -371,8 +386,7 @@ impl History {
                 Ok(())
             };
         }
-        let answered =
-            matches!(state, ApprovalState::Allowed | ApprovalState::Denied).then(|| Box::new(record.clone()));
+        let answered = matches!(state, ApprovalState::Allowed | ApprovalState::Denied).then(|| Box::new(record));
         let open = self.at(link, |stage| stage == Stage::Asked)?;
         (open.stage, open.facts.state) = match state {
             ApprovalState::Allowed => (Stage::Allowed, CallState::Approved),

@@ -11,6 +11,7 @@ mod bodies;
 mod call_list;
 mod call_rows;
 mod calls;
+mod consoles;
 mod decisions;
 mod error;
 mod events;

@@ -173,6 +173,7 @@ fn answer(approval: &ApprovalRecord, state: ApprovalState) -> Resolve {
             matcher: GrantMatcher::ExactCall,
             reason: None,
             grant: None,
+            signature: None,
         },
         grant: None,
         problem: None,

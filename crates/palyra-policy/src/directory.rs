@@ -128,6 +128,13 @@ impl PolicyFiles {
         Ok(())
     }
 
+    /// The files again, as they were read.
+    #[must_use]
+    pub fn files(&self) -> Vec<PolicyFile> {
+        let all = self.rules.iter().chain(&self.cases).chain(&self.groups);
+        all.map(|source| PolicyFile { name: source.name.clone(), bytes: source.text.clone().into_bytes() }).collect()
+    }
+
     /// What the files are, byte by byte: names a set even when it cannot be read as one.
     #[must_use]
     pub fn digest(&self) -> Digest {

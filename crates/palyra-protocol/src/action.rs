@@ -117,6 +117,10 @@ actions! {
     DevicePair = "device.pair",
     /// Withdraw a device's identity.
     DeviceRevoke = "device.revoke",
+    /// Open the console in a browser, in one's own name.
+    ConsoleOpen = "console.open",
+    /// See and end the console sessions of others.
+    ConsoleManage = "console.manage",
     /// End the daemon.
     DaemonStop = "daemon.stop",
     /// Have what a call changed count. Nobody does this; it is asked about a call that has run.

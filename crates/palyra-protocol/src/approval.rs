@@ -12,6 +12,7 @@ use crate::facets::Facets;
 use crate::grant_match::GrantMatcher;
 use crate::id::{ApprovalId, CallId, DecisionId, GrantId, SessionId};
 use crate::principal::Principal;
+use crate::signed_decision::DecisionSignature;
 use crate::subject::ApprovalSubject;
 use crate::tool::ToolName;
 use serde::{Deserialize, Serialize};
@@ -173,6 +174,9 @@ pub struct GivenApproval {
     /// Why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Their browser's signature, where they said it in the console.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signature: Option<Box<DecisionSignature>>,
 }
 
 /// How an approval ended.
@@ -195,6 +199,9 @@ pub struct ApprovalResolution {
     /// The grant it left behind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grant: Option<GrantId>,
+    /// The signature of the person's browser, where they answered in the console.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signature: Option<Box<DecisionSignature>>,
 }
 
 /// What a standing answer says.

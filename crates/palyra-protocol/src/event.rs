@@ -3,7 +3,7 @@
 //! An event's body is the JSON of its variant; the chain covers the very bytes that stand. Adding a variant is cheap; changing one breaks the reading of
 //! journals that exist, so fields are only ever added, with a default.
 
-use crate::access::AccessChange;
+use crate::access::{AccessChange, ShownToken};
 use crate::approval::{
     ApprovalDecision, ApprovalRecord, ApprovalResolution, ApprovalState, GivenApproval, GrantRecord,
 };
@@ -14,11 +14,12 @@ use crate::decision::ToolDecision;
 use crate::digest::Digest;
 use crate::effect::{EffectPath, EffectState};
 use crate::egress::EgressRecord;
-use crate::id::{ApprovalId, CallId, GrantId, IdempotencyKey, JournalId, MemoryId};
+use crate::id::{ApprovalId, CallId, ConsoleId, GrantId, IdempotencyKey, JournalId, MemoryId};
 use crate::memory::MemoryRecord;
 use crate::principal::Principal;
 use crate::routine::{RoutineChange, SlotRecord};
 use crate::run::{RunEnded, RunOpened, RunResults, RunResumed, RunTurn};
+use crate::signed_decision::ConsoleKey;
 use crate::signing::PublicKey;
 use crate::vault_event::{VaultAccess, VaultChange};
 use serde::{Deserialize, Serialize};
@@ -200,6 +201,31 @@ pub enum JournalEvent {
         /// What the client says about it, cut to its beginning.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         message: String,
+    },
+    /// A person opened the console in a browser, whose key signs from now on what they decide there.
+    #[serde(rename = "console.opened")]
+    ConsoleOpened {
+        /// The session.
+        session: ConsoleId,
+        /// Who acts in it.
+        principal: Principal,
+        /// The token or device that they came by; none where the code was made on the daemon's own socket.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        token: Option<ShownToken>,
+        /// The browser's key.
+        key: ConsoleKey,
+        /// What the browser calls itself.
+        label: String,
+    },
+    /// A session of the console ended.
+    #[serde(rename = "console.ended")]
+    ConsoleEnded {
+        /// The session.
+        session: ConsoleId,
+        /// Who ended it; the daemon, where it was idle or old.
+        by: Principal,
+        /// Why.
+        reason: String,
     },
     /// Somebody tried what they may not.
     #[serde(rename = "access.refused")]
@@ -492,6 +518,8 @@ impl JournalEvent {
             Self::ApprovalResolved { .. } => "approval.resolved",
             Self::ApprovalTakenBack { .. } => "approval.taken_back",
             Self::ClientReported { .. } => "client.reported",
+            Self::ConsoleOpened { .. } => "console.opened",
+            Self::ConsoleEnded { .. } => "console.ended",
             Self::AccessRefused { .. } => "access.refused",
             Self::AccessChanged { .. } => "access.changed",
             Self::AccessRegistryRefused { .. } => "access.registry_refused",
@@ -533,6 +561,8 @@ impl JournalEvent {
             | Self::DaemonKeyAccepted { .. }
             | Self::JournalBegunAnew { .. }
             | Self::DaemonStopped {}
+            | Self::ConsoleOpened { .. }
+            | Self::ConsoleEnded { .. }
             | Self::AccessRefused { .. }
             | Self::AccessChanged { .. }
             | Self::AccessRegistryRefused { .. }

@@ -169,6 +169,10 @@ minted_id!(
     RoutineId, "rtn", "routine"
 );
 minted_id!(
+    /// One session of the console: one browser, one key.
+    ConsoleId, "con", "console session"
+);
+minted_id!(
     /// One binding of a secret to an endpoint.
     BindingId, "bind", "binding"
 );

@@ -36,6 +36,7 @@ pub mod review;
 pub mod routine;
 pub mod run;
 pub mod secret;
+pub mod signed_decision;
 pub mod signing;
 pub mod subject;
 pub mod tool;
@@ -70,8 +71,8 @@ pub use event::{ChainedEvent, FinishedCall, JournalEvent};
 pub use facets::{Environment, Facets, RoutineUse, SecretUse};
 pub use grant_match::{GrantMatcher, MatchKey, MatcherMisfit};
 pub use id::{
-    ApprovalId, AttestationId, BindingId, CallId, ChannelId, DecisionId, DeviceId, GrantId, IdempotencyKey, JournalId,
-    MemoryId, RequestId, RoutineId, RunId, SessionId, TokenId, VaultId, WorkspaceId,
+    ApprovalId, AttestationId, BindingId, CallId, ChannelId, ConsoleId, DecisionId, DeviceId, GrantId, IdempotencyKey,
+    JournalId, MemoryId, RequestId, RoutineId, RunId, SessionId, TokenId, VaultId, WorkspaceId,
 };
 pub use json::CanonicalJson;
 pub use memory::{MemoryRecord, MemoryScope, MemorySource, MemoryTrust, MemoryUse, MemoryVerb};
@@ -84,6 +85,7 @@ pub use routine::{
 };
 pub use run::{RunBudget, RunEnded, RunOpened, RunResult, RunResults, RunResumed, RunState, RunTurn};
 pub use secret::Secret;
+pub use signed_decision::{ConsoleKey, ConsoleSignature, DecisionSignature, DecisionStatement};
 pub use signing::{DaemonKey, PublicKey, Signature};
 pub use subject::{ApprovalSubject, PairingDevice, SkillChange, WaitingEffects};
 pub use tool::{ExecutorKind, ToolDefinition, ToolMetadata, ToolName, ToolSource};

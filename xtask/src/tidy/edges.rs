@@ -21,7 +21,7 @@ struct Door {
     rooms: &'static [&'static str],
 }
 
-const DOORS: [Door; 27] = [
+const DOORS: [Door; 28] = [
     Door { dependency: "cedar-policy", rooms: &["policy"] },
     Door { dependency: "rusqlite", rooms: &["journal"] },
     Door { dependency: "wasmtime", rooms: &["plugins"] },
@@ -34,6 +34,7 @@ const DOORS: [Door; 27] = [
     // Components are looked at before they are installed, and by the host that runs them.
     Door { dependency: "wasmparser", rooms: &["skills", "plugins", "plugins-build"] },
     Door { dependency: "tonic", rooms: &["api", "daemon", "cli"] },
+    Door { dependency: "askama", rooms: &["daemon"] },
     Door { dependency: "axum", rooms: &["daemon"] },
     Door { dependency: "rmcp", rooms: &["daemon"] },
     // Certificates and pairing; egress is a TLS client too.

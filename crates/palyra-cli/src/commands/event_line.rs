@@ -18,6 +18,8 @@ pub fn event_line(event: &JournalEvent) -> String {
             let device = change.get("name").or_else(|| change.get("device")).and_then(serde_json::Value::as_str);
             format!("{what}{} by {by}", device.map_or_else(String::new, |device| format!(" {device}")))
         }
+        JournalEvent::ConsoleOpened { session, principal, label, .. } => format!("{session} by {principal}: {label}"),
+        JournalEvent::ConsoleEnded { session, by, reason } => format!("{session} by {by}: {reason}"),
         JournalEvent::DevicesNoted { what, detail } => format!("{what} {detail}"),
         JournalEvent::ApprovalRequested { .. }
         | JournalEvent::ApprovalGiven { .. }

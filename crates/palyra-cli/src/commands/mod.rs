@@ -7,6 +7,7 @@ pub mod call;
 mod call_list;
 pub mod config;
 pub mod connect;
+pub mod console;
 pub mod devices;
 pub mod doctor;
 pub mod effects;

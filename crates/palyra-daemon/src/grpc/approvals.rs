@@ -151,6 +151,7 @@ fn answer(request: DecideRequest) -> Result<Answer, Status> {
         matcher,
         reason: Some(request.reason),
         digest: optional(&request.digest)?,
+        signature: None,
     })
 }
 

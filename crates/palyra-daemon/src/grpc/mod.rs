@@ -3,6 +3,7 @@
 mod access;
 mod approvals;
 mod calls;
+mod console;
 mod daemon;
 mod devices;
 mod effects;
@@ -24,6 +25,7 @@ use palyra_api::client::{MAX_MESSAGE_BYTES, MAX_REPLY_BYTES};
 use palyra_api::v1::access_server::AccessServer;
 use palyra_api::v1::approvals_server::ApprovalsServer;
 use palyra_api::v1::calls_server::CallsServer;
+use palyra_api::v1::console_server::ConsoleServer;
 use palyra_api::v1::daemon_server::DaemonServer;
 use palyra_api::v1::devices_server::DevicesServer;
 use palyra_api::v1::effects_server::EffectsServer;
@@ -130,7 +132,8 @@ fn routes(door: &Door) -> Routes {
         .add_service(service!(RoutinesServer))
         .add_service(service!(DevicesServer))
         .add_service(service!(RunsServer))
-        .add_service(service!(ModelsServer));
+        .add_service(service!(ModelsServer))
+        .add_service(service!(ConsoleServer));
     standard::added_to(routes)
 }
 

@@ -171,7 +171,7 @@ pub(super) async fn decide(
     Payload(decide): Payload<Decide>,
 ) -> Result<Response, Refused> {
     let Decide { decision, scope, matcher, reason, digest } = decide;
-    let answer = Answer { approval_id, decision, scope, matcher, reason, digest };
+    let answer = Answer { approval_id, decision, scope, matcher, reason, digest, signature: None };
     let record = door.engine.decide_approval(&caller.peer, answer).await?;
     // In the span of its request, which is where its id is.
     tracing::info!(by = %caller.peer.effective(), approval = %record.approval_id, state = record.state.as_str(), "answered");

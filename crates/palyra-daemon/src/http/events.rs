@@ -61,7 +61,7 @@ impl From<OutputPiece> for Output {
         Refusals,
     )
 )]
-pub(super) async fn events(State(door): State<Door>, caller: Caller, Id(id): Id<CallId>) -> Result<Response, Refused> {
+pub(crate) async fn events(State(door): State<Door>, caller: Caller, Id(id): Id<CallId>) -> Result<Response, Refused> {
     let watch = door.engine.watch_call(&caller.peer, &id).await;
     let watch = watch.map_err(|error| Refused::from(error).or_not_found("call", id.as_str()))?;
     let following = Following { door, caller, id, next: Next::State(Box::new(watch.now.clone())), watch };

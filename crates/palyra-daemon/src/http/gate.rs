@@ -5,13 +5,14 @@
 
 use super::Door;
 use super::compat;
-use super::crowd::Place;
+use super::crowd::{Place, Visitor};
 use super::guests::{Busy, Guest};
 use super::kept::keep;
 use super::listen::MAX_HEAD;
 use super::problem::Refused;
 use super::site::Site;
 use super::unread_body::{Discarded, UnreadBody};
+use crate::console::signed::{self, ClaimedBody};
 use crate::doors::DoorName;
 use crate::mcp;
 use crate::mtls::token_of_a_device;
@@ -67,7 +68,10 @@ pub(super) async fn gate(State(door): State<Door>, mut request: Request, next: N
         headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     for (name, value) in ALWAYS {
-        headers.insert(name, HeaderValue::from_static(value));
+        // A page of the console has a policy of its own; what holds for documents would keep it from being a page.
+        if name != header::CONTENT_SECURITY_POLICY || !headers.contains_key(&name) {
+            headers.insert(name, HeaderValue::from_static(value));
+        }
     }
     if let Ok(value) = HeaderValue::from_str(id.as_str()) {
         headers.insert(X_REQUEST_ID, value);
@@ -147,7 +151,8 @@ impl Door {
         let peer = Arc::new(self.identify(request)?);
         request.extensions_mut().insert(Arc::clone(&peer));
         self.engine.admit(&peer, right.action, right.on.resource())?;
-        peer.credential().map(|by| self.crowd.enter(by)).transpose()
+        let by = Visitor::of(&peer);
+        by.map(|by| self.crowd.enter(by)).transpose()
     }
 
     /// What the route needs, by the one table of rights.
@@ -166,8 +171,16 @@ impl Door {
         Err(Refused::new(StatusCode::METHOD_NOT_ALLOWED, problem).allow(verbs))
     }
 
-    /// Who is speaking: the device at the other end of the connection, or whoever the token speaks for.
-    fn identify(&self, request: &Request) -> Result<VerifiedPeer, Refused> {
+    /// Who is speaking: whoever opened the console session that a request is signed in, the device at the other end of the
+    /// connection, or whoever the token speaks for.
+    fn identify(&self, request: &mut Request) -> Result<VerifiedPeer, Refused> {
+        let pattern = request.extensions().get::<MatchedPath>();
+        if pattern.is_some_and(|pattern| pattern.as_str().starts_with(signed::SIGNED)) {
+            let said = signed::read(request)?;
+            request.extensions_mut().insert(ClaimedBody::of(&said));
+            let device = request.extensions().get::<Arc<ConnectedDevice>>();
+            return Ok(VerifiedPeer::by_console(&self.engine, &said, device, DoorName::Console.channel())?);
+        }
         if let Some(device) = request.extensions().get::<Arc<ConnectedDevice>>() {
             if request.headers().contains_key(header::AUTHORIZATION) {
                 return Err(Refused::new(StatusCode::UNAUTHORIZED, token_of_a_device()));

@@ -24,9 +24,10 @@ mod unread_body;
 #[cfg(test)]
 pub(crate) use compat::ROUTES as COMPAT_ROUTES;
 pub(crate) use error_responses::ErrorResponses;
+pub(crate) use events::events as call_events;
 pub(crate) use kept::keep;
 pub(crate) use listen::{HttpError, Listening, MAX_HEAD, Port, WRITE_TIME, http1};
-pub(crate) use payload::whole;
+pub(crate) use payload::{Asked, Caller, Id, whole};
 pub(crate) use problem::Refused;
 
 use crate::doors::Doors;
@@ -132,7 +133,8 @@ fn router(door: Door) -> Router {
     let (router, _) = routes().split_for_parts();
     let gate = axum::middleware::from_fn_with_state(door.clone(), gate::gate);
     let mcp = crate::mcp::http::route(door.doors.clone());
-    compat::added_to(router).route(crate::mcp::http::PATH, mcp).fallback(gate::nowhere).layer(gate).with_state(door)
+    let router = compat::added_to(router).merge(crate::console::routes());
+    router.route(crate::mcp::http::PATH, mcp).fallback(gate::nowhere).layer(gate).with_state(door)
 }
 
 /// The same door for paired devices: the gate knows them by their certificates, which the connection leaves as an

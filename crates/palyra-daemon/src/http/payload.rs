@@ -109,7 +109,7 @@ fn is_json(headers: &HeaderMap) -> bool {
 
 /// An id in the path. One that cannot exist is one that does not.
 #[derive(Debug)]
-pub(super) struct Id<T>(pub(super) T);
+pub(crate) struct Id<T>(pub(crate) T);
 
 impl<S: Send + Sync, T: FromStr> FromRequestParts<S> for Id<T> {
     type Rejection = Refused;
@@ -123,7 +123,7 @@ impl<S: Send + Sync, T: FromStr> FromRequestParts<S> for Id<T> {
 
 /// What stands behind the question mark.
 #[derive(Debug)]
-pub(super) struct Asked<T>(pub(super) T);
+pub(crate) struct Asked<T>(pub(crate) T);
 
 impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Asked<T> {
     type Rejection = Refused;

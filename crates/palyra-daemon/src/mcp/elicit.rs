@@ -121,6 +121,7 @@ async fn decide(engine: &Engine, peer: &VerifiedPeer, asked: &ApprovalRecord, de
         matcher: GrantMatcher::ExactCall,
         reason: Some("answered in the client".to_owned()),
         digest: Some(asked.call_digest),
+        signature: None,
     };
     if let Err(error) = engine.decide_approval(peer, answer).await {
         tracing::debug!(%error, "an answer did not count");

@@ -118,7 +118,7 @@ impl AccessControl {
         registered(document, &self.workspace().workspace_id)
     }
 
-    pub(super) fn registry(&self) -> &Registry {
+    pub(crate) fn registry(&self) -> &Registry {
         &self.registry
     }
 

@@ -184,6 +184,8 @@ pub(super) fn something(action: PolicyAction) -> PolicyResource {
         | A::DevicePair
         | A::VaultList
         | A::CronList
+        | A::ConsoleOpen
+        | A::ConsoleManage
         | A::VaultManage => PolicyResource::Daemon,
     }
 }

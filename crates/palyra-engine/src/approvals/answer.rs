@@ -1,6 +1,7 @@
 //! Answering: the one place where a person's yes or no becomes an approval's end.
 
 use crate::access::VerifiedPeer;
+use crate::console::session_ended;
 use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
 use crate::reload::RulesStay;
@@ -8,8 +9,8 @@ use palyra_access::Feature;
 use palyra_journal::{JournalError, Resolve};
 use palyra_policy::{PolicyAction, PolicyRequestContext, PolicyResource};
 use palyra_protocol::{
-    ApprovalDecision, ApprovalId, ApprovalRecord, ApprovalResolution, ApprovalScope, ApprovalState, Digest,
-    GrantMatcher, JournalEvent, PrincipalKind, Problem, Timestamp,
+    ApprovalDecision, ApprovalId, ApprovalRecord, ApprovalResolution, ApprovalScope, ApprovalState, ConsoleSignature,
+    DecisionSignature, DecisionStatement, Digest, GrantMatcher, JournalEvent, PrincipalKind, Problem, Timestamp,
 };
 use std::sync::Arc;
 
@@ -31,6 +32,8 @@ pub struct Answer {
     pub reason: Option<String>,
     /// The digest of what was shown, where the screen says it: an answer about something else does not count.
     pub digest: Option<Digest>,
+    /// The signature of the person's browser. An answer from the console needs one.
+    pub signature: Option<ConsoleSignature>,
 }
 
 impl Engine {
@@ -85,11 +88,58 @@ impl Engine {
         if asked.state != ApprovalState::Pending {
             return Err(EngineError::new(ErrorKind::Conflict, crate::approvals::reconsider::policy_changed()));
         }
-        let resolve = match answer.decision {
+        let signature = self.signed_answer(peer, &asked, &answer)?;
+        let mut resolve = match answer.decision {
             ApprovalDecision::Allow => self.yes(peer, &asked, answer, now)?,
             ApprovalDecision::Deny => self.no(peer, &asked, answer, now)?,
         };
+        resolve.resolution.signature = signature.map(Box::new);
         Ok(self.settle_approval(resolve, Some(rules_stay)).await?)
+    }
+
+    /// The signature of an answer from the console: by the session's key, over exactly this. Other doors have none.
+    fn signed_answer(
+        &self,
+        peer: &VerifiedPeer,
+        asked: &ApprovalRecord,
+        answer: &Answer,
+    ) -> Result<Option<DecisionSignature>, EngineError> {
+        let (session, signature) = match (peer.console(), answer.signature) {
+            (None, None) => return Ok(None),
+            (Some(session), Some(signature)) => (session, signature),
+            (Some(_), None) => {
+                let message = "an answer from the console is signed by its browser";
+                return Err(EngineError::invalid("answer_unsigned", message, "load the page again"));
+            }
+            (None, Some(_)) => {
+                let message = "only answers from the console are signed";
+                return Err(EngineError::invalid("answer_signed", message, "leave the signature out"));
+            }
+        };
+        // The answer's time was taken before this: one that counts is never later than its session's end.
+        if !session.is_open() {
+            return Err(session_ended());
+        }
+        if asked.people > 1 && answer.matcher != GrantMatcher::ExactCall {
+            let message = "several people decide about this very call, so the answer is about exactly this call";
+            return Err(EngineError::invalid("approval_scope", message, "load the page again"));
+        }
+        let said = DecisionStatement {
+            approval_id: &asked.approval_id,
+            shown: &asked.call_digest,
+            policy_hash: &asked.policy_hash,
+            decision: answer.decision,
+            scope: answer.scope,
+            matcher: &answer.matcher,
+            reason: answer.reason.as_deref().filter(|text| !text.trim().is_empty()).unwrap_or(""),
+        };
+        let signed = DecisionSignature { session: session.id().clone(), key: *session.key(), signature };
+        said.verify(&signed).map_err(|_| {
+            let message = "the signature is about something else than this approval asks now";
+            let problem = Problem::new("other_decision", message, "look at it again, and answer what is shown");
+            EngineError::new(ErrorKind::Conflict, problem)
+        })?;
+        Ok(Some(signed))
     }
 
     /// Records that a person took an answer back before it was given. Nothing is decided by it.
@@ -222,6 +272,7 @@ impl Engine {
                 matcher: answer.matcher,
                 reason: reason(answer.reason)?,
                 grant: grant.as_ref().map(|(record, _)| record.grant_id.clone()),
+                signature: None,
             },
             grant,
             problem: None,
@@ -259,6 +310,7 @@ impl Engine {
                 matcher: answer.matcher,
                 reason,
                 grant: grant.as_ref().map(|(record, _)| record.grant_id.clone()),
+                signature: None,
             },
             grant,
         })

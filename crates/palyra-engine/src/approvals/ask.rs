@@ -193,6 +193,7 @@ impl Engine {
                 matcher: GrantMatcher::ExactCall,
                 reason: None,
                 grant: None,
+                signature: None,
             },
             grant: None,
             problem: Some(problem),

@@ -118,7 +118,7 @@ async fn asked(call: &mut CallInProgress) -> ApprovalId {
 
 async fn allow(engine: &Engine, approval_id: ApprovalId) {
     let (decision, scope, matcher) = (ApprovalDecision::Allow, ApprovalScope::Once, GrantMatcher::ExactCall);
-    let answer = Answer { approval_id, decision, scope, matcher, reason: None, digest: None };
+    let answer = Answer { approval_id, decision, scope, matcher, reason: None, digest: None, signature: None };
     engine.decide_approval(&owner(), answer).await.unwrap();
 }
 

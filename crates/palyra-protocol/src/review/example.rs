@@ -10,8 +10,9 @@ use crate::clock::Timestamp;
 use crate::containment::{Containment, ContainmentTier, NetworkReach, WorkspaceUse};
 use crate::digest::Digest;
 use crate::grant_match::GrantMatcher;
-use crate::id::{ApprovalId, CallId, GrantId, SessionId, TokenId};
+use crate::id::{ApprovalId, CallId, ConsoleId, GrantId, SessionId, TokenId};
 use crate::principal::Principal;
+use crate::signed_decision::DecisionSignature;
 use crate::subject::{ApprovalSubject, SkillChange};
 use crate::tool::ToolName;
 use serde_json::json;
@@ -77,6 +78,7 @@ pub fn every_fact() -> Review {
             token: token.clone(),
             at: Timestamp::from_unix_ms(1_790_000_000_000),
             reason: Some("looks fine #hostile#".to_owned()),
+            signature: None,
         }],
         requested_at: Timestamp::from_unix_ms(1_790_000_000_000),
         expires_at: Timestamp::from_unix_ms(1_790_000_600_000),
@@ -122,6 +124,11 @@ fn resolution(by: Principal, token: Option<ShownToken>) -> ApprovalResolution {
         matcher: GrantMatcher::PathPrefix { directory: "src/#hostile#".to_owned() },
         reason: Some("because #hostile#".to_owned()),
         grant: Some(GrantId::mint()),
+        signature: Some(Box::new(DecisionSignature {
+            session: ConsoleId::mint(),
+            key: parsed("ed25519:d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a"),
+            signature: parsed(&"0".repeat(128)),
+        })),
     }
 }
 

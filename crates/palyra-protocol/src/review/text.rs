@@ -62,7 +62,7 @@ pub(super) fn people(review: &Review) -> Option<String> {
 
 /// How an approval ended.
 pub(super) fn resolution(state: ApprovalState, end: &ApprovalResolution) -> String {
-    let ApprovalResolution { by, token, at, scope: kept, matcher, reason, grant } = end;
+    let ApprovalResolution { by, token, at, scope: kept, matcher, reason, grant, signature } = end;
     let width = match (state, kept, grant) {
         (ApprovalState::Allowed, ApprovalScope::Once, _) => ", once".to_owned(),
         (ApprovalState::Allowed, kept, _) | (ApprovalState::Denied, kept, Some(_)) => {
@@ -72,7 +72,8 @@ pub(super) fn resolution(state: ApprovalState, end: &ApprovalResolution) -> Stri
     };
     let reason = reason.as_deref().map_or_else(String::new, |reason| format!(" ({})", safe(reason)));
     let grant = grant.as_ref().map_or_else(String::new, |grant| format!("; left {grant}"));
-    format!("{} by {} at {}{width}{reason}{grant}", state.as_str(), speaker(by, token.as_ref()), utc(*at))
+    let signed = signature.as_ref().map_or_else(String::new, |signed| format!("; signed in {}", signed.session));
+    format!("{} by {} at {}{width}{reason}{grant}{signed}", state.as_str(), speaker(by, token.as_ref()), utc(*at))
 }
 
 /// How long an answer holds.

@@ -11,6 +11,7 @@ mod budget;
 mod commands;
 mod compat;
 mod connect;
+mod console;
 mod contained;
 mod custody;
 mod disk;

@@ -1,5 +1,6 @@
 //! Access control on a real journal and real files, with a clock that tests set.
 
+mod console;
 mod crashes;
 mod issuing;
 mod reach;

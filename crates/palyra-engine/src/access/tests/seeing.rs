@@ -48,6 +48,7 @@ async fn allow(
         matcher: GrantMatcher::ExactCall,
         reason: None,
         digest: None,
+        signature: None,
     };
     engine.decide_approval(&owner(), answer).await.map(Arc::unwrap_or_clone)
 }

@@ -36,6 +36,7 @@ fn allow(asked: &ApprovalRecord) -> Answer {
         matcher: GrantMatcher::ExactCall,
         reason: None,
         digest: None,
+        signature: None,
     }
 }
 

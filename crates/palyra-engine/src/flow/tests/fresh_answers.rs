@@ -29,6 +29,7 @@ async fn a_grant_for_every_write_does_not_cover_what_a_rule_asks_about() {
         matcher,
         reason: None,
         digest: None,
+        signature: None,
     };
     let wide = house.engine.decide_approval(&owner(), answer(ApprovalScope::Session, GrantMatcher::ExactCall)).await;
     assert_eq!(wide.unwrap_err().problem.code, "approval_scope", "nor does the answer leave a grant");

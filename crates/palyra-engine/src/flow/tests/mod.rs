@@ -113,6 +113,7 @@ impl House {
             matcher: GrantMatcher::Tool,
             reason: None,
             digest: None,
+            signature: None,
         };
         self.engine.decide_approval(&owner(), answer).await.unwrap();
     }

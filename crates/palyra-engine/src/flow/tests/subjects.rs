@@ -37,7 +37,15 @@ fn request(patience: Duration) -> ApprovalRequest {
 
 fn answer(asked: &ApprovalRecord, decision: ApprovalDecision, scope: ApprovalScope) -> Answer {
     let approval_id = asked.approval_id.clone();
-    Answer { approval_id, decision, scope, matcher: GrantMatcher::ExactCall, reason: None, digest: None }
+    Answer {
+        approval_id,
+        decision,
+        scope,
+        matcher: GrantMatcher::ExactCall,
+        reason: None,
+        digest: None,
+        signature: None,
+    }
 }
 
 #[tokio::test]
