@@ -5,6 +5,7 @@ pub mod connect;
 pub mod devices;
 pub mod effects;
 mod policy;
+pub mod skills;
 pub mod vault;
 
 use crate::completing;
@@ -133,6 +134,9 @@ pub enum Command {
     /// Check attestations
     #[command(subcommand)]
     Attest(Attest),
+    /// Write, try, package and verify skills: tools that run as WebAssembly and get only what they were granted
+    #[command(subcommand)]
+    Skills(Box<skills::Skills>),
     Sandbox(Box<Sandbox>),
     /// Print a completion script for a shell
     Completions {

@@ -20,6 +20,7 @@ pub mod pair;
 pub mod pairing;
 pub mod policy;
 pub mod sandbox;
+pub mod skills;
 pub mod status;
 pub mod tools;
 pub mod up;
