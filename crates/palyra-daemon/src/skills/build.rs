@@ -70,9 +70,12 @@ impl Workshop {
         }
     }
 
-    /// Whether there are sources to build from.
-    pub(super) fn has_sources(&self) -> bool {
-        Project::find(&self.directory).is_ok()
+    /// Whether there are sources that are newer than the module, or a module is missing.
+    pub(super) fn needs_building(&self) -> bool {
+        let entries = self.manifest.code_entries();
+        let missing = entries.iter().any(|entry| !self.directory.join(entry).is_file());
+        let stale = || stale_module(&self.directory, &self.manifest).is_some();
+        Project::find(&self.directory).is_ok() && (missing || stale())
     }
 
     /// Compiles the sources.

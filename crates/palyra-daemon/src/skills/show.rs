@@ -102,6 +102,9 @@ fn modules(inspection: &Inspection) {
         say(&format!("\n{} imports", safe(&module.name)));
         match (&module.facts, &module.fault) {
             (Some(facts), _) => {
+                if facts.imports.is_empty() {
+                    say("  nothing");
+                }
                 for import in &facts.imports {
                     let means = match classify(import) {
                         ImportClass::Harmless => "harmless".to_owned(),

@@ -86,7 +86,8 @@ impl Subject {
     pub(super) fn read(path: &Path, compilers: &Compilers) -> Result<Self, Refusal> {
         if path.is_dir() {
             let workshop = Workshop::open(path)?;
-            let built = match workshop.has_sources() {
+            // Compilers of large languages make other bytes each time, which would be compiled again.
+            let built = match workshop.needs_building() {
                 true => {
                     let component = workshop.compile(compilers)?;
                     workshop.store(&component)?;

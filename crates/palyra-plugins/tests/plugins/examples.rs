@@ -6,6 +6,7 @@ use palyra_plugins::{
     HttpReply, HttpRequest, Plugin, PluginError, PluginHost, RequestedCapabilities, StorageDirectory, ToolAnswer,
 };
 use palyra_protocol::{Digest, Secret};
+use palyra_skills::Manifest;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -29,6 +30,18 @@ fn built(name: &str) -> PathBuf {
     path
 }
 
+/// What an example's manifest asks for.
+fn asked_by(name: &str) -> RequestedCapabilities {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/skills").join(name);
+    let asked = Manifest::parse(&std::fs::read(sources.join("skill.toml")).unwrap()).unwrap().capabilities;
+    RequestedCapabilities {
+        http_hosts: asked.egress.iter().map(|host| host.to_string().parse().unwrap()).collect(),
+        read_roots: asked.read_roots.iter().map(|root| root.workspace_path().parse().unwrap()).collect(),
+        storage_bytes: asked.storage_bytes,
+        ..RequestedCapabilities::default()
+    }
+}
+
 struct Example {
     host: PluginHost,
     plugin: Arc<Plugin>,
@@ -37,9 +50,7 @@ struct Example {
 
 impl Example {
     fn load(name: &str) -> Self {
-        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/skills").join(name);
-        let asked = std::fs::read_to_string(sources.join("capabilities.json")).unwrap();
-        let asked: RequestedCapabilities = serde_json::from_str(&asked).unwrap();
+        let asked = asked_by(name);
         // Two tests that need the same one do not compile it twice.
         static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
         let _turn = ONE_AT_A_TIME.lock().unwrap();
