@@ -18,6 +18,9 @@ pub(super) const NOT_A_CALL: u8 = 6;
 pub(super) const NOT_VERIFIED: u8 = 8;
 pub(super) const REFUSED: u8 = 10;
 
+/// The code of what compilers say about an author's own sources, in several lines.
+const COMPILER: &str = "build_compiler";
+
 /// Why nothing, or not all, was done.
 #[derive(Debug, Serialize)]
 pub(super) struct Refusal {
@@ -53,12 +56,14 @@ impl Refusal {
         Self::new(INTERRUPTED, "interrupted", "interrupted", None)
     }
 
-    /// Tells it on standard error; compilers speak in several lines.
+    /// Tells it on standard error.
     pub(super) fn tell(&self, format: Format) {
         if format == Format::Json {
             return tell(&serde_json::json!({ "error": self }).to_string());
         }
-        tell(&format!("error: {}", safe_lines(&self.message)));
+        // A guest's words stay on one line, where they cannot pass for ours.
+        let message = if self.code == COMPILER { safe_lines(&self.message) } else { safe(&self.message) };
+        tell(&format!("error: {message}"));
         if let Some(hint) = &self.hint {
             tell(&format!("\nhint: {}", safe(hint)));
         }

@@ -26,7 +26,7 @@ impl Place {
             let root = root.to_string();
             let target = place.workspace().join(&root);
             std::fs::create_dir_all(&target).map_err(failed)?;
-            if let Some(workspace) = workspace {
+            if let Some(workspace) = workspace.filter(|workspace| is_free_of_links(workspace, &root)) {
                 copy(&workspace.join(&root), &target, &mut room)?;
             }
         }
@@ -74,6 +74,15 @@ impl Place {
     }
 }
 
+/// Whether the way to a root leads through no link: the daemon would not follow one either.
+fn is_free_of_links(workspace: &Path, root: &str) -> bool {
+    let mut here = workspace.to_owned();
+    root.split('/').filter(|name| *name != ".").all(|name| {
+        here.push(name);
+        here.symlink_metadata().is_ok_and(|status| status.is_dir())
+    })
+}
+
 fn unreadable(path: &Path, error: &std::io::Error) -> Refusal {
     Refusal::io(&format!("`{}` cannot be read", path.display()), error)
 }
@@ -119,4 +128,35 @@ fn copy(from: &Path, to: &Path, room: &mut (u64, usize)) -> Result<(), Refusal> 
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use palyra_plugins::{RequestedCapabilities, WasmPluginRunnerPolicy};
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn only_the_roots_are_copied_and_no_link_is_followed() {
+        let place = tempfile::tempdir().unwrap();
+        let (workspace, outside) = (place.path().join("w"), place.path().join("outside"));
+        for directory in [&workspace.join("data/inner"), &workspace.join("other"), &outside.join("below")] {
+            std::fs::create_dir_all(directory).unwrap();
+        }
+        for file in ["w/data/a", "w/data/inner/b", "w/other/c", "outside/below/secret"] {
+            std::fs::write(place.path().join(file), file).unwrap();
+        }
+        symlink(outside.join("below/secret"), workspace.join("data/link")).unwrap();
+        symlink(&outside, workspace.join("way")).unwrap();
+        let roots = vec!["data".parse().unwrap(), "way/below".parse().unwrap()];
+        let asked = RequestedCapabilities { read_roots: roots.clone(), ..RequestedCapabilities::default() };
+        let policy = WasmPluginRunnerPolicy { allowed_read_roots: roots, ..WasmPluginRunnerPolicy::default() };
+        let trial = Place::new(&policy.grant(&asked), Some(&workspace)).unwrap();
+        assert_eq!(trial.before.keys().collect::<Vec<_>>(), ["data/a", "data/inner/b"]);
+        assert_eq!(trial.changed().unwrap(), Vec::<String>::new());
+        std::fs::write(trial.workspace().join("data/a"), "changed").unwrap();
+        std::fs::remove_file(trial.workspace().join("data/inner/b")).unwrap();
+        assert_eq!(trial.changed().unwrap(), ["data/a", "data/inner/b (removed)"]);
+        assert_eq!(std::fs::read_to_string(workspace.join("data/a")).unwrap(), "w/data/a");
+    }
 }
