@@ -29,10 +29,9 @@ pub fn run(report: &mut Report) -> Result {
     warm(report)?;
     neighbours(report)?;
     callers(report)?;
-    for (what, name, tool, input) in [
-        ("rust", "notes", "notes.show", r#"{"title":"x"}"#),
-        ("python", "csv-query", "table.query", r#"{"text":"a,b\n1,2\n"}"#),
-    ] {
+    for (what, name, tool, input) in
+        [("rust", "notes", "show", r#"{"title":"x"}"#), ("python", "csv-query", "query", r#"{"text":"a,b\n1,2\n"}"#)]
+    {
         loading(report, what, &built(name)?, (tool, input))?;
     }
     Ok(())

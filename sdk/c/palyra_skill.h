@@ -3,7 +3,7 @@
 //     static bool shout(palyra_text input, palyra_writer *output, palyra_error *error) { ... return true; }
 //
 //     static const palyra_tool tools[] = {
-//         {"text.shout", "Writes a text in capital letters.", "{\"type\":\"object\"}", NULL, shout},
+//         {"shout", "Writes a text in capital letters.", "{\"type\":\"object\"}", NULL, shout},
 //     };
 //     PALYRA_SKILL(tools)
 //

@@ -3,7 +3,7 @@
 //     import { skill, ToolError } from './palyra-skill.js';
 //
 //     export const tools = skill([{
-//       name: 'text.shout',
+//       name: 'shout',
 //       description: 'Writes a text in capital letters.',
 //       input: { type: 'object', properties: { text: { type: 'string' } }, required: ['text'] },
 //       run({ text }) { return { shouted: text.toUpperCase() }; },

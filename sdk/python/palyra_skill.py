@@ -2,7 +2,7 @@
 
     from palyra_skill import Tools, ToolError, tool
 
-    @tool("text.shout", "Writes a text in capital letters.",
+    @tool("shout", "Writes a text in capital letters.",
           input={"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]})
     def shout(input):
         return {"shouted": input["text"].upper()}

@@ -3,6 +3,8 @@
 //! `palyra sandbox …` needs the sandbox, which the client does not link, so it hands over to `palyrad sandbox …`. Both
 //! parse this one definition: the help, the completions and the mistakes are the same whichever is typed.
 
+pub mod skills;
+
 use clap::{Args, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -11,6 +11,7 @@ pub mod init;
 mod policy;
 pub mod routines;
 pub mod runs;
+pub mod skills;
 pub mod vault;
 
 use crate::completing;
@@ -165,6 +166,9 @@ pub enum Command {
     /// Check attestations
     #[command(subcommand)]
     Attest(Attest),
+    /// Write, try, package and verify skills: tools that run as WebAssembly and get only what they were granted
+    #[command(subcommand)]
+    Skills(Box<skills::Skills>),
     Sandbox(Box<Sandbox>),
     /// Print a completion script for a shell
     Completions {

@@ -118,6 +118,7 @@ async fn run(context: Context, command: Command) -> Result<(), Failure> {
         Command::Config(command) => commands::config::run(&context, command).await,
         Command::Journal(command) => commands::journal::run(&context, command).await,
         Command::Attest(command) => commands::attest::run(&context, command).await,
+        Command::Skills(command) => commands::skills::run(&context, &command),
         Command::Sandbox(_) => commands::sandbox::hand_over(&context),
         Command::Completions { shell } => commands::completions(shell),
     }

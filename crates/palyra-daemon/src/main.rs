@@ -17,13 +17,16 @@ mod keys;
 mod mcp;
 mod mtls;
 mod policy;
+mod printing;
 mod rights;
 mod sandbox;
 mod serve;
+mod skills;
 mod state;
 mod verify;
 
 use clap::{Parser, Subcommand};
+use palyra_api::command_line::skills::SkillsAuthor;
 use palyra_api::command_line::{REFUSED, STATE_HELD, Sandbox};
 use std::io::{ErrorKind, Write as _};
 use std::path::PathBuf;
@@ -72,6 +75,8 @@ enum Command {
     /// Say which toolchains this user has that runs could be shown, as JSON
     Toolchains,
     Sandbox(Box<Sandbox>),
+    /// Write, try, package and verify skills, without serving; `palyra skills` is the friendlier door to this
+    Skills(Box<SkillsAuthor>),
     /// Work on a policy directory, without serving; `palyra policy` is the friendlier door to this
     #[command(subcommand)]
     Policy(policy::Command),
@@ -143,6 +148,7 @@ fn main() -> ExitCode {
                 Some(Command::Check) => serve::check(&setup),
                 Some(Command::Toolchains) => Ok(toolchains()),
                 Some(Command::Sandbox(command)) => Ok(sandbox::command(&setup, *command)),
+                Some(Command::Skills(command)) => Ok(skills::command(*command)),
                 Some(Command::Policy(command)) => policy::run(&setup, command),
                 Some(Command::Key(Key::Accept)) => keys::accept(&setup),
                 Some(Command::Journal(Journal::Begin)) => keys::begin_journal(&setup),

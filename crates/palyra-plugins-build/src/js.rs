@@ -14,6 +14,8 @@ use std::process::Command;
 
 const PACKAGE: &str = "node_modules/@bytecodealliance/componentize-js/src/componentize.js";
 
+const HELPER: &str = "palyra-skill.js";
+
 /// Builds the component.
 pub(crate) fn build(project: &Path, work: &Path, toolchains: &Toolchains) -> Result<Vec<u8>, BuildError> {
     let node =
@@ -44,7 +46,7 @@ fn staged(project: &Path, work: &Path) -> Result<Vec<PathBuf>, BuildError> {
     };
     let directory = work.join("source");
     std::fs::create_dir_all(&directory).map_err(failed(&directory))?;
-    write_text(&directory.join("palyra-skill.js"), JS_SDK)?;
+    write_text(&directory.join(HELPER), JS_SDK)?;
     let mut staged = Vec::new();
     for entry in std::fs::read_dir(project).map_err(failed(project))? {
         let path = entry.map_err(failed(project))?.path();
@@ -52,7 +54,10 @@ fn staged(project: &Path, work: &Path) -> Result<Vec<PathBuf>, BuildError> {
             && let Some(name) = path.file_name()
         {
             std::fs::copy(&path, directory.join(name)).map_err(failed(&path))?;
-            staged.push(directory.join(name));
+            // A copy of the helper speaks of every interface and uses none.
+            if name != HELPER {
+                staged.push(directory.join(name));
+            }
         }
     }
     Ok(staged)
@@ -82,6 +87,19 @@ fn unused_features(sources: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::project::{Language, NewSkill, Project};
+
+    #[test]
+    fn a_copy_of_the_helper_uses_no_interface() {
+        let place = tempfile::tempdir().unwrap();
+        let (project, work) = (place.path().join("project"), place.path().join("work"));
+        let skill = NewSkill { name: "new", publisher: "acme", palyra_version: "0.1.0" };
+        Project::create(&project, &skill, Language::JavaScript).unwrap();
+        let sources = staged(&project, &work).unwrap();
+        assert_eq!(sources, [work.join("source/skill.js")]);
+        assert!(work.join("source").join(HELPER).is_file());
+        assert_eq!(used(&read_text(&sources[0]).unwrap()), BTreeSet::new());
+    }
 
     #[test]
     fn features_follow_the_sources() {

@@ -19,5 +19,5 @@ mod world;
 
 pub use component::{component_of, component_of_text, parse_text};
 pub use error::BuildError;
-pub use project::{Language, Project, Toolchains, build};
+pub use project::{Language, NewSkill, Project, Toolchains, build, is_skill_name};
 pub use world::{INTERFACES, SKILL_WIT, world_text};

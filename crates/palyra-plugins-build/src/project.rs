@@ -58,6 +58,24 @@ pub struct Toolchains {
     pub node_directory: Option<PathBuf>,
 }
 
+/// What a new skill is called, and who will sign it.
+#[derive(Debug, Clone, Copy)]
+pub struct NewSkill<'a> {
+    /// Its name: lower-case letters, digits and hyphens.
+    pub name: &'a str,
+    /// The publisher that its id begins with.
+    pub publisher: &'a str,
+    /// The oldest Palyra that it is to run on.
+    pub palyra_version: &'a str,
+}
+
+/// Whether a skill may be called this.
+#[must_use]
+pub fn is_skill_name(name: &str) -> bool {
+    let good = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    name.len() <= 64 && name.bytes().all(good) && name.starts_with(|c: char| c.is_ascii_lowercase())
+}
+
 /// The sources of one skill.
 #[derive(Debug, Clone)]
 pub struct Project {
@@ -84,10 +102,9 @@ impl Project {
     ///
     /// # Errors
     /// When something is there already, or the name cannot be one.
-    pub fn create(directory: &Path, name: &str, language: Language) -> Result<Self, BuildError> {
-        let good = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-        let fits = name.len() <= 64 && name.bytes().all(good) && name.starts_with(|c: char| c.is_ascii_lowercase());
-        if !fits {
+    pub fn create(directory: &Path, skill: &NewSkill<'_>, language: Language) -> Result<Self, BuildError> {
+        let name = skill.name;
+        if !is_skill_name(name) {
             return Err(BuildError::Name(name.chars().take(80).collect()));
         }
         let io = |action, path: &Path| {
@@ -97,7 +114,7 @@ impl Project {
         if directory.exists() && fs::read_dir(directory).map_err(io("read", directory))?.next().is_some() {
             return Err(BuildError::Exists(directory.to_owned()));
         }
-        for (path, text) in templates::files(language, name) {
+        for (path, text) in templates::files(language, skill) {
             let path = directory.join(path);
             if let Some(parent) = path.parent() {
                 fs::create_dir_all(parent).map_err(io("create", parent))?;

@@ -1,7 +1,7 @@
 //! What a new skill begins with: a tool that greets, in each language, and a copy of the helper that it uses, so that the project
 //! stands on its own.
 
-use crate::project::Language;
+use crate::project::{Language, NewSkill};
 
 macro_rules! sdk {
     ($path:literal) => {
@@ -39,13 +39,12 @@ const RUST_SDK: [(&str, &str); 8] = [
 ];
 
 /// Every file of a new skill.
-pub(crate) fn files(language: Language, name: &str) -> Vec<(&'static str, String)> {
+pub(crate) fn files(language: Language, skill: &NewSkill<'_>) -> Vec<(&'static str, String)> {
     let (own, copies): (Files<'_>, Files<'_>) = match language {
         Language::Rust => (
             &[
                 ("Cargo.toml", sdk!("templates/rust/Cargo.toml.in")),
                 ("src/lib.rs", sdk!("templates/rust/src/lib.rs.in")),
-                (".gitignore", sdk!("templates/rust/gitignore")),
             ],
             &RUST_SDK,
         ),
@@ -54,21 +53,27 @@ pub(crate) fn files(language: Language, name: &str) -> Vec<(&'static str, String
             &[
                 ("app.py", sdk!("templates/python/app.py")),
                 ("requirements.txt", sdk!("templates/python/requirements.txt")),
-                (".gitignore", sdk!("templates/python/gitignore")),
             ],
             &[("palyra_skill.py", PYTHON_SDK)],
         ),
         Language::JavaScript => (
-            &[
-                ("skill.js", sdk!("templates/js/skill.js")),
-                ("package.json", sdk!("templates/js/package.json")),
-                (".gitignore", sdk!("templates/js/gitignore")),
-            ],
+            &[("skill.js", sdk!("templates/js/skill.js")), ("package.json", sdk!("templates/js/package.json"))],
             &[("palyra-skill.js", JS_SDK)],
         ),
         Language::Text => (&[("skill.wat", sdk!("templates/wat/skill.wat"))], &[]),
     };
-    let own = own.iter().map(|(path, text)| (*path, text.replace("{{name}}", name)));
+    let manifest = match language {
+        Language::Text => sdk!("templates/wat/skill.toml.in"),
+        _ => sdk!("templates/skill.toml.in"),
+    };
+    let every: Files<'_> = &[("skill.toml", manifest), (".gitignore", sdk!("templates/gitignore"))];
+    let id = skill.name.replace('-', "_");
+    let filled = |text: &str| {
+        let words =
+            [("name", skill.name), ("id", &id), ("publisher", skill.publisher), ("palyra", skill.palyra_version)];
+        words.iter().fold(text.to_owned(), |text, (word, value)| text.replace(&format!("{{{{{word}}}}}"), value))
+    };
+    let own = own.iter().chain(every).map(|(path, text)| (*path, filled(text)));
     let copies = copies.iter().map(|(path, text)| (*path, (*text).to_owned()));
     own.chain(copies).collect()
 }
@@ -78,19 +83,25 @@ mod tests {
     use super::*;
     use crate::project::Project;
 
+    fn skill(name: &str) -> NewSkill<'_> {
+        NewSkill { name, publisher: "acme", palyra_version: "0.1.0" }
+    }
+
     #[test]
     fn every_language_begins_with_something_that_is_found() {
         let place = tempfile::tempdir().unwrap();
         for language in Language::ALL {
             let directory = place.path().join(language.word());
-            Project::create(&directory, "my-skill", language).unwrap();
+            Project::create(&directory, &skill("my-skill"), language).unwrap();
             assert_eq!(Project::find(&directory).unwrap().language, language);
-            let text = std::fs::read_to_string(directory.join(language.file())).unwrap();
-            assert!(!text.contains("{{"), "{text}");
-            assert_eq!(Project::create(&directory, "my-skill", language).unwrap_err().code(), "build_exists");
+            for file in [language.file(), "skill.toml"] {
+                let text = std::fs::read_to_string(directory.join(file)).unwrap();
+                assert!(!text.contains("{{"), "{text}");
+            }
+            assert_eq!(Project::create(&directory, &skill("my-skill"), language).unwrap_err().code(), "build_exists");
         }
         for bad in ["", "Skill", "1st", "a b", "../x", "a_b"] {
-            let refused = Project::create(&place.path().join("new"), bad, Language::C).unwrap_err();
+            let refused = Project::create(&place.path().join("new"), &skill(bad), Language::C).unwrap_err();
             assert_eq!(refused.code(), "build_name", "{bad}");
         }
         assert_eq!(Project::find(place.path()).unwrap_err().code(), "build_no_skill");

@@ -39,7 +39,7 @@ def number(value):
 
 
 @tool(
-    "table.query",
+    "query",
     "Selects, filters, sorts and limits the rows of a table in CSV or JSON.",
     input={
         "type": "object",
@@ -68,7 +68,7 @@ def query(query):
 
 
 @tool(
-    "table.sum",
+    "sum",
     "Adds up a column of a table, for each value of another column if one is given.",
     input={"type": "object", "properties": {**SOURCE, "column": {"type": "string"}, "by": {"type": "string"}},
            "required": ["column"]},

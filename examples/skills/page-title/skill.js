@@ -6,7 +6,7 @@ const text = { type: 'object', properties: { text: { type: 'string' } }, require
 
 export const tools = skill([
   {
-    name: 'page.title',
+    name: 'title',
     description: 'Fetches a page and returns its title.',
     input: { type: 'object', properties: { url: { type: 'string' } }, required: ['url'] },
     async run({ url }) {
@@ -22,7 +22,7 @@ export const tools = skill([
     },
   },
   {
-    name: 'markdown.outline',
+    name: 'outline',
     description: 'Returns the headings of a text in Markdown.',
     input: text,
     run({ text }) {

@@ -27,7 +27,7 @@ static bool count(palyra_text input, palyra_writer *output, palyra_error *error)
 }
 
 static const palyra_tool tools[] = {
-    {"text.count", "Counts the words, lines and bytes of a text.",
+    {"count", "Counts the words, lines and bytes of a text.",
      "{\"type\":\"object\",\"properties\":{\"text\":{\"type\":\"string\"}},\"required\":[\"text\"]}",
      "{\"type\":\"object\",\"properties\":{\"words\":{\"type\":\"integer\"},\"lines\":{\"type\":\"integer\"},"
      "\"bytes\":{\"type\":\"integer\"}},\"required\":[\"words\",\"lines\",\"bytes\"]}",

@@ -22,7 +22,7 @@
 //!
 //! fn tools() -> Vec<Tool> {
 //!     vec![
-//!         Tool::new("text.shout", "Writes a text in capital letters.", shout)
+//!         Tool::new("shout", "Writes a text in capital letters.", shout)
 //!             .input(r#"{"type":"object","properties":{"text":{"type":"string"}},"required":["text"]}"#),
 //!     ]
 //! }

@@ -28,6 +28,7 @@ pub mod routines;
 pub mod models;
 pub mod runs;
 pub mod sandbox;
+pub mod skills;
 pub mod status;
 pub mod tools;
 pub mod up;

@@ -8,12 +8,12 @@ mod policy;
 mod run;
 mod streams;
 
+use crate::printing::{say, tell};
 use crate::serve::{DaemonError, Setup};
 use palyra_api::command_line::{Format, REFUSED, Sandbox, SandboxCommand};
 use palyra_protocol::display::safe;
 use palyra_sandbox::SandboxError;
 use serde::Serialize;
-use std::io::Write as _;
 use std::process::ExitCode;
 
 /// Does what was asked. Every refusal is told on standard error and ends with the same code.
@@ -91,19 +91,6 @@ fn with_causes(error: &dyn std::error::Error) -> String {
         cause = inner.source();
     }
     message
-}
-
-/// Prints one line of an answer. A reader that has gone away ends the program quietly, as `head` expects.
-fn say(line: &str) {
-    if writeln!(std::io::stdout(), "{line}").is_err() {
-        std::process::exit(0);
-    }
-}
-
-/// Prints one line beside an answer.
-fn tell(line: &str) {
-    // There is nobody left to tell.
-    drop(writeln!(std::io::stderr(), "{line}"));
 }
 
 fn say_json<T: Serialize>(value: &T) -> Result<(), Refused> {

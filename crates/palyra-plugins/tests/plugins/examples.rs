@@ -6,6 +6,7 @@ use palyra_plugins::{
     HttpReply, HttpRequest, Plugin, PluginError, PluginHost, RequestedCapabilities, StorageDirectory, ToolAnswer,
 };
 use palyra_protocol::{Digest, Secret};
+use palyra_skills::Manifest;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -29,6 +30,18 @@ fn built(name: &str) -> PathBuf {
     path
 }
 
+/// What an example's manifest asks for.
+fn asked_by(name: &str) -> RequestedCapabilities {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/skills").join(name);
+    let asked = Manifest::parse(&std::fs::read(sources.join("skill.toml")).unwrap()).unwrap().capabilities;
+    RequestedCapabilities {
+        http_hosts: asked.egress.iter().map(|host| host.to_string().parse().unwrap()).collect(),
+        read_roots: asked.read_roots.iter().map(|root| root.workspace_path().parse().unwrap()).collect(),
+        storage_bytes: asked.storage_bytes,
+        ..RequestedCapabilities::default()
+    }
+}
+
 struct Example {
     host: PluginHost,
     plugin: Arc<Plugin>,
@@ -37,9 +50,7 @@ struct Example {
 
 impl Example {
     fn load(name: &str) -> Self {
-        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/skills").join(name);
-        let asked = std::fs::read_to_string(sources.join("capabilities.json")).unwrap();
-        let asked: RequestedCapabilities = serde_json::from_str(&asked).unwrap();
+        let asked = asked_by(name);
         // Two tests that need the same one do not compile it twice.
         static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
         let _turn = ONE_AT_A_TIME.lock().unwrap();
@@ -81,54 +92,53 @@ impl Example {
 #[test]
 fn rust_reaches_its_host() {
     let example = Example::load("echo-http");
-    assert_eq!(example.tools(), ["echo.http"]);
+    assert_eq!(example.tools(), ["echo"]);
     let doors = || Doors { http: Some(Arc::new(EchoDoor::default())), ..Doors::default() };
     let input = json!({"url": "https://httpbin.example/post", "text": "grüße"});
-    assert_eq!(example.twice("echo.http", &input, doors()), json!({"status": 200, "body": "\"/post 0\""}));
+    assert_eq!(example.twice("echo", &input, doors()), json!({"status": 200, "body": "\"/post 0\""}));
     let elsewhere = json!({"url": "https://evil.example/", "text": ""});
-    assert_eq!(example.refused("echo.http", &elsewhere), "http_denied");
-    assert_eq!(example.refused("echo.http", &json!({"url": 1})), "invalid_input");
-    assert_eq!(example.refused("echo.nothing", &json!({})), "unknown_tool");
+    assert_eq!(example.refused("echo", &elsewhere), "http_denied");
+    assert_eq!(example.refused("echo", &json!({"url": 1})), "invalid_input");
+    assert_eq!(example.refused("nothing", &json!({})), "unknown_tool");
 }
 
 #[test]
 fn rust_keeps_notes() {
     let example = Example::load("notes");
-    assert_eq!(example.tools(), ["notes.add", "notes.list", "notes.show"]);
+    assert_eq!(example.tools(), ["add", "list", "show"]);
     let place = tempfile::tempdir().unwrap();
     let storage = Arc::new(StorageDirectory::open(&place.path().join("s")).unwrap());
     let doors = || Doors { storage: Some(Arc::clone(&storage) as _), ..Doors::default() };
-    let added = example.twice("notes.add", &json!({"title": "b", "text": "second"}), doors());
+    let added = example.twice("add", &json!({"title": "b", "text": "second"}), doors());
     assert_eq!(added, json!({"titles": ["b"]}));
-    example.twice("notes.add", &json!({"title": "a/../a", "text": "first"}), doors());
-    assert_eq!(example.twice("notes.list", &json!({}), doors()), json!({"titles": ["a/../a", "b"]}));
-    assert_eq!(example.twice("notes.show", &json!({"title": "b"}), doors()), json!({"text": "second"}));
+    example.twice("add", &json!({"title": "a/../a", "text": "first"}), doors());
+    assert_eq!(example.twice("list", &json!({}), doors()), json!({"titles": ["a/../a", "b"]}));
+    assert_eq!(example.twice("show", &json!({"title": "b"}), doors()), json!({"text": "second"}));
     let large = json!({"title": "c", "text": "x".repeat(70_000)});
-    let refused = example.call("notes.add", &large, doors()).result.unwrap();
+    let refused = example.call("add", &large, doors()).result.unwrap();
     assert!(matches!(&refused, ToolAnswer::Failed { code, .. } if code == "storage_full"), "{refused:?}");
 }
 
 #[test]
 fn c_counts_words() {
     let example = Example::load("word-count");
-    assert_eq!(example.tools(), ["text.count"]);
-    let count =
-        |text: &str| example.twice("text.count", &json!({ "text": text, "other": {"text": "x"} }), Doors::default());
+    assert_eq!(example.tools(), ["count"]);
+    let count = |text: &str| example.twice("count", &json!({ "text": text, "other": {"text": "x"} }), Doors::default());
     assert_eq!(count("one two\n\tthree\n"), json!({"words": 3, "lines": 2, "bytes": 15}));
     assert_eq!(count(""), json!({"words": 0, "lines": 0, "bytes": 0}));
     assert_eq!(count("a \"quoted\" \u{1f600} \\ line"), json!({"words": 5, "lines": 1, "bytes": 22}));
-    assert_eq!(example.refused("text.count", &json!({"text": 5})), "invalid_input");
-    assert_eq!(example.refused("text.count", &json!([])), "invalid_input");
+    assert_eq!(example.refused("count", &json!({"text": 5})), "invalid_input");
+    assert_eq!(example.refused("count", &json!([])), "invalid_input");
 }
 
 #[test]
 fn python_answers_questions_about_tables() {
     let example = Example::load("csv-query");
-    assert_eq!(example.tools(), ["table.query", "table.sum"]);
+    assert_eq!(example.tools(), ["query", "sum"]);
     let csv = "city,year,count\nBerlin,2023,5\nParis,2023,7\nBerlin,2024,11\n";
     let question = json!({"text": csv, "where": {"city": "Berlin"}, "select": ["year", "count"], "order_by": "count"});
     let rows = json!({"rows": [{"year": "2023", "count": "5"}, {"year": "2024", "count": "11"}], "total": 2});
-    assert_eq!(example.twice("table.query", &question, Doors::default()), rows);
+    assert_eq!(example.twice("query", &question, Doors::default()), rows);
 
     let place = tempfile::tempdir().unwrap();
     std::fs::create_dir(place.path().join("data")).unwrap();
@@ -137,12 +147,12 @@ fn python_answers_questions_about_tables() {
     let doors = || Doors { files: Some(Arc::new(Workspace::new(place.path()))), ..Doors::default() };
     let sums = json!({"path": "data/sales.csv", "column": "count", "by": "city"});
     let expected = json!({"sums": {"Berlin": 16.0, "Paris": 7.0}});
-    assert_eq!(example.twice("table.sum", &sums, doors()), expected);
+    assert_eq!(example.twice("sum", &sums, doors()), expected);
     for path in ["../../etc/passwd", "data/link.csv", "data/none.csv", "/etc/passwd"] {
-        let refused = example.call("table.sum", &json!({"path": path, "column": "x"}), doors()).result.unwrap();
+        let refused = example.call("sum", &json!({"path": path, "column": "x"}), doors()).result.unwrap();
         assert!(matches!(&refused, ToolAnswer::Failed { code, .. } if code == "unreadable"), "{path}: {refused:?}");
     }
-    assert_eq!(example.refused("table.sum", &json!({"column": "x"})), "invalid_input");
+    assert_eq!(example.refused("sum", &json!({"column": "x"})), "invalid_input");
 }
 
 /// Answers like a page.
@@ -159,14 +169,14 @@ impl HttpDoor for Page {
 #[test]
 fn javascript_fetches_and_reads() {
     let example = Example::load("page-title");
-    assert_eq!(example.tools(), ["page.title", "markdown.outline"]);
+    assert_eq!(example.tools(), ["title", "outline"]);
     let doors = || Doors { http: Some(Arc::new(Page)), ..Doors::default() };
-    let fetched = example.twice("page.title", &json!({"url": "https://pages.example/a?b=1"}), doors());
+    let fetched = example.twice("title", &json!({"url": "https://pages.example/a?b=1"}), doors());
     assert_eq!(fetched, json!({"status": 203, "title": "Page /a?b=1"}));
     let text = json!({"text": "# One\ntext\n## Two ##\n"});
     let headings = json!({"headings": [{"level": 1, "title": "One"}, {"level": 2, "title": "Two ##"}]});
-    assert_eq!(example.twice("markdown.outline", &text, Doors::default()), headings);
-    assert_eq!(example.refused("page.title", &json!({"url": "https://evil.example/"})), "unreachable");
+    assert_eq!(example.twice("outline", &text, Doors::default()), headings);
+    assert_eq!(example.refused("title", &json!({"url": "https://evil.example/"})), "unreachable");
 }
 
 #[test]

@@ -50,6 +50,24 @@ pub enum ToolCode {
     },
 }
 
+impl Tool {
+    /// Compares an input with its schema.
+    ///
+    /// # Errors
+    /// What does not fit, and where.
+    pub fn check_input(&self, input: &Value) -> Result<(), String> {
+        check_value(&self.input_schema, input)
+    }
+
+    /// Compares an output with its schema.
+    ///
+    /// # Errors
+    /// What does not fit, and where.
+    pub fn check_output(&self, output: &Value) -> Result<(), String> {
+        check_value(&self.output_schema, output)
+    }
+}
+
 impl ToolCode {
     /// The name of the entry that holds the code.
     #[must_use]
@@ -173,14 +191,30 @@ fn schema(tool: &ToolId, which: &'static str, raw: &Spanned<toml::Value>) -> Res
     Ok(json.into_value())
 }
 
+fn check_value(schema: &Value, value: &Value) -> Result<(), String> {
+    let validator = compiled(schema)?;
+    match validator.iter_errors(value).next() {
+        None => Ok(()),
+        Some(error) => {
+            let place = error.instance_path().to_string();
+            let place = if place.is_empty() { "the value".to_owned() } else { excerpt(&place) };
+            Err(format!("{place}: {}", excerpt(&error.to_string())))
+        }
+    }
+}
+
 /// Whether a value is a JSON Schema for objects that can be used without asking anybody else.
 fn check_schema(schema: &Value) -> Result<(), String> {
     if schema.get("type") != Some(&Value::from("object")) {
         return Err("its `type` must be `object`".to_owned());
     }
+    compiled(schema).map(drop)
+}
+
+fn compiled(schema: &Value) -> Result<jsonschema::Validator, String> {
     // Patterns must be of the kind that is matched in linear time: a schema must not be able to stall the daemon.
     let options = jsonschema::options().with_pattern_options(jsonschema::PatternOptions::regex());
-    options.build(schema).map(drop).map_err(|e| e.to_string())
+    options.build(schema).map_err(|e| e.to_string())
 }
 
 fn json_of(value: &toml::Value) -> Result<Value, &'static str> {

@@ -26,7 +26,7 @@ fn echo(input: Input) -> Result<Output, ToolError> {
 
 fn tools() -> Vec<Tool> {
     vec![
-        Tool::new("echo.http", "Sends a text to an HTTP endpoint and returns what comes back.", echo)
+        Tool::new("echo", "Sends a text to an HTTP endpoint and returns what comes back.", echo)
             .input(
                 r#"{"type":"object","properties":{"url":{"type":"string"},"text":{"type":"string"}},"required":["url","text"],"additionalProperties":false}"#,
             )

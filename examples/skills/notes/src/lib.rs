@@ -48,11 +48,11 @@ fn show(input: Show) -> Result<Note, ToolError> {
 
 fn tools() -> Vec<Tool> {
     vec![
-        Tool::new("notes.add", "Keeps a note under a title.", add).input(
+        Tool::new("add", "Keeps a note under a title.", add).input(
             r#"{"type":"object","properties":{"title":{"type":"string"},"text":{"type":"string"}},"required":["title","text"]}"#,
         ),
-        Tool::new("notes.list", "Lists the titles of all notes.", list).input(r#"{"type":"object"}"#),
-        Tool::new("notes.show", "Shows one note.", show)
+        Tool::new("list", "Lists the titles of all notes.", list).input(r#"{"type":"object"}"#),
+        Tool::new("show", "Shows one note.", show)
             .input(r#"{"type":"object","properties":{"title":{"type":"string"}},"required":["title"]}"#),
     ]
 }

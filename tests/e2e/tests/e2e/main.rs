@@ -45,6 +45,7 @@ mod routines;
 mod runs;
 mod sandbox;
 mod schemas;
+mod skill_packages;
 mod state;
 mod terminal;
 mod tui;

@@ -1,0 +1,11 @@
+//! `palyra skills`.
+
+use clap::Subcommand;
+use palyra_api::command_line::skills::AuthorCommand;
+
+#[derive(Debug, Subcommand)]
+pub enum Skills {
+    /// What needs no daemon: `palyrad` does it.
+    #[command(flatten)]
+    Author(AuthorCommand),
+}
