@@ -3,8 +3,13 @@
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let root = "../../proto";
     println!("cargo:rerun-if-changed={root}");
-    let files =
-        ["palyra/v1/palyra.proto", "palyra/v1/effects.proto", "palyra/v1/vault.proto", "palyra/v1/devices.proto"];
+    let files = [
+        "palyra/v1/palyra.proto",
+        "palyra/v1/effects.proto",
+        "palyra/v1/vault.proto",
+        "palyra/v1/devices.proto",
+        "palyra/v1/skills.proto",
+    ];
     let descriptors = protox::compile(files, [root])?;
     let out = std::path::PathBuf::from(std::env::var("OUT_DIR")?);
     std::fs::write(out.join("descriptors.bin"), prost::Message::encode_to_vec(&descriptors))?;

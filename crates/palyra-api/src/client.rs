@@ -10,6 +10,7 @@ use crate::v1::effects_client::EffectsClient;
 use crate::v1::grants_client::GrantsClient;
 use crate::v1::journal_client::JournalClient;
 use crate::v1::policy_client::PolicyClient;
+use crate::v1::skills_client::SkillsClient;
 use crate::v1::tools_client::ToolsClient;
 use crate::v1::vault_client::VaultClient;
 use crate::{ACT_AS, AUTHORIZATION};
@@ -135,6 +136,8 @@ impl Connection {
         vault: VaultClient;
         /// Paired devices.
         devices: DevicesClient;
+        /// Skills.
+        skills: SkillsClient;
     }
 }
 

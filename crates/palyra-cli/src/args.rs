@@ -4,7 +4,9 @@ pub mod access;
 pub mod connect;
 pub mod devices;
 pub mod effects;
+pub mod managed_skills;
 mod policy;
+pub mod skills;
 pub mod vault;
 
 use crate::completing;
@@ -106,6 +108,9 @@ pub enum Command {
     /// Keep secrets that agents use and never see
     #[command(subcommand)]
     Vault(vault::Vault),
+    /// Install, look at, quarantine and trust skills
+    #[command(subcommand)]
+    Skills(skills::Skills),
     /// Let a phone, a laptop or another machine in: make a pairing code
     #[command(subcommand)]
     Pairing(devices::Pairing),

@@ -19,6 +19,7 @@ mod policy;
 mod rights;
 mod sandbox;
 mod serve;
+mod skill_watch;
 mod state;
 mod verify;
 

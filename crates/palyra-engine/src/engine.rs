@@ -10,6 +10,7 @@ use crate::flow::decide::ToolFacts;
 use crate::flow::resolve::Resolver;
 use crate::live::{CallUpdate, LiveCall, LiveCalls, Withdrawal};
 use crate::reload::RunningPolicy;
+use crate::skills::Skills;
 use crate::tools::{Place, Tool};
 use crate::vault::{ReleasedValues, VaultHandle, VaultSettings, VaultStore};
 use palyra_egress::{Fetcher, Roots, SystemResolver};
@@ -72,6 +73,7 @@ struct Inner {
     approval_news: broadcast::Sender<Arc<ApprovalRecord>>,
     rights_changed: watch::Sender<u64>,
     devices: Devices,
+    skills: Skills,
     closing: CancellationToken,
     fetcher: Arc<Fetcher>,
     file_threads: FileThreads,
@@ -146,6 +148,7 @@ impl Engine {
                 approval_news: broadcast::Sender::new(APPROVAL_BACKLOG),
                 rights_changed: watch::Sender::new(0),
                 devices: Devices::default(),
+                skills: Skills::default(),
                 closing: CancellationToken::new(),
                 fetcher,
                 file_threads: FileThreads::default(),
@@ -278,6 +281,11 @@ impl Engine {
     /// The paired devices.
     pub(crate) fn devices(&self) -> &Devices {
         &self.inner.devices
+    }
+
+    /// The installed skills.
+    pub(crate) fn skills(&self) -> &Skills {
+        &self.inner.skills
     }
 
     pub(crate) fn downgrade(&self) -> WeakEngine {

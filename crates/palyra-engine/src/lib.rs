@@ -22,6 +22,7 @@ mod output;
 mod queries;
 mod rehearse;
 mod reload;
+mod skills;
 pub mod tools;
 pub mod vault;
 mod work;
@@ -48,10 +49,16 @@ pub use flow::resolve::Refusal;
 pub use live::CallUpdate;
 pub use output::{OutputPiece, OutputWatcher};
 pub use palyra_journal::{ApprovalFilter, CallFilter, CallSummary, Listing};
+pub use palyra_plugins::WasmPluginRunnerPolicy;
 pub use palyra_sandbox::OutputStream;
+pub use palyra_skills::{KeyId, PublisherId, SkillId, SkillVersion};
 pub use queries::calls::CallWatch;
 pub use queries::journal::VerifyNews;
 pub use queries::review::SimulationNews;
 pub use queries::status::EngineStatus;
 pub use rehearse::Rehearsal;
 pub use reload::{PolicyStatus, RefusedPolicy, Reloaded};
+pub use skills::{
+    ExaminedSkill, InstallNews, InstallOptions, ReplayReport, SkillInfo, SkillListing, SkillSetup, SkillView,
+    TrustedKey,
+};

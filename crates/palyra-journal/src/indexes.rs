@@ -10,12 +10,14 @@ use palyra_protocol::chain::Link;
 use rusqlite::Connection;
 
 /// Each partial index of `events`, with the kinds that it holds.
-pub(crate) const EVENT_INDEXES: [(&str, &[&str]); 6] = [
+pub(crate) const EVENT_INDEXES: [(&str, &[&str]); 8] = [
     ("events_access_changed", &["access.changed"]),
     ("events_devices_changed", &["devices.changed"]),
     ("events_key", &["daemon.started", "daemon.key_accepted", "journal.begun_anew"]),
     ("events_grants_ended", &["grant.revoked", "grant.voided"]),
     ("events_settled", &["calls.settled"]),
+    ("events_skills", &["skill.installed", "skill.status", "skill.current", "skill.removed"]),
+    ("events_skill_trust", &["skill.trust"]),
     ("events_vault", &["vault.accessed", "vault.changed"]),
 ];
 

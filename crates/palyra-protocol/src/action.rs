@@ -115,6 +115,10 @@ actions! {
     EffectRead = "effect.read",
     /// Put back what a call changed.
     EffectUndo = "effect.undo",
+    /// See which skills there are, how they stand, and whom the trust store trusts.
+    SkillList = "skill.list",
+    /// Install, quarantine, release and remove skills; say which publishers are trusted.
+    SkillManage = "skill.manage",
 }
 
 impl PolicyAction {

@@ -7,6 +7,7 @@
 use crate::containment::Containment;
 use crate::digest::{Digest, DigestBuilder};
 use crate::display::deceives;
+use crate::skill_event::SkillUse;
 use crate::vault::SecretRef;
 use crate::vault_event::SecretDelivery;
 use serde::{Deserialize, Serialize};
@@ -57,6 +58,9 @@ pub struct Facets {
     /// Secrets of the vault that it would use.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub secrets: Vec<SecretUse>,
+    /// The skill that would run, where the tool is a skill's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skill: Option<SkillUse>,
 }
 
 /// A secret that a call would use, and how.
@@ -89,6 +93,7 @@ impl SecretUse {
             SecretDelivery::Env => format!(
                 "{secret} to {program}, in the variable {name}: the least preferred way, everything that it starts can read it"
             ),
+            SecretDelivery::Guest => format!("{secret} to the code of the skill"),
             SecretDelivery::Reply | SecretDelivery::Daemon => format!("{secret} to the daemon"),
         }
     }

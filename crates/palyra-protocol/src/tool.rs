@@ -78,6 +78,8 @@ pub enum ExecutorKind {
     Builtin,
     /// A native process in Tier B or Tier C.
     Process,
+    /// A component of a skill in Tier A.
+    Wasm,
 }
 
 impl ExecutorKind {
@@ -87,6 +89,7 @@ impl ExecutorKind {
         match self {
             Self::Builtin => "builtin",
             Self::Process => "process",
+            Self::Wasm => "wasm",
         }
     }
 }

@@ -10,6 +10,7 @@ mod gate;
 mod grants;
 mod journal;
 mod policy;
+mod skills;
 mod standard;
 mod tools;
 mod vault;
@@ -26,6 +27,7 @@ use palyra_api::v1::effects_server::EffectsServer;
 use palyra_api::v1::grants_server::GrantsServer;
 use palyra_api::v1::journal_server::JournalServer;
 use palyra_api::v1::policy_server::PolicyServer;
+use palyra_api::v1::skills_server::SkillsServer;
 use palyra_api::v1::tools_server::ToolsServer;
 use palyra_api::v1::vault_server::VaultServer;
 use palyra_engine::{Engine, EngineError, ErrorKind, VerifiedPeer};
@@ -116,7 +118,8 @@ fn routes(door: &Door) -> Routes {
         .add_service(service!(JournalServer))
         .add_service(service!(AccessServer))
         .add_service(service!(VaultServer))
-        .add_service(service!(DevicesServer));
+        .add_service(service!(DevicesServer))
+        .add_service(service!(SkillsServer));
     standard::added_to(routes)
 }
 

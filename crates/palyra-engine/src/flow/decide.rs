@@ -9,10 +9,12 @@ use crate::config::ToolCallConfig;
 use crate::engine::Engine;
 use crate::flow::resolve::{Refusal, ResolvedCall};
 use palyra_journal::Opening;
-use palyra_policy::{PolicyAction, PolicyEngine, PolicyRequest, PolicyRequestContext, PolicyResource, Verdict};
+use palyra_policy::{
+    PolicyAction, PolicyEngine, PolicyRequest, PolicyRequestContext, PolicyResource, SkillTrust, Verdict,
+};
 use palyra_protocol::{
     DecisionBasis, DecisionId, DecisionKind, Facets, Origin, Problem, SecretCaller, SecretRef, SecretUse, ToolCall,
-    ToolCapability, ToolDecision, ToolName,
+    ToolCapability, ToolDecision, ToolName, ToolSource,
 };
 use std::sync::Arc;
 
@@ -215,7 +217,8 @@ fn decide_about(
     let asked =
         Asked { tool: call.tool(), workspace: call.workspace_root(), origin: call.origin(), facets, basis: &basis };
     let (request, context) = asked.question();
-    let verdict = strictest(policy, &request, &context, policy.decide(&request, &context));
+    let verdict = of_skill(policy, &request, &context, policy.decide(&request, &context));
+    let verdict = strictest(policy, &request, &context, verdict);
     let verdict = match verdict {
         Ok(verdict) => verdict,
         Err(out_of_scope) => return refused_by_scope(policy, call, basis, out_of_scope),
@@ -246,12 +249,6 @@ fn strictest(
     context: &PolicyRequestContext,
     mut verdict: Verdict,
 ) -> Result<Verdict, SecretRef> {
-    let strictness = |verdict: &Verdict| match verdict {
-        Verdict::Allow(_) => 0,
-        Verdict::Waived { .. } => 1,
-        Verdict::NeedsApproval { .. } => 2,
-        Verdict::Deny(_) => 3,
-    };
     for SecretUse { secret, .. } in &context.facets.secrets {
         let skill = context.skill_id.as_deref();
         if !secret.scope().admits(SecretCaller { principal: &request.principal, channel: &context.channel, skill }) {
@@ -268,6 +265,35 @@ fn strictest(
         }
     }
     Ok(verdict)
+}
+
+/// How strict an answer is.
+fn strictness(verdict: &Verdict) -> u8 {
+    match verdict {
+        Verdict::Allow(_) => 0,
+        Verdict::Waived { .. } => 1,
+        Verdict::NeedsApproval { .. } => 2,
+        Verdict::Deny(_) => 3,
+    }
+}
+
+/// What policy says about the skill that brings a call's tool, as `skill.execute`, where that is stricter.
+fn of_skill(
+    policy: &PolicyEngine,
+    request: &PolicyRequest,
+    context: &PolicyRequestContext,
+    verdict: Verdict,
+) -> Verdict {
+    let Some(skill) = &context.skill_id else { return verdict };
+    let asked = PolicyRequest {
+        principal: request.principal.clone(),
+        action: PolicyAction::SkillExecute,
+        resource: PolicyResource::Skill(skill.clone()),
+    };
+    // A waiver of the tool's approval is for the same call: it stands in for the skill's too.
+    let of_skill = policy.decide(&asked, context);
+    let waived = matches!((&verdict, &of_skill), (Verdict::Waived { .. }, Verdict::NeedsApproval { .. }));
+    if strictness(&of_skill) > strictness(&verdict) && !waived { of_skill } else { verdict }
 }
 
 /// The decision about a call that wants a secret of others: no rule can lift that.
@@ -316,6 +342,11 @@ impl Asked<'_> {
         let issuers = origin.token.as_ref().map_or_else(Vec::new, |token| token.issuers.clone());
         // A token limits its own principal; whoever acts as an agent has the agent's place.
         let limited = origin.token.as_ref().filter(|_| origin.principal == origin.proposed_by);
+        let skill = match ToolSource::of(tool) {
+            Some(ToolSource::Skill(id)) => Some(id),
+            _ => None,
+        };
+        let publisher = skill.as_deref().and_then(|id| id.split('.').next());
         let context = PolicyRequestContext {
             role: limited.map(|token| token.role),
             issued_by: issuers.clone(),
@@ -331,9 +362,21 @@ impl Asked<'_> {
             is_sensitive_action: basis.capabilities.iter().any(|capability| capability.is_sensitive()),
             is_allowlisted_tool: basis.allowlisted,
             facets: facets.clone(),
+            skill_id: skill.as_deref().map(str::to_owned),
+            publisher: publisher.map(str::to_owned),
+            trust: facets.skill.as_ref().map(|skill| trust(&skill.trust)),
             ..PolicyRequestContext::new(origin.channel.clone())
         };
         (request, context)
+    }
+}
+
+/// How far a skill is trusted, as rules name it.
+fn trust(word: &str) -> SkillTrust {
+    match word {
+        "verified" => SkillTrust::Verified,
+        "trusted" => SkillTrust::Trusted,
+        _ => SkillTrust::Unknown,
     }
 }
 

@@ -46,7 +46,7 @@ fn resource(action: PolicyAction) -> BoxedStrategy<PolicyResource> {
         PolicyAction::ToolExecute | PolicyAction::ApprovalWaive | PolicyAction::EffectApply => {
             PolicyResource::Tool(name)
         }
-        PolicyAction::SkillExecute => PolicyResource::Skill(name),
+        PolicyAction::SkillExecute | PolicyAction::SkillManage => PolicyResource::Skill(name),
         PolicyAction::ApprovalDecide => PolicyResource::Approval(name),
         PolicyAction::GrantList | PolicyAction::GrantRevoke => PolicyResource::Grant(name),
         PolicyAction::CallRead | PolicyAction::CallCancel | PolicyAction::EffectRead | PolicyAction::EffectUndo => {
@@ -80,6 +80,7 @@ fn resource(action: PolicyAction) -> BoxedStrategy<PolicyResource> {
         | PolicyAction::FeatureList
         | PolicyAction::FeatureSet
         | PolicyAction::DeviceList
+        | PolicyAction::SkillList
         | PolicyAction::DevicePair => PolicyResource::Daemon,
     };
     name.prop_map(fits).boxed()
@@ -124,7 +125,7 @@ prop_compose! {
     ) -> Facets {
         let environment = Environment::new(names.iter().map(|name| (name.as_str(), "1")));
         let stdin_sha256 = fed.then_some(Digest::ZERO);
-        Facets { executable, executables, programs_sha256: None, argv, working_directory, environment, stdin_sha256, paths_read, trees_read, paths_written, hosts, method, containment, secrets: Vec::new() }
+        Facets { executable, executables, programs_sha256: None, argv, working_directory, environment, stdin_sha256, paths_read, trees_read, paths_written, hosts, method, containment, secrets: Vec::new(), skill: None }
     }
 }
 

@@ -55,6 +55,7 @@ pub fn every_fact() -> Review {
             reversible: true,
             secrets: true,
         }),
+        skill: Some("acme.#hostile# 1.0.0".to_owned()),
         changes: vec![ReviewedChange {
             paths: words(&["src/#hostile#.rs"]),
             diff: Some("--- a/x\n+++ b/x\n@@ -1 +1 @@\n-old #hostile#\n+new line\n".to_owned()),

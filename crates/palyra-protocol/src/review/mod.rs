@@ -75,6 +75,9 @@ pub struct Review {
     /// What would hold it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub containment: Option<Containment>,
+    /// The skill whose code would run, in one line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skill: Option<String>,
     /// What would change in files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<ReviewedChange>,
@@ -222,6 +225,7 @@ impl Review {
             network: ReviewedNetwork::of(facets, &asked.input),
             secrets: facets.secret_lines(),
             containment: facets.containment.clone(),
+            skill: facets.skill.as_ref().map(crate::skill_event::SkillUse::describe),
             changes: changes_of(&asked.subject),
             input: asked.input.clone(),
             why: asked.why.clone(),

@@ -117,6 +117,7 @@ impl Review {
             network,
             secrets,
             containment,
+            skill,
             changes,
             input,
             why,
@@ -144,6 +145,7 @@ impl Review {
         rows.fact("contacts", network.as_ref().map(ReviewedNetwork::text));
         rows.list("secrets", secrets);
         rows.fact("held by", containment.as_ref().map(|held| safe(&held.describe())));
+        rows.fact("skill", skill.as_deref().map(safe));
         rows.fact("for", Some(principal.to_string()));
         let plain = proposed_by == principal && token.is_none();
         rows.fact("proposed by", (!plain).then(|| speaker(proposed_by, token.as_ref())));

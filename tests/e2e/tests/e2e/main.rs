@@ -37,6 +37,7 @@ mod restart;
 mod reviews;
 mod sandbox;
 mod schemas;
+mod skills;
 mod state;
 mod terminal;
 mod tui;
