@@ -45,6 +45,13 @@ pub(super) struct LastAudit {
     snapshot: Option<Snapshot>,
 }
 
+impl LastAudit {
+    /// The audit of an artifact that is being installed. It is no reason to leave out the next one.
+    pub(super) fn at_install(at: Timestamp, report: AuditReport) -> Self {
+        Self { at, report, fingerprint: Digest::ZERO, snapshot: None }
+    }
+}
+
 /// What an audit came to.
 enum Found {
     /// Nothing that it depends on has changed.

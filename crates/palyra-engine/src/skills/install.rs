@@ -4,7 +4,7 @@
 //! start removes whatever has none. A version that passes becomes the one that runs; one that does not is installed and
 //! quarantined, and whatever ran before goes on.
 
-use super::audit::{eligible, first_fault, quarantine, standing};
+use super::audit::{LastAudit, eligible, first_fault, quarantine, standing};
 use super::examine::Examined;
 use super::{OpenSkills, blocking, refusals, views};
 use crate::access::VerifiedPeer;
@@ -130,6 +130,9 @@ impl Engine {
         self.set_status(open, (skill, version), change, by).await?;
         let manifest = Arc::new(examined.artifact.manifest().clone());
         open.book().make_ready((skill, version), manifest, open.host(), self.config());
+        if let Some(state) = open.book().version_mut(skill, version) {
+            state.audit = Some(Arc::new(LastAudit::at_install(self.clock().now(), examined.audit.clone())));
+        }
         // A version that does not pass takes nobody's place.
         if passed || open.book().current(skill).is_none() {
             let (skill, version) = names();

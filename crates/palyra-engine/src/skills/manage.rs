@@ -91,8 +91,8 @@ impl Engine {
         version: Option<SkillVersion>,
         reason: &str,
     ) -> Result<SkillInfo, EngineError> {
-        let reason = checked_reason(reason)?;
         let open = self.managed_skill(peer, &skill)?;
+        let reason = checked_reason(reason)?;
         let _one_change_at_a_time = open.changing.lock().await;
         let (version, state) = named(&open, &skill, version)?;
         if state.status == SkillStatus::Quarantined {
@@ -116,8 +116,8 @@ impl Engine {
         version: Option<SkillVersion>,
         (overrides, reason): (Vec<String>, &str),
     ) -> Result<SkillInfo, EngineError> {
-        let reason = checked_reason(reason)?;
         let open = self.managed_skill(peer, &skill)?;
+        let reason = checked_reason(reason)?;
         let (version, state) = named(&open, &skill, version)?;
         if state.status != SkillStatus::Quarantined {
             let message = format!("`{skill}` {version} is {}, not quarantined", state.status);

@@ -176,6 +176,7 @@ impl Engine {
     /// # Errors
     /// The peer may not, the statement does not hold, or the store refuses it.
     pub async fn rotate_key(&self, peer: &VerifiedPeer, statement: &[u8]) -> Result<(), EngineError> {
+        self.authorize(peer, PolicyAction::SkillManage, PolicyResource::Daemon, None)?;
         let statement = RotationStatement::parse(statement).and_then(|read| read.verify().map(|()| read));
         let statement = statement.map_err(|fault| {
             EngineError::invalid(

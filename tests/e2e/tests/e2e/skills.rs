@@ -119,7 +119,7 @@ fn a_skill_is_refused_installed_listed_and_called() {
 
     let mut client = host.mcp(&[]);
     let called = client.call("skill_acme_echo_run", &json!({ "text": "by mcp" }));
-    assert_eq!(called["result"]["structuredContent"], json!({ "text": "by mcp" }), "{called}");
+    assert_eq!(called["structuredContent"], json!({ "text": "by mcp" }), "{called}");
     assert_eq!(host.palyra(&["journal", "verify"]).good()["intact"], true);
 }
 
@@ -189,7 +189,7 @@ fn a_revoked_key_quarantines_what_it_signed() {
     assert_eq!(host.palyra(&refused).error()["code"], "skill_check_firm");
     host.restart(palyra_e2e::host::Restart::Kill);
     assert_eq!(text(&listed(&host), "/runtime_status"), "quarantined");
-    let events = host.palyra(&["journal", "tail", "--limit", "100"]).stdout;
+    let events = host.palyra(&["journal", "tail", "-n", "100"]).stdout;
     assert!(events.contains("skill.trust") && events.contains("trust_store"), "{events}");
 }
 
@@ -220,7 +220,7 @@ fn an_audit_policy_that_is_tightened_quarantines_and_a_mended_one_lets_release()
     assert_eq!(released["change"]["overridden"], json!(["limits.quotas"]), "{released}");
     host.palyra(&["skills", "check"]).exits(0).done();
     host.call(TOOL, &json!({}), &[]).exits(0).done();
-    let events = host.palyra(&["journal", "tail", "--limit", "100"]).stdout;
+    let events = host.palyra(&["journal", "tail", "-n", "100"]).stdout;
     assert!(events.contains("looked at it") && events.contains("audit_policy"), "{events}");
 }
 
@@ -288,8 +288,10 @@ fn hostile_code_is_stopped_by_the_limit_meant_for_it() {
         ("invalid-utf8", "plugin_not_utf8"),
     ] {
         let host = Host::with(ALLOWED);
-        let capabilities = "[capabilities.quotas]\nfuel_budget = 100000000\nmax_memory_bytes = 8388608\n";
-        let skill = Skill { capabilities, ..Skill::new("1.0.0", hostile(name)) };
+        // It has to get the memory for an output that is too large.
+        let memory = if name == "huge-output" { 128 << 20 } else { 8 << 20 };
+        let capabilities = format!("[capabilities.quotas]\nfuel_budget = 100000000\nmax_memory_bytes = {memory}\n");
+        let skill = Skill { capabilities: &capabilities, ..Skill::new("1.0.0", hostile(name)) };
         let file = skill.packed(&host, &PublisherKey::generate().unwrap());
         install(&host, &file, &["--allow-tofu"]).exits(0).done();
         let ran = host.call(TOOL, &json!({}), &[]);
