@@ -3,7 +3,7 @@
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let root = "../../proto";
     println!("cargo:rerun-if-changed={root}");
-    let rooms = ["palyra", "effects", "vault", "devices", "memory", "routines", "runs", "console"];
+    let rooms = ["palyra", "effects", "vault", "devices", "memory", "routines", "runs", "console", "skills"];
     let files = rooms.map(|name| format!("palyra/v1/{name}.proto"));
     let descriptors = protox::compile(files, [root])?;
     let out = std::path::PathBuf::from(std::env::var("OUT_DIR")?);

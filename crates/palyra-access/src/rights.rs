@@ -102,7 +102,8 @@ pub fn permission(action: PolicyAction) -> Permission {
         | A::MemberList
         | A::FeatureList
         | A::VaultList
-        | A::DeviceList => Permission::Oversee,
+        | A::DeviceList
+        | A::SkillList => Permission::Oversee,
         A::ApprovalDecide | A::ApprovalWaive | A::GrantRevoke | A::EffectUndo => Permission::Approve,
         A::TokenCreate | A::TokenRotate | A::TokenRevoke => Permission::ManageTokens,
         A::MemberManage | A::AgentManage => Permission::ManageMembers,
@@ -113,7 +114,8 @@ pub fn permission(action: PolicyAction) -> Permission {
         | A::ConsoleManage
         | A::VaultPut
         | A::VaultDelete
-        | A::VaultManage => Permission::OperateTrust,
+        | A::VaultManage
+        | A::SkillManage => Permission::OperateTrust,
         A::PolicyReload | A::FeatureSet | A::DaemonStop => Permission::ManageWorkspace,
     }
 }
@@ -245,7 +247,9 @@ mod tests {
         daemon.stop         owner
         effect.apply        owner admin operator
         effect.read         owner admin operator
-        effect.undo         owner admin";
+        effect.undo         owner admin
+        skill.list          owner admin
+        skill.manage        owner";
 
     #[test]
     fn the_table_of_permissions_is_as_specified() {

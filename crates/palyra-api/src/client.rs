@@ -11,10 +11,11 @@ use crate::v1::effects_client::EffectsClient;
 use crate::v1::grants_client::GrantsClient;
 use crate::v1::journal_client::JournalClient;
 use crate::v1::memory_client::MemoryClient;
+use crate::v1::models_client::ModelsClient;
 use crate::v1::policy_client::PolicyClient;
 use crate::v1::routines_client::RoutinesClient;
-use crate::v1::models_client::ModelsClient;
 use crate::v1::runs_client::RunsClient;
+use crate::v1::skills_client::SkillsClient;
 use crate::v1::tools_client::ToolsClient;
 use crate::v1::vault_client::VaultClient;
 use crate::{ACT_AS, AUTHORIZATION};
@@ -150,6 +151,8 @@ impl Connection {
         models: ModelsClient;
         /// The console's codes and sessions.
         console: ConsoleClient;
+        /// Skills.
+        skills: SkillsClient;
     }
 }
 

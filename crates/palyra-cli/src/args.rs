@@ -6,8 +6,9 @@ pub mod console;
 pub mod devices;
 pub mod effects;
 pub mod hook;
-pub mod memory;
 pub mod init;
+pub mod managed_skills;
+pub mod memory;
 mod policy;
 pub mod routines;
 pub mod runs;
@@ -133,6 +134,9 @@ pub enum Command {
     /// Keep secrets that agents use and never see
     #[command(subcommand)]
     Vault(vault::Vault),
+    /// Install, look at, quarantine and trust skills
+    #[command(subcommand)]
+    Skills(skills::Skills),
     /// Let a phone, a laptop or another machine in: make a pairing code
     #[command(subcommand)]
     Pairing(devices::Pairing),

@@ -21,6 +21,7 @@ mod printing;
 mod rights;
 mod sandbox;
 mod serve;
+mod skill_watch;
 mod skills;
 mod state;
 mod verify;

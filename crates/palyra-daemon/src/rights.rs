@@ -228,6 +228,26 @@ rights! {
         ListSessions: ConsoleOpen on Daemon,
         EndSession: ConsoleOpen on Daemon,
     }
+    Skills {
+        List: SkillList on Daemon,
+        Info: SkillList on Daemon,
+        Examine: SkillList on Daemon,
+        Install: SkillManage on Daemon,
+        Diff: SkillList on Daemon,
+        Check: SkillManage on Daemon,
+        Quarantine: SkillManage on Named,
+        Release: SkillManage on Named,
+        Use: SkillManage on Named,
+        Remove: SkillManage on Named,
+        Replay: CallRead on Named,
+        TrustList: SkillList on Daemon,
+        TrustAdd: SkillManage on Daemon,
+        TrustRemove: SkillManage on Daemon,
+        TrustRevoke: SkillManage on Daemon,
+        TrustRotate: SkillManage on Daemon,
+        TrustResetVersions: SkillManage on Named,
+        TrustReset: SkillManage on Daemon,
+    }
     Devices {
         List: DeviceList on Daemon,
         Get: DeviceList on Daemon,

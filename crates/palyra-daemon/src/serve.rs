@@ -6,7 +6,7 @@ use crate::doors::Doors;
 use crate::http::{HttpError, Listening, Port};
 use crate::mtls::{RemoteDoor, RemoteError};
 use crate::state::{StateDir, StateError};
-use crate::{grpc, keys, mcp, policy};
+use crate::{grpc, keys, mcp, policy, skill_watch};
 use palyra_access::REGISTRY_FILE;
 use palyra_agent::{Models, Runs};
 use palyra_api::LastStart;
@@ -343,10 +343,14 @@ async fn serve(setup: &Setup, state: &StateDir, config: Config, started: Instant
     state.put_key_in_place()?;
     prepare_devices(&engine, state, &remote_config).await?;
     engine.recover_memory().await?;
+    // Before calls are taken up again: one that waits may be of a skill.
+    engine.start_skills(skill_watch::setup(&config.skills, state.path())).await;
     let recovered = engine.recover().await?;
     tracing::info!(?recovered, "open calls taken care of");
     engine.start_routines().await?;
     engine.keep_retention();
+    engine.spawn_scheduler_loop();
+    let _watching_skills = skill_watch::watch(&engine, &config.skills);
 
     // Held until the end: what it watches stops being watched with it.
     let _watching = engine.policy_directory().and_then(|directory| policy::watch::start(engine.clone(), directory));

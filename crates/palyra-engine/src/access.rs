@@ -89,7 +89,15 @@ impl VerifiedPeer {
             engine.access().registry().check(token).map_err(|refusal| engine.refuse_token(refusal, source))?;
         engine.tend_usage();
         let principal = admitted.principal().clone();
-        Ok(Self { principal, acting_as: None, channel, token: Some(admitted), device: None, within_client: None, console: None })
+        Ok(Self {
+            principal,
+            acting_as: None,
+            channel,
+            token: Some(admitted),
+            device: None,
+            within_client: None,
+            console: None,
+        })
     }
 
     /// A paired device, by the certificate that its connection was made with. Nothing that a request says changes who it is.
@@ -99,7 +107,15 @@ impl VerifiedPeer {
     pub fn by_device(engine: &Engine, device: &Arc<ConnectedDevice>, channel: ChannelId) -> Result<Self, EngineError> {
         let admitted = engine.admit_device(device)?;
         let (principal, device) = (admitted.principal().clone(), Some(Arc::clone(device)));
-        Ok(Self { principal, acting_as: None, channel, token: Some(admitted), device, within_client: None, console: None })
+        Ok(Self {
+            principal,
+            acting_as: None,
+            channel,
+            token: Some(admitted),
+            device,
+            within_client: None,
+            console: None,
+        })
     }
 
     /// The same peer with the process at the other end of the socket: one of an agent's client is not the person.

@@ -1,6 +1,7 @@
 //! What the engine is told at start: limits, the allow-list, how processes run.
 
 use palyra_egress::EgressRules;
+use palyra_plugins::WasmPluginRunnerPolicy;
 use palyra_protocol::ToolName;
 use palyra_sandbox::SandboxProcessRunnerPolicy;
 use palyra_workspace::effects::{Limits, Retention};
@@ -29,7 +30,7 @@ pub struct ToolCallConfig {
     pub process_runner: SandboxProcessRunnerPolicy,
     /// Which hosts may be reached: by `palyra.http.fetch`, and by processes under strict egress.
     pub egress_rules: Arc<EgressRules>,
-    /// Whether WASM skills may run.
+    /// Whether skills may run.
     pub wasm_runtime: WasmRuntime,
     /// How what calls change is judged and kept.
     pub effects: EffectsConfig,
@@ -96,9 +97,11 @@ impl Default for CallLimits {
     }
 }
 
-/// Whether WASM skills may run. This version has no WASM runtime, so there is one answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Whether skills may run, and what they may get at most.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WasmRuntime {
     /// No skill runs.
     Disabled,
+    /// Skills run within these limits.
+    Enabled(Box<WasmPluginRunnerPolicy>),
 }

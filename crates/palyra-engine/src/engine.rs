@@ -13,6 +13,7 @@ use crate::live::{CallUpdate, LiveCall, LiveCalls, Withdrawal};
 use crate::memory::Memory;
 use crate::reload::RunningPolicy;
 use crate::routines::Routines;
+use crate::skills::Skills;
 use crate::tools::{Place, Tool};
 use crate::vault::{ReleasedValues, VaultHandle, VaultSettings, VaultStore};
 use palyra_egress::{Fetcher, Roots, SystemResolver};
@@ -77,6 +78,7 @@ struct Inner {
     rights_changed: watch::Sender<u64>,
     devices: Devices,
     consoles: Consoles,
+    skills: Skills,
     closing: CancellationToken,
     fetcher: Arc<Fetcher>,
     file_threads: FileThreads,
@@ -160,6 +162,7 @@ impl Engine {
                 rights_changed: watch::Sender::new(0),
                 devices: Devices::default(),
                 consoles: Consoles::default(),
+                skills: Skills::default(),
                 closing: CancellationToken::new(),
                 fetcher,
                 file_threads: FileThreads::default(),
@@ -298,6 +301,11 @@ impl Engine {
     /// The paired devices.
     pub(crate) fn devices(&self) -> &Devices {
         &self.inner.devices
+    }
+
+    /// The installed skills.
+    pub(crate) fn skills(&self) -> &Skills {
+        &self.inner.skills
     }
 
     pub(crate) fn downgrade(&self) -> WeakEngine {

@@ -26,6 +26,7 @@ mod rehearse;
 mod reload;
 pub mod routines;
 mod runs;
+mod skills;
 pub mod tools;
 pub mod vault;
 mod work;
@@ -55,10 +56,16 @@ pub use live::CallUpdate;
 pub use memory::{MemoryAdded, MemoryHit, NewMemoryEntry};
 pub use output::{OutputPiece, OutputWatcher};
 pub use palyra_journal::{ApprovalFilter, CallFilter, CallSummary, Listing, OpenedRun, RunHistory};
+pub use palyra_plugins::WasmPluginRunnerPolicy;
 pub use palyra_sandbox::OutputStream;
+pub use palyra_skills::{KeyId, PublisherId, SkillId, SkillVersion};
 pub use queries::calls::CallWatch;
 pub use queries::journal::VerifyNews;
 pub use queries::review::SimulationNews;
 pub use queries::status::EngineStatus;
 pub use rehearse::Rehearsal;
 pub use reload::{PolicyStatus, RefusedPolicy, Reloaded};
+pub use skills::{
+    ExaminedSkill, InstallNews, InstallOptions, ReplayReport, SkillInfo, SkillListing, SkillSetup, SkillView,
+    TrustedKey,
+};

@@ -113,6 +113,34 @@ impl JournalStore {
         self.read(|c| Ok(newest(c, "kind = 'devices.changed'")?.map(|(_, event)| event))).await
     }
 
+    /// The newest change of the skill trust store.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub async fn last_skill_trust_change(&self) -> Result<Option<JournalEvent>, JournalError> {
+        self.read(|c| Ok(newest(c, "kind = 'skill.trust'")?.map(|(_, event)| event))).await
+    }
+
+    /// Every event about installed skills, in order. An index has them: the cost does not grow with the rest of history.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub async fn skill_events(&self) -> Result<Vec<(Timestamp, JournalEvent)>, JournalError> {
+        self.read(|c| {
+            let kinds = "kind = 'skill.installed' OR kind = 'skill.status' OR kind = 'skill.current' \
+                OR kind = 'skill.removed'";
+            let mut statement = c.prepare_cached(&format!("{COLUMNS} WHERE {kinds} ORDER BY seq"))?;
+            let mut rows = statement.query([])?;
+            let mut found = Vec::new();
+            while let Some(row) = rows.next()? {
+                let (event, at) = unchanged(row)?;
+                found.push((at, event));
+            }
+            Ok(found)
+        })
+        .await
+    }
+
     /// The newest event that says which key signs.
     ///
     /// # Errors

@@ -59,6 +59,16 @@ CREATE VIEW sessions AS
     SELECT principal, session, min(opened_seq) AS first_seq, max(opened_seq) AS last_seq, count(*) AS calls
     FROM calls GROUP BY principal, session;
 
+-- How each installed version of a skill stands: the newest of its events.
+CREATE VIEW skill_status AS
+    SELECT skill_id, version, status, reason, checks, at FROM (
+        SELECT json_extract(body, '$.skill') AS skill_id, json_extract(body, '$.version') AS version,
+            coalesce(json_extract(body, '$.change.to'), 'removed') AS status,
+            json_extract(body, '$.change.reason') AS reason, json_extract(body, '$.change.checks') AS checks,
+            at, max(seq)
+        FROM events WHERE kind = 'skill.status' OR kind = 'skill.removed' GROUP BY 1, 2
+    ) WHERE status <> 'removed';
+
 CREATE TABLE approvals (
     approval_id TEXT PRIMARY KEY,
     call_id     TEXT NOT NULL UNIQUE,

@@ -141,6 +141,10 @@ actions! {
     CompatChatCreate = "compat.chat.create",
     /// See which models the OpenAI-compatible endpoint has.
     CompatModelsList = "compat.models.list",
+    /// See which skills there are, how they stand, and whom the trust store trusts.
+    SkillList = "skill.list",
+    /// Install, quarantine, release and remove skills; say which publishers are trusted.
+    SkillManage = "skill.manage",
 }
 
 impl PolicyAction {

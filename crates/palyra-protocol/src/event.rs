@@ -21,6 +21,7 @@ use crate::routine::{RoutineChange, SlotRecord};
 use crate::run::{RunEnded, RunOpened, RunResults, RunResumed, RunTurn};
 use crate::signed_decision::ConsoleKey;
 use crate::signing::PublicKey;
+use crate::skill_event::{InstalledSkill, SkillStatusChange};
 use crate::vault_event::{VaultAccess, VaultChange};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -306,6 +307,62 @@ pub enum JournalEvent {
         /// The rest of it, without any secret.
         detail: serde_json::Value,
     },
+    /// A version of a skill was installed.
+    #[serde(rename = "skill.installed")]
+    SkillInstalled {
+        /// By whom.
+        by: Principal,
+        /// The skill.
+        skill: String,
+        /// The version.
+        version: String,
+        /// What was installed.
+        installed: Box<InstalledSkill>,
+    },
+    /// A version of a skill has another status, and why.
+    #[serde(rename = "skill.status")]
+    SkillStatusChanged {
+        /// By whom.
+        by: Principal,
+        /// The skill.
+        skill: String,
+        /// The version.
+        version: String,
+        /// The change.
+        change: Box<SkillStatusChange>,
+    },
+    /// From here on this version of a skill is the one that runs.
+    #[serde(rename = "skill.current")]
+    SkillCurrent {
+        /// By whom.
+        by: Principal,
+        /// The skill.
+        skill: String,
+        /// The version.
+        version: String,
+    },
+    /// A version of a skill was removed.
+    #[serde(rename = "skill.removed")]
+    SkillRemoved {
+        /// By whom.
+        by: Principal,
+        /// The skill.
+        skill: String,
+        /// The version.
+        version: String,
+    },
+    /// The skill trust store was changed. Recorded before its file is replaced, like a change of the access registry.
+    #[serde(rename = "skill.trust")]
+    SkillTrustChanged {
+        /// By whom.
+        by: Principal,
+        /// What was changed, a line for each.
+        changes: Vec<String>,
+        /// The store's revision after it.
+        revision: u64,
+        /// SHA-256 of the file after.
+        after: Digest,
+    },
     /// An approval left a standing answer.
     #[serde(rename = "grant.created")]
     GrantCreated {
@@ -526,6 +583,11 @@ impl JournalEvent {
             Self::AccessAttempts { .. } => "access.attempts",
             Self::DevicesChanged { .. } => "devices.changed",
             Self::DevicesNoted { .. } => "devices.noted",
+            Self::SkillInstalled { .. } => "skill.installed",
+            Self::SkillStatusChanged { .. } => "skill.status",
+            Self::SkillCurrent { .. } => "skill.current",
+            Self::SkillRemoved { .. } => "skill.removed",
+            Self::SkillTrustChanged { .. } => "skill.trust",
             Self::GrantCreated { .. } => "grant.created",
             Self::GrantRevoked { .. } => "grant.revoked",
             Self::GrantsVoided { .. } => "grant.voided",
@@ -569,6 +631,11 @@ impl JournalEvent {
             | Self::AccessAttempts { .. }
             | Self::DevicesChanged { .. }
             | Self::DevicesNoted { .. }
+            | Self::SkillInstalled { .. }
+            | Self::SkillStatusChanged { .. }
+            | Self::SkillCurrent { .. }
+            | Self::SkillRemoved { .. }
+            | Self::SkillTrustChanged { .. }
             | Self::PolicyReloaded { .. }
             | Self::PolicyRejected { .. }
             | Self::GrantCreated { .. }

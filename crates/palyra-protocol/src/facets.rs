@@ -4,12 +4,13 @@
 //! here, already resolved. Paths are relative to the workspace and free of symlinks, so that a rule about `infra/` also
 //! sees a write through a link that points there.
 
-use crate::carrier::ByClient;
 use crate::action::PolicyAction;
+use crate::carrier::ByClient;
 use crate::containment::Containment;
 use crate::digest::{Digest, DigestBuilder};
 use crate::display::deceives;
 use crate::memory::MemoryUse;
+use crate::skill_event::SkillUse;
 use crate::vault::SecretRef;
 use crate::vault_event::SecretDelivery;
 use serde::{Deserialize, Serialize};
@@ -75,6 +76,9 @@ pub struct Facets {
     /// What it would do with routines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub routine: Option<RoutineUse>,
+    /// The skill that would run, where the tool is a skill's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skill: Option<SkillUse>,
 }
 
 /// A routine that a call would add, run or end.
@@ -117,6 +121,7 @@ impl SecretUse {
             SecretDelivery::Env => format!(
                 "{secret} to {program}, in the variable {name}: the least preferred way, everything that it starts can read it"
             ),
+            SecretDelivery::Guest => format!("{secret} to the code of the skill"),
             SecretDelivery::Reply | SecretDelivery::Daemon => format!("{secret} to the daemon"),
         }
     }

@@ -174,9 +174,16 @@ impl MatchKey {
 /// A process is covered behind the walls that were shown, with the hosts that were shown: a yes to one push opens no host to the
 /// next run, and a yes to a contained run holds for no other.
 fn held(builder: DigestBuilder, facets: &Facets) -> DigestBuilder {
-    match &facets.containment {
+    let builder = match &facets.containment {
         None => builder,
         Some(containment) => builder.field(b"held by").field(containment.key().as_bytes()),
+    };
+    // A yes to a skill's tool is a yes to this code with this grant: another version, or a wider grant, is another tool.
+    match &facets.skill {
+        None => builder,
+        Some(skill) => {
+            builder.field(b"of skill").field(skill.module_sha256.as_bytes()).field(skill.grant_sha256.as_bytes())
+        }
     }
 }
 
@@ -208,11 +215,9 @@ pub fn directories(facets: &Facets) -> Vec<String> {
         .map(|path| path.split('/').filter(|part| !matches!(*part, "" | ".")).collect())
         .collect();
     let [first, ..] = touched.as_slice() else { return Vec::new() };
-    if !facets.argv.is_empty()
-        || !facets.hosts.is_empty()
-        || !facets.outside.is_empty()
-        || touched.iter().flatten().any(|part| *part == "..")
-    {
+    let more =
+        !facets.argv.is_empty() || !facets.hosts.is_empty() || !facets.outside.is_empty() || facets.skill.is_some();
+    if more || touched.iter().flatten().any(|part| *part == "..") {
         return Vec::new();
     }
     let common = touched.iter().map(|path| first.iter().zip(path).take_while(|(a, b)| a == b).count());

@@ -38,6 +38,7 @@ pub mod run;
 pub mod secret;
 pub mod signed_decision;
 pub mod signing;
+mod skill_event;
 pub mod subject;
 pub mod tool;
 pub mod vault;
@@ -87,6 +88,7 @@ pub use run::{RunBudget, RunEnded, RunOpened, RunResult, RunResults, RunResumed,
 pub use secret::Secret;
 pub use signed_decision::{ConsoleKey, ConsoleSignature, DecisionSignature, DecisionStatement};
 pub use signing::{DaemonKey, PublicKey, Signature};
+pub use skill_event::{InstalledSkill, SkillCause, SkillStatus, SkillStatusChange, SkillUse};
 pub use subject::{ApprovalSubject, PairingDevice, SkillChange, WaitingEffects};
 pub use tool::{ExecutorKind, ToolDefinition, ToolMetadata, ToolName, ToolSource};
 pub use vault::{ScopeName, SecretCaller, SecretName, SecretRef, SecretRefError, VaultScope};

@@ -80,6 +80,8 @@ pub enum ExecutorKind {
     Process,
     /// The agent's own client, outside of Palyra.
     Client,
+    /// A component of a skill in Tier A.
+    Wasm,
 }
 
 impl ExecutorKind {
@@ -90,6 +92,7 @@ impl ExecutorKind {
             Self::Builtin => "builtin",
             Self::Process => "process",
             Self::Client => "client",
+            Self::Wasm => "wasm",
         }
     }
 }

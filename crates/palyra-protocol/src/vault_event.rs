@@ -22,6 +22,8 @@ pub enum SecretDelivery {
     Reply,
     /// Used by the daemon itself.
     Daemon,
+    /// Handed to the code of a skill, inside its sandbox.
+    Guest,
 }
 
 impl SecretDelivery {
@@ -34,6 +36,7 @@ impl SecretDelivery {
             Self::Env => "env",
             Self::Reply => "reply",
             Self::Daemon => "daemon",
+            Self::Guest => "guest",
         }
     }
 }

@@ -21,6 +21,11 @@ pub fn event_line(event: &JournalEvent) -> String {
         JournalEvent::ConsoleOpened { session, principal, label, .. } => format!("{session} by {principal}: {label}"),
         JournalEvent::ConsoleEnded { session, by, reason } => format!("{session} by {by}: {reason}"),
         JournalEvent::DevicesNoted { what, detail } => format!("{what} {detail}"),
+        JournalEvent::SkillInstalled { .. }
+        | JournalEvent::SkillStatusChanged { .. }
+        | JournalEvent::SkillCurrent { .. }
+        | JournalEvent::SkillRemoved { .. }
+        | JournalEvent::SkillTrustChanged { .. } => of_skills(event),
         JournalEvent::ApprovalRequested { .. }
         | JournalEvent::ApprovalGiven { .. }
         | JournalEvent::ApprovalRebound { .. }
@@ -167,6 +172,23 @@ fn of_access(event: &JournalEvent) -> String {
             format!("refused from {source}: {}", reasons.join(", "))
         }
         _ => String::new(),
+    }
+}
+
+fn of_skills(event: &JournalEvent) -> String {
+    match event {
+        JournalEvent::SkillInstalled { by, skill, version, installed } => {
+            format!("{skill} {version} by {}, {}, installed by {by}", installed.publisher, installed.trust)
+        }
+        JournalEvent::SkillStatusChanged { by, skill, version, change } => {
+            let checks =
+                if change.checks.is_empty() { String::new() } else { format!(" ({})", change.checks.join(", ")) };
+            format!("{skill} {version} {} by {by}: {}{checks}", change.to, change.reason)
+        }
+        JournalEvent::SkillCurrent { by, skill, version } => format!("{skill} runs as {version} by {by}"),
+        JournalEvent::SkillRemoved { by, skill, version } => format!("{skill} {version} removed by {by}"),
+        JournalEvent::SkillTrustChanged { by, changes, .. } => format!("{} by {by}", changes.join("; ")),
+        other => other.kind().to_owned(),
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Values come in by a prompt, standard input or a file, and go out by `get` alone. Nothing here puts one into a message.
 
-mod prompt;
+pub mod prompt;
 
 use super::read;
 use crate::args::vault::{Bind, Get, Passphrase, Put, Rotate, Slot, Slots, Source, Vault};

@@ -13,6 +13,7 @@ mod models;
 mod policy;
 mod process_runner;
 mod remote;
+mod skills;
 mod text;
 mod tool_call;
 mod toolchains;
@@ -22,6 +23,7 @@ mod workspace;
 
 pub use error::ConfigError;
 pub(crate) use remote::RemoteConfig;
+pub(crate) use skills::SkillsConfig;
 
 use crate::custody::AgentReach;
 use crate::http::Port;
@@ -37,6 +39,7 @@ use palyra_sandbox::{SandboxProcessRunnerPolicy, SandboxTier};
 use process_runner::{RawProcessRunner, usable_roots};
 use remote::RawRemote;
 use serde::Deserialize;
+use skills::RawSkills;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -56,6 +59,7 @@ pub struct RawConfig {
     process_runner: RawProcessRunner,
     egress: RawEgress,
     wasm_runtime: RawWasmRuntime,
+    skills: RawSkills,
     effects: RawEffects,
     http: RawHttp,
     vault: RawVault,
@@ -83,6 +87,8 @@ pub struct Config {
     pub(crate) remote: Option<RemoteConfig>,
     /// The models and agents.
     pub models: palyra_agent::ModelsConfig,
+    /// How skills are audited.
+    pub(crate) skills: SkillsConfig,
     /// Says of files that decide whether an agent could write them.
     pub custody: Arc<AgentReach>,
 }
@@ -160,7 +166,6 @@ impl RawConfig {
     /// The first value that makes no sense.
     pub fn validate(self, workspace: Option<PathBuf>, state_dir: &Path) -> Result<Config, ConfigError> {
         let workspace_root = workspace::validate(workspace.or(self.workspace_root), state_dir)?;
-        let wasm_runtime = self.wasm_runtime.validate()?;
         let membership = self.tool_call.membership()?;
         let ToolCalls {
             allowed_tools,
@@ -171,6 +176,7 @@ impl RawConfig {
             approval_timeout,
             outside_paths,
         } = self.tool_call.validate()?;
+        let wasm_runtime = self.wasm_runtime.validate(execution_timeout)?;
         let egress_rules = self.egress.validate();
         let effects = self.effects.validate(&workspace_root, state_dir)?;
         let mut process_runner = self.process_runner.validate(&workspace_root, state_dir, Arc::clone(&egress_rules))?;
@@ -204,6 +210,7 @@ impl RawConfig {
             vault: self.vault.validate(state_dir, &custody)?,
             remote: self.remote.validate()?,
             models: self.models.validate()?,
+            skills: self.skills.validate(&custody)?,
             policy_dir,
             custody: Arc::new(custody),
             workspace_root,
@@ -253,7 +260,9 @@ mod tests {
         assert!(refused("[process_runner]\nmax_output_bytes = 20000000").contains("at most 4194304"));
         assert!(refused("[tool_call]\nmax_calls_under_way = 0").contains("more than 0"));
         assert!(refused("[process_runner]\nrequired_layers = [\"moat\"]").contains("no layer `moat`"));
-        assert!(refused("[wasm_runtime]\nenabled = true").contains("no WASM runtime"));
+        assert!(refused("[wasm_runtime]\nallowed_hosts = [\"*\"]").contains("not a host pattern"));
+        assert!(refused("[wasm_runtime]\nmax_memory_bytes = 1").contains("64 KiB to 4 GiB"));
+        assert!(refused("[skills]\naudit_interval_ms = 0").contains("more than 0"));
         assert!(refused("[tool_call]\nexecution_timeout_ms = 0").contains("more than 0"));
         assert!(refused("[tool_call]\nallowed_tools = [\"Bad Name\"]").contains("not a tool name"));
         assert!(refused("[tool_call]\nallowed_principals = [\"root\"]").contains("allowed_principals"));

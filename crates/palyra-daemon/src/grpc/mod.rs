@@ -11,10 +11,11 @@ mod gate;
 mod grants;
 mod journal;
 mod memory;
+mod models;
 mod policy;
 mod routines;
-mod models;
 mod runs;
+mod skills;
 mod standard;
 mod tools;
 mod vault;
@@ -32,10 +33,11 @@ use palyra_api::v1::effects_server::EffectsServer;
 use palyra_api::v1::grants_server::GrantsServer;
 use palyra_api::v1::journal_server::JournalServer;
 use palyra_api::v1::memory_server::MemoryServer;
+use palyra_api::v1::models_server::ModelsServer;
 use palyra_api::v1::policy_server::PolicyServer;
 use palyra_api::v1::routines_server::RoutinesServer;
-use palyra_api::v1::models_server::ModelsServer;
 use palyra_api::v1::runs_server::RunsServer;
+use palyra_api::v1::skills_server::SkillsServer;
 use palyra_api::v1::tools_server::ToolsServer;
 use palyra_api::v1::vault_server::VaultServer;
 use palyra_engine::{Engine, EngineError, ErrorKind, VerifiedPeer};
@@ -133,7 +135,8 @@ fn routes(door: &Door) -> Routes {
         .add_service(service!(DevicesServer))
         .add_service(service!(RunsServer))
         .add_service(service!(ModelsServer))
-        .add_service(service!(ConsoleServer));
+        .add_service(service!(ConsoleServer))
+        .add_service(service!(SkillsServer));
     standard::added_to(routes)
 }
 

@@ -150,7 +150,7 @@ pub(super) fn something(action: PolicyAction) -> PolicyResource {
     let any = || ANY.to_owned();
     match action {
         A::ToolExecute | A::ApprovalWaive | A::EffectApply => PolicyResource::Tool(any()),
-        A::SkillExecute => PolicyResource::Skill(any()),
+        A::SkillExecute | A::SkillManage => PolicyResource::Skill(any()),
         A::ApprovalDecide => PolicyResource::Approval(any()),
         A::GrantRevoke => PolicyResource::Grant(any()),
         A::CallRead | A::CallCancel | A::EffectRead | A::EffectUndo => PolicyResource::Call(any()),
@@ -181,6 +181,7 @@ pub(super) fn something(action: PolicyAction) -> PolicyResource {
         | A::FeatureList
         | A::FeatureSet
         | A::DeviceList
+        | A::SkillList
         | A::DevicePair
         | A::VaultList
         | A::CronList

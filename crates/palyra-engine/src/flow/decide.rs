@@ -11,12 +11,11 @@ use crate::flow::resolve::{Refusal, ResolvedCall};
 use crate::memory::Memory;
 use palyra_journal::Opening;
 use palyra_policy::{
-    EffectUse, PolicyAction, PolicyEngine, PolicyRequest, PolicyRequestContext, PolicyResource, Verdict,
+    EffectUse, PolicyAction, PolicyEngine, PolicyRequest, PolicyRequestContext, PolicyResource, SkillTrust, Verdict,
 };
 use palyra_protocol::{
     ByClient, DecisionBasis, DecisionId, DecisionKind, Facets, MemoryVerb, Origin, Problem, SecretCaller, SecretRef,
-    SecretUse,
-    ToolCall, ToolCapability, ToolDecision, ToolName,
+    SecretUse, ToolCall, ToolCapability, ToolDecision, ToolName, ToolSource,
 };
 use std::sync::Arc;
 
@@ -223,7 +222,7 @@ fn decide_about(
     let asked =
         Asked { tool: call.tool(), workspace: call.workspace_root(), origin: call.origin(), facets, basis: &basis };
     let (request, context) = asked.question();
-    let verdict = of_own_things(policy, &request, &context, facts.memory);
+    let verdict = of_skill(policy, &request, &context, of_own_things(policy, &request, &context, facts.memory));
     let verdict = strictest(policy, &request, &context, verdict);
     let verdict = match verdict {
         Ok(verdict) => verdict,
@@ -336,6 +335,25 @@ fn writes_guarded(facets: &Facets) -> bool {
     facets.by_client.as_ref().is_some_and(|by| !by.guarded.is_empty())
 }
 
+/// What policy says about the skill that brings a call's tool, as `skill.execute`, where that is stricter.
+fn of_skill(
+    policy: &PolicyEngine,
+    request: &PolicyRequest,
+    context: &PolicyRequestContext,
+    verdict: Verdict,
+) -> Verdict {
+    let Some(skill) = &context.skill_id else { return verdict };
+    let asked = PolicyRequest {
+        principal: request.principal.clone(),
+        action: PolicyAction::SkillExecute,
+        resource: PolicyResource::Skill(skill.clone()),
+    };
+    // A waiver of the tool's approval is for the same call: it stands in for the skill's too.
+    let of_skill = policy.decide(&asked, context);
+    let waived = matches!((&verdict, &of_skill), (Verdict::Waived { .. }, Verdict::NeedsApproval { .. }));
+    if strictness(&of_skill) > strictness(&verdict) && !waived { of_skill } else { verdict }
+}
+
 /// The decision about a call that wants a secret of others: no rule can lift that.
 fn refused_by_scope(policy: &PolicyEngine, call: &ToolCall, basis: DecisionBasis, secret: SecretRef) -> ToolDecision {
     let origin = call.origin();
@@ -382,6 +400,11 @@ impl Asked<'_> {
         let issuers = origin.token.as_ref().map_or_else(Vec::new, |token| token.issuers.clone());
         // A token limits its own principal; whoever acts as an agent has the agent's place.
         let limited = origin.token.as_ref().filter(|_| origin.principal == origin.proposed_by);
+        let skill = match ToolSource::of(tool) {
+            Some(ToolSource::Skill(id)) => Some(id),
+            _ => None,
+        };
+        let publisher = skill.as_deref().and_then(|id| id.split('.').next());
         let context = PolicyRequestContext {
             role: limited.map(|token| token.role),
             issued_by: issuers.clone(),
@@ -398,9 +421,21 @@ impl Asked<'_> {
             is_allowlisted_tool: basis.allowlisted,
             recalled_trust: basis.recalled_trust,
             facets: facets.clone(),
+            skill_id: skill.as_deref().map(str::to_owned),
+            publisher: publisher.map(str::to_owned),
+            trust: facets.skill.as_ref().map(|skill| trust(&skill.trust)),
             ..PolicyRequestContext::new(origin.channel.clone())
         };
         (request, context)
+    }
+}
+
+/// How far a skill is trusted, as rules name it.
+fn trust(word: &str) -> SkillTrust {
+    match word {
+        "verified" => SkillTrust::Verified,
+        "trusted" => SkillTrust::Trusted,
+        _ => SkillTrust::Unknown,
     }
 }
 

@@ -159,8 +159,8 @@ impl Job for Fetch {
     }
 }
 
-/// What a redirect may do, and whom connections are told to.
-struct Hops {
+/// What further requests of a call may do, and whom connections are told to.
+pub(crate) struct Hops {
     engine: Engine,
     call: ToolCall,
     /// Whether somebody approved this call, or a grant covers it.
@@ -170,10 +170,12 @@ struct Hops {
     observer: EgressObserver,
     /// What is attached to requests to bound endpoints.
     credentials: Option<Arc<RunCredentials>>,
+    /// Who wants the next request: `the server redirects to`.
+    who: &'static str,
 }
 
 impl Hops {
-    async fn of(run: &Running<'_>, credentials: Option<Arc<RunCredentials>>) -> Self {
+    pub(crate) async fn of(run: &Running<'_>, credentials: Option<Arc<RunCredentials>>, who: &'static str) -> Self {
         let engine = run.engine();
         let people = match run.authority() {
             Authority::Policy | Authority::Grant(_) => 0,
@@ -187,7 +189,7 @@ impl Hops {
         };
         let approved = people > 0 || matches!(run.authority(), Authority::Grant(_));
         let (engine, call, observer) = (engine.clone(), run.call().clone(), run.egress().observer());
-        Self { engine, call, approved, people, observer, credentials }
+        Self { engine, call, approved, people, observer, credentials, who }
     }
 }
 
@@ -197,6 +199,7 @@ impl FetchWatch for Hops {
         let facets = Facets {
             hosts: vec![format!("{}:{}", url.host(), url.port())],
             method: Some(next.method().to_owned()),
+            skill: self.call.facets().skill.clone(),
             ..Facets::default()
         };
         let decision = self.engine.decide_again(&self.call, &facets);
@@ -212,7 +215,7 @@ impl FetchWatch for Hops {
             (DecisionKind::Deny, Some(denial)) => denial.ask_for,
             _ => "fetch that URL in a call of its own".to_owned(),
         };
-        let message = format!("the server redirects to {target}, which {why}");
+        let message = format!("{} {target}, which {why}", self.who);
         Err(Denial::of(DenialCode::PolicyDenied, (url.host(), url.port()), message, hint))
     }
 
@@ -242,7 +245,7 @@ async fn fetched(job: Fetch, run: &Running<'_>) -> Result<Value, Stopped> {
     let credentials = released.as_ref().map(Released::credentials).transpose()?.flatten();
     let redactor = run.engine().released().of(run.call());
     redactor.iter().for_each(|redactor| run.egress().redact(redactor));
-    let hops = Hops::of(run, credentials).await;
+    let hops = Hops::of(run, credentials, "the server redirects to").await;
     let fetcher = Arc::clone(run.engine().fetcher());
     let mut task = tokio::task::spawn_blocking(move || fetcher.fetch(job.request, &job.limits, &signal, &hops));
     let joined = tokio::select! {

@@ -23,7 +23,7 @@ mod fs_list;
 mod fs_read;
 mod fs_search;
 mod fs_write;
-mod http_fetch;
+pub(crate) mod http_fetch;
 mod input;
 pub(crate) mod memory_retain;
 mod memory_search;

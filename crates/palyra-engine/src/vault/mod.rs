@@ -45,7 +45,7 @@ pub use palyra_vault::{
     SecretMetadata, SecretValue, VaultError,
 };
 pub(crate) use redact::{RedactedOutput, Replaced, clean_record, schema as redaction_schema};
-pub(crate) use release::{Released, ReleasedValues};
+pub(crate) use release::{OpenValue, Released, ReleasedValues};
 pub use store::VaultSettings;
 pub(crate) use store::VaultStore;
 

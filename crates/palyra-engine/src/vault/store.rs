@@ -149,6 +149,20 @@ impl VaultStore {
         }
     }
 
+    /// The secrets that `SCOPE/KEY` or `SCOPE/*` stands for and that are there. Nothing is opened; a vault that cannot be opened
+    /// now has none.
+    pub(crate) fn matching(&self, pattern: &str) -> Vec<palyra_protocol::SecretRef> {
+        let Some((scope, key)) = pattern.split_once('/') else { return Vec::new() };
+        if key != "*" {
+            let found = palyra_protocol::SecretRef::from_operator(pattern).ok();
+            return found.into_iter().filter(|secret| self.has(secret).unwrap_or(false)).collect();
+        }
+        let Ok(scope) = scope.parse::<palyra_protocol::VaultScope>() else { return Vec::new() };
+        let Ok(Some(opened)) = self.open(Absent::Leave) else { return Vec::new() };
+        let listed = opened.vault.list(Some(&scope));
+        listed.map_or_else(|_| Vec::new(), |listing| listing.secrets.into_iter().map(|known| known.reference).collect())
+    }
+
     /// Keys that can be found now, and a passphrase that somebody typed.
     pub(super) fn sources(&self, typed: Vec<SecretValue>) -> Result<KeySources, VaultError> {
         Ok(typed.into_iter().fold(self.settings.sources()?, KeySources::passphrase))

@@ -46,7 +46,7 @@ fn resource(action: PolicyAction) -> BoxedStrategy<PolicyResource> {
         PolicyAction::ToolExecute | PolicyAction::ApprovalWaive | PolicyAction::EffectApply => {
             PolicyResource::Tool(name)
         }
-        PolicyAction::SkillExecute => PolicyResource::Skill(name),
+        PolicyAction::SkillExecute | PolicyAction::SkillManage => PolicyResource::Skill(name),
         PolicyAction::ApprovalDecide => PolicyResource::Approval(name),
         PolicyAction::GrantList | PolicyAction::GrantRevoke => PolicyResource::Grant(name),
         PolicyAction::CallRead | PolicyAction::CallCancel | PolicyAction::EffectRead | PolicyAction::EffectUndo => {
@@ -85,6 +85,7 @@ fn resource(action: PolicyAction) -> BoxedStrategy<PolicyResource> {
         | PolicyAction::FeatureSet
         | PolicyAction::DeviceList
         | PolicyAction::CronList
+        | PolicyAction::SkillList
         | PolicyAction::DevicePair
         | PolicyAction::RunStart
         | PolicyAction::CompatChatCreate

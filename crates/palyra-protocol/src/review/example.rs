@@ -57,6 +57,7 @@ pub fn every_fact() -> Review {
             secrets: true,
         }),
         by_client: true,
+        skill: Some("acme.#hostile# 1.0.0".to_owned()),
         changes: vec![ReviewedChange {
             paths: words(&["src/#hostile#.rs"]),
             diff: Some("--- a/x\n+++ b/x\n@@ -1 +1 @@\n-old #hostile#\n+new line\n".to_owned()),

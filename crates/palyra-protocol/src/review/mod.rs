@@ -78,6 +78,9 @@ pub struct Review {
     /// The client carries it out by itself.
     #[serde(default)]
     pub by_client: bool,
+    /// The skill whose code would run, in one line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skill: Option<String>,
     /// What would change in files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<ReviewedChange>,
@@ -226,6 +229,7 @@ impl Review {
             secrets: facets.secret_lines(),
             containment: facets.containment.clone(),
             by_client: facets.by_client.is_some(),
+            skill: facets.skill.as_ref().map(crate::skill_event::SkillUse::describe),
             changes: changes_of(&asked.subject),
             input: asked.input.clone(),
             why: asked.why.clone(),

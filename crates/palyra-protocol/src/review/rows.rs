@@ -118,6 +118,7 @@ impl Review {
             secrets,
             containment,
             by_client,
+            skill,
             changes,
             input,
             why,
@@ -146,6 +147,7 @@ impl Review {
         rows.list("secrets", secrets);
         rows.fact("held by", containment.as_ref().map(|held| safe(&held.describe())));
         rows.fact("held by", by_client.then(|| BY_CLIENT.to_owned()));
+        rows.fact("skill", skill.as_deref().map(safe));
         rows.fact("for", Some(principal.to_string()));
         let plain = proposed_by == principal && token.is_none();
         rows.fact("proposed by", (!plain).then(|| speaker(proposed_by, token.as_ref())));

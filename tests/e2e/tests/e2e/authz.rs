@@ -5,21 +5,23 @@
 
 use palyra_api::v1::{
     AddAgentRequest, AddBrowserRequest, AddSlotRequest, AuthorityRequest, BindSecretRequest, CancelCallRequest,
-    CancelRunRequest, CheckpointRequest, ComparePolicyRequest, CreateCodeRequest, CreateTokenRequest, DecideRequest,
-    DiffEffectsRequest, EndGraceRequest, ExportVaultRequest, ExposureRequest, FollowCallRequest, GetApprovalRequest,
-    GetCallRequest, GetDeviceRequest, GetEventRequest, GetGrantRequest, GetRunRequest, GetSecretRequest,
-    GetToolRequest, ImportPiece, ListAgentsRequest, ListApprovalsRequest, ListBindingsRequest, ListCallsRequest,
-    ListDevicesRequest, ListEffectsRequest, ListFeaturesRequest, ListGrantsRequest, ListGroupsRequest,
-    ListMembersRequest, ListModelsRequest, ListRunsRequest, ListSecretsRequest, ListTokensRequest, ListToolsRequest,
-    MigrateVaultRequest, OwnDeviceRequest, ProposeRequest, PutSecretRequest, RedeemRequest, RekeyVaultRequest,
+    CancelRunRequest, CheckSkillsRequest, CheckpointRequest, ComparePolicyRequest, CreateCodeRequest,
+    CreateTokenRequest, DecideRequest, DiffEffectsRequest, DiffSkillsRequest, EndGraceRequest, ExportVaultRequest,
+    ExposureRequest, FollowCallRequest, GetApprovalRequest, GetCallRequest, GetDeviceRequest, GetEventRequest,
+    GetGrantRequest, GetRunRequest, GetSecretRequest, GetToolRequest, ImportPiece, ListAgentsRequest,
+    ListApprovalsRequest, ListBindingsRequest, ListCallsRequest, ListDevicesRequest, ListEffectsRequest,
+    ListFeaturesRequest, ListGrantsRequest, ListGroupsRequest, ListMembersRequest, ListModelsRequest, ListRunsRequest,
+    ListSecretsRequest, ListSkillsRequest, ListTokensRequest, ListToolsRequest, MigrateVaultRequest, OwnDeviceRequest,
+    ProposeRequest, PutSecretRequest, QuarantineSkillRequest, RedeemRequest, RekeyVaultRequest, ReleaseSkillRequest,
     ReloadPolicyRequest, RemoveAgentRequest, RemoveDeviceRequest, RemoveGroupRequest, RemoveMemberRequest,
-    RemoveSlotRequest, RenameDeviceRequest, RenewDeviceRequest, ReportRequest, ResumeRunRequest, RevokeDeviceRequest,
-    RevokeGrantRequest, RevokeTokenRequest, RightsRequest, RotateAuthorityRequest, RotateDeviceRequest,
-    RotateTokenRequest, SecretRequest, SetDeviceRoleRequest, SetFeatureRequest, SetGroupRequest, SetMemberRequest,
-    ShowEffectsRequest, ShowRulesRequest, SimulatePolicyRequest, StartRunRequest, StatusRequest, StopRequest,
-    StreamRunRequest, SuggestRulesRequest, TailRequest, TakeBackRequest, TestModelRequest, UnbindSecretRequest,
-    UndoRequest, UnlockVaultRequest,
-    VaultStatusRequest, VerifyRequest, WatchApprovalsRequest, WhoAmIRequest, WithdrawCodeRequest,
+    RemoveSlotRequest, RenameDeviceRequest, RenewDeviceRequest, ReplaySkillRequest, ReportRequest, ResumeRunRequest,
+    RevokeDeviceRequest, RevokeGrantRequest, RevokeTokenRequest, RightsRequest, RotateAuthorityRequest,
+    RotateDeviceRequest, RotateTokenRequest, SecretRequest, SetDeviceRoleRequest, SetFeatureRequest, SetGroupRequest,
+    SetMemberRequest, ShowEffectsRequest, ShowRulesRequest, SimulatePolicyRequest, SkillChunk, SkillRequest,
+    StartRunRequest, StatusRequest, StopRequest, StreamRunRequest, SuggestRulesRequest, TailRequest, TakeBackRequest,
+    TestModelRequest, TrustAddRequest, TrustKeyRequest, TrustListRequest, TrustRotateRequest, UnbindSecretRequest,
+    UndoRequest, UnlockVaultRequest, VaultStatusRequest, VerifyRequest, WatchApprovalsRequest, WhoAmIRequest,
+    WithdrawCodeRequest,
 };
 use palyra_api::{ApiError, Connection};
 use palyra_e2e::{Host, Http, text};
@@ -228,6 +230,14 @@ fn secret() -> SecretRequest {
     SecretRequest { reference: "vault://global/x".into() }
 }
 
+fn skill() -> SkillRequest {
+    SkillRequest { skill: "acme.x".into(), version: "1.0.0".into() }
+}
+
+fn key() -> TrustKeyRequest {
+    TrustKeyRequest { key_id: "0123456789abcdef0123456789abcdef".into(), reason: "x".into() }
+}
+
 /// For every method a real request, about things that exist.
 fn denials() -> Vec<Denial> {
     denials! {
@@ -307,6 +317,24 @@ fn denials() -> Vec<Denial> {
         "palyra.v1.Vault/Migrate": vault.migrate(w, MigrateVaultRequest { to: "files".into() });
         "palyra.v1.Vault/Export": vault.export(w, ExportVaultRequest { value: b"p".to_vec() });
         "palyra.v1.Vault/Import": vault.import(w, tokio_stream::iter([ImportPiece { value: b"p".to_vec(), ..Default::default() }]));
+        "palyra.v1.Skills/List": skills.list(w, ListSkillsRequest {});
+        "palyra.v1.Skills/Info": skills.info(w, skill());
+        "palyra.v1.Skills/Examine": skills.examine(w, tokio_stream::iter([SkillChunk::default()]));
+        "palyra.v1.Skills/Install": skills.install(w, tokio_stream::iter([SkillChunk::default()]));
+        "palyra.v1.Skills/Diff": skills.diff(w, DiffSkillsRequest { skill: "acme.x".into(), from: "1.0.0".into(), to: "2.0.0".into() });
+        "palyra.v1.Skills/Check": skills.check(w, CheckSkillsRequest {});
+        "palyra.v1.Skills/Quarantine": skills.quarantine(w, QuarantineSkillRequest { skill: "acme.x".into(), version: String::new(), reason: "x".into() });
+        "palyra.v1.Skills/Release": skills.release(w, ReleaseSkillRequest { skill: "acme.x".into(), reason: "x".into(), ..Default::default() });
+        "palyra.v1.Skills/Use": skills.r#use(w, skill());
+        "palyra.v1.Skills/Remove": skills.remove(w, skill());
+        "palyra.v1.Skills/Replay": skills.replay(w, ReplaySkillRequest { call_id: w.call });
+        "palyra.v1.Skills/TrustList": skills.trust_list(w, TrustListRequest {});
+        "palyra.v1.Skills/TrustAdd": skills.trust_add(w, TrustAddRequest { publisher: "acme".into(), public_key: "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a".into(), expires_at_unix_ms: 0 });
+        "palyra.v1.Skills/TrustRemove": skills.trust_remove(w, key());
+        "palyra.v1.Skills/TrustRevoke": skills.trust_revoke(w, key());
+        "palyra.v1.Skills/TrustRotate": skills.trust_rotate(w, TrustRotateRequest::default());
+        "palyra.v1.Skills/TrustResetVersions": skills.trust_reset_versions(w, skill());
+        "palyra.v1.Skills/TrustReset": skills.trust_reset(w, TrustListRequest {});
         "palyra.v1.Devices/List": devices.list(w, ListDevicesRequest {});
         "palyra.v1.Devices/Get": devices.get(w, GetDeviceRequest { device: "laptop".into() });
         "palyra.v1.Devices/Rename": devices.rename(w, RenameDeviceRequest { device: "laptop".into(), name: "x".into() });
@@ -398,6 +426,7 @@ async fn no_method_is_reached_against_policy() {
             "palyra.v1.Calls/Cancel",
             "palyra.v1.Runs/Cancel",
             "palyra.v1.Runs/Resume",
+            "palyra.v1.Skills/Replay",
         ];
         if hidden.contains(&method) {
             assert_eq!(error.code, "not_found", "{method}: {error:?}");
@@ -428,7 +457,7 @@ async fn no_method_is_reached_against_policy() {
     let missing: Vec<_> = all.difference(&denied).cloned().collect();
     assert!(missing.is_empty(), "methods without a denial test; add them to `denials`: {missing:?}");
 
-    let changed = ["access.changed", "approval.resolved", "grant.revoked", "devices.changed"];
+    let changed = ["access.changed", "approval.resolved", "grant.revoked", "devices.changed", "skill.trust"];
     let tail = host.palyra(&["journal", "tail", "-n", &(journal(&host) - before).to_string()]).exits(0).json_lines();
     for event in tail {
         assert!(!changed.contains(&text(&event, "/kind")), "nothing of it had an effect: {event}");

@@ -46,6 +46,7 @@ mod runs;
 mod sandbox;
 mod schemas;
 mod skill_packages;
+mod skills;
 mod state;
 mod terminal;
 mod tui;
