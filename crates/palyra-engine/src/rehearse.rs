@@ -197,6 +197,9 @@ mod tests {
             names.push(name);
         }
         names.sort();
-        assert_eq!(names, ["ci-agent", "personal-coding-agent", "production-two-approvers", "read-only-reviewer"]);
+        assert_eq!(
+            names,
+            ["ci-agent", "coding", "personal-coding-agent", "production-two-approvers", "read-only-reviewer"]
+        );
     }
 }
