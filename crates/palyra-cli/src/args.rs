@@ -134,9 +134,6 @@ pub enum Command {
     /// Keep secrets that agents use and never see
     #[command(subcommand)]
     Vault(vault::Vault),
-    /// Install, look at, quarantine and trust skills
-    #[command(subcommand)]
-    Skills(skills::Skills),
     /// Let a phone, a laptop or another machine in: make a pairing code
     #[command(subcommand)]
     Pairing(devices::Pairing),

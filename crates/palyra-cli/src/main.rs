@@ -110,7 +110,7 @@ async fn run(context: Context, command: Command) -> Result<(), Failure> {
         Command::Pairing(command) => commands::pairing::run(&context, command).await,
         Command::Pair(pair) => commands::pair::pair(&context, pair).await,
         Command::Devices(command) => commands::devices::run(&context, command).await,
-        Command::Skills(command) => commands::skills::run(&context, command).await,
+        Command::Skills(command) => commands::skills::run(&context, *command).await,
         Command::Hosts(command) => commands::hosts::run(&context, command).await,
         Command::Connect(request) => commands::connect::connect(&context, request).await,
         Command::Disconnect(request) => commands::connect::disconnect(&context, request).await,

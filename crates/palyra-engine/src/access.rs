@@ -229,9 +229,15 @@ impl Engine {
     /// What the caller showed opens nothing any more, or it may not act as the agent.
     pub fn peer_of_run(&self, peer: &VerifiedPeer, agent: Option<Principal>) -> Result<VerifiedPeer, EngineError> {
         let token = self.still_admitted(peer)?;
-        let (acting_as, device) = (peer.acting_as.clone(), peer.device.clone());
-        let own =
-            VerifiedPeer { principal: peer.principal.clone(), acting_as, channel: peer.channel.clone(), token, device };
+        let own = VerifiedPeer {
+            principal: peer.principal.clone(),
+            acting_as: peer.acting_as.clone(),
+            channel: peer.channel.clone(),
+            token,
+            device: peer.device.clone(),
+            within_client: peer.within_client.clone(),
+            console: peer.console.clone(),
+        };
         match agent {
             Some(agent) if agent != *own.effective() => self.act_as(own, agent),
             _ => Ok(own),
@@ -260,7 +266,9 @@ impl Engine {
             }
         };
         let (principal, channel) = (origin.proposed_by.clone(), origin.channel.clone());
-        let peer = VerifiedPeer { principal, acting_as: None, channel, token, device: None };
+        let device = None;
+        let peer =
+            VerifiedPeer { principal, acting_as: None, channel, token, device, within_client: None, console: None };
         self.act_as(peer, origin.principal.clone())
     }
 

@@ -111,13 +111,14 @@ impl OneCall {
             run: Some(self.run.clone()),
             idempotency_key: self.run.call_key(self.turn, self.index),
             request: None,
+            ..Proposal::default()
         };
         let call = self.runs.engine().propose(&self.peer, proposal);
         self.follow(&tool, call).await
     }
 
     async fn follow(&self, tool: &str, call: CallInProgress) -> Result<(RunResult, Duration), BrokenOff> {
-        let CallInProgress { mut call_id, mut updates, mut output, mut end } = call;
+        let CallInProgress { mut call_id, mut updates, mut output, mut end, ticket: _ } = call;
         let begun = Instant::now();
         let mut waits = Waits::default();
         let (mut news, mut writes, mut told) = (true, true, None);

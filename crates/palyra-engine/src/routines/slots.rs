@@ -8,8 +8,8 @@ use crate::flow::propose::{CallInProgress, Proposal};
 use crate::live::CallUpdate;
 use palyra_journal::JournalError;
 use palyra_protocol::{
-    CallId, CallState, JournalEvent, Principal, PrincipalKind, Problem, RoutineAction, RoutineChange, RoutinePause,
-    RoutineRecord, SlotKey, SlotKind, SlotRecord, SlotState,
+    CallId, CallState, Carrier, JournalEvent, Principal, PrincipalKind, Problem, RoutineAction, RoutineChange,
+    RoutinePause, RoutineRecord, SlotKey, SlotKind, SlotRecord, SlotState,
 };
 use serde_json::Value;
 use std::sync::Arc;
@@ -79,6 +79,7 @@ impl Engine {
             run: Some(record.run(slot).map_err(unnamed)?),
             idempotency_key: Some(record.key(slot).map_err(unnamed)?),
             request: None,
+            carrier: Carrier::default(),
         };
         Ok(self.propose(&VerifiedPeer::of_routine(record), proposal))
     }

@@ -341,7 +341,7 @@ impl SkillJob {
                 }
                 Err(error) => (CallState::Failed, Value::Null, Some(problem(&error, &log))),
             };
-            Executed { state, output, problem, exit: None, enforcement, effect: None }
+            Executed { state, output, problem, exit: None, enforcement, effect: None, withheld: false }
         });
         concluded.await.map_err(|error| error.problem)
     }

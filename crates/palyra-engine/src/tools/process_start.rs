@@ -54,8 +54,9 @@ impl Tool for ProcessStart {
 
     fn prepare(&self, input: Input<'_>, place: &Place<'_>) -> Result<Prepared, Refusal> {
         let asked = input.number("/timeout_ms").map(Duration::from_millis);
-        let Prepared { facets, job } = process_run::prepare(input, place, Some(asked.unwrap_or(Duration::MAX)))?;
-        Ok(Prepared::new(facets, Background(job)))
+        let Prepared { facets, job, recorded } =
+            process_run::prepare(input, place, Some(asked.unwrap_or(Duration::MAX)))?;
+        Ok(Prepared { recorded, ..Prepared::new(facets, Background(job)) })
     }
 
     fn rehearse(&self, input: Input<'_>, place: &Place<'_>) -> Result<Facets, Refusal> {

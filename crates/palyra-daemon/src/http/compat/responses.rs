@@ -87,6 +87,7 @@ async fn answered(door: &Door, peer: &VerifiedPeer, answer: &ApprovalAnswer) -> 
         matcher: GrantMatcher::ExactCall,
         reason: answer.reason.clone(),
         digest: None,
+        signature: None,
     };
     // The gate asked for the right to chat; answering takes the right to decide.
     door.engine.admit(peer, palyra_policy::PolicyAction::ApprovalDecide, None)?;
