@@ -22,7 +22,7 @@ mod test;
 mod tidy;
 
 use args::Request;
-use shell::{Failure, Result};
+use shell::{Built, Failure, Result};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -57,12 +57,12 @@ fn run(request: Request) -> Result<ExitCode> {
         }
         Request::Demo(end) => {
             setup::demo()?;
-            demo::run(end)
+            demo::run(end, Built::NotYet)
         }
         Request::Test(step) => return Ok(test::run(step)),
         Request::Tidy => tidy::run(),
         Request::CrossCheck => cross::run(),
-        Request::Skills => skills::run(),
+        Request::Skills => skills::run(Built::NotYet),
         Request::Interop(part) => interop::run(part),
         Request::Attention { data, rest } => attention::run(data, &rest),
         Request::Bench(words) => {

@@ -91,6 +91,26 @@ impl Program {
     }
 }
 
+/// Whether the whole workspace was built just now. Building single packages gives them fewer features of what they share, so that
+/// cargo would compile most of it again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Built {
+    All,
+    NotYet,
+}
+
+/// Builds the packages that are needed, unless everything is there, and returns the directory with their programs.
+pub fn programs(built: Built, packages: &[&str]) -> Result<PathBuf> {
+    if built == Built::NotYet {
+        println!("Building {} (the first time this takes some minutes)", packages.join(" and "));
+        let words = packages.iter().flat_map(|package| ["--package", package]);
+        cargo(["build", "--locked"].into_iter().chain(words)).run("the build")?;
+    }
+    let metadata = metadata()?;
+    let target = metadata["target_directory"].as_str().ok_or("no target directory").trying("cargo metadata")?;
+    Ok(Path::new(target).join("debug"))
+}
+
 /// What cargo knows of the workspace.
 pub fn metadata() -> Result<Value> {
     let text = cargo(["metadata", "--no-deps", "--format-version", "1", "--locked"]).read("cargo metadata")?;

@@ -4,7 +4,7 @@
 //! than its sources is not built again, so that `test` can always begin with it.
 
 use crate::setup;
-use crate::shell::{Result, Trying as _, cargo, program, root};
+use crate::shell::{Built, Result, Trying as _, program, programs, root};
 use std::ffi::OsString;
 use std::path::Path;
 
@@ -12,18 +12,16 @@ const COMPONENTIZE_PY: &str = "componentize-py==0.25.1";
 const COMPONENTIZE_JS: &str = "@bytecodealliance/componentize-js@0.23.0";
 
 /// Builds what has changed.
-pub fn run() -> Result<()> {
+pub fn run(built: Built) -> Result<()> {
     setup::skills()?;
     let output = root().join("target/skills");
     let tools = output.join("tools");
     std::fs::create_dir_all(&tools).trying("making a place for compilers")?;
     install(&tools)?;
-    let mut words: Vec<OsString> =
-        ["run", "--quiet", "--locked", "--package", "palyra-plugins-build", "--", "examples/skills"]
-            .map(Into::into)
-            .into();
+    let builder = programs(built, &["palyra-plugins-build"])?.join("palyra-plugins-build");
+    let mut words: Vec<OsString> = vec![root().join("examples/skills").into()];
     words.extend([output.into(), "--python".into(), tools.join("python").into(), "--node".into(), tools.into()]);
-    cargo(words).run("building the skills")
+    program(builder, words).run("building the skills")
 }
 
 /// Compilers that no package of the system brings. Another version is installed over the one before.

@@ -3,7 +3,7 @@
 use crate::browser;
 use crate::demo;
 use crate::setup;
-use crate::shell::{Failure, Result, Trying as _, cargo};
+use crate::shell::{Built, Failure, Result, Trying as _, cargo};
 use crate::skills;
 use crate::tidy;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -62,7 +62,7 @@ impl Step {
     fn with_needs(self) -> Vec<Self> {
         match self {
             Self::Unit => vec![Self::Setup, Self::Build, Self::Skills, self],
-            Self::Browser => vec![Self::Setup, Self::Build, self],
+            Self::Skills | Self::Browser | Self::Demo => vec![Self::Setup, Self::Build, self],
             Self::Setup => vec![Self::Setup],
             other => vec![Self::Setup, other],
         }
@@ -79,10 +79,10 @@ impl Step {
                 cargo(["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]).run("clippy")
             }
             Self::Build => cargo(["build", "--workspace", "--locked"]).run("the build").and_then(|()| fuzz_lock()),
-            Self::Skills => skills::run(),
+            Self::Skills => skills::run(Built::All),
             Self::Unit => unit(tally),
             Self::Browser => browser::run(),
-            Self::Demo => demo::run(demo::End::Once),
+            Self::Demo => demo::run(demo::End::Once, Built::All),
         }
     }
 }

@@ -8,10 +8,9 @@ pub mod janitor;
 mod stage;
 mod story;
 
-use crate::shell::{Result, Trying as _, cargo, metadata};
+use crate::shell::{Built, Result, programs};
 use stage::Stage;
 use std::io::IsTerminal as _;
-use std::path::{Path, PathBuf};
 
 /// What becomes of the daemon when the demo has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,8 +21,8 @@ pub enum End {
     KeepOnTerminal,
 }
 
-pub fn run(end: End) -> Result<()> {
-    let programs = build()?;
+pub fn run(end: End, built: Built) -> Result<()> {
+    let programs = programs(built, &["palyra-cli", "palyra-daemon"])?;
     let stage = Stage::set(&programs)?;
     let told = story::tell(&stage);
     if told.is_err() {
@@ -34,13 +33,4 @@ pub fn run(end: End) -> Result<()> {
         End::KeepOnTerminal if std::io::stdout().is_terminal() => stage.keep(),
         End::Once | End::KeepOnTerminal => stage.clear(),
     }
-}
-
-/// Builds both programs and returns the directory that holds them.
-fn build() -> Result<PathBuf> {
-    println!("Building palyra and palyrad (the first time this takes some minutes)");
-    cargo(["build", "--locked", "--package", "palyra-cli", "--package", "palyra-daemon"]).run("the build")?;
-    let metadata = metadata()?;
-    let target = metadata["target_directory"].as_str().ok_or("no target directory").trying("cargo metadata")?;
-    Ok(Path::new(target).join("debug"))
 }
