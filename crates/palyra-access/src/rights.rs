@@ -214,7 +214,12 @@ mod tests {
         vault.list          owner admin
         vault.manage        owner
         memory.search       owner admin operator
+        memory.retain       owner admin operator
+        memory.forget       owner admin operator
+        cron.create         owner admin operator
+        cron.run            owner admin operator
         cron.delete         owner admin operator
+        cron.list           owner admin operator
         approval.list       owner admin
         grant.list          owner admin
         grant.revoke        owner admin
@@ -248,6 +253,12 @@ mod tests {
         effect.apply        owner admin operator
         effect.read         owner admin operator
         effect.undo         owner admin
+        run.start           owner admin operator
+        run.read            owner admin operator
+        run.cancel          owner admin operator
+        model.invoke        owner admin operator
+        compat.chat.create  owner admin operator
+        compat.models.list  owner admin operator
         skill.list          owner admin
         skill.manage        owner";
 

@@ -4,24 +4,26 @@
 //! without a case in [`denials`] or [`http_denials`], makes these tests fail.
 
 use palyra_api::v1::{
-    AddAgentRequest, AddBrowserRequest, AddSlotRequest, AuthorityRequest, BindSecretRequest, CancelCallRequest,
-    CancelRunRequest, CheckSkillsRequest, CheckpointRequest, ComparePolicyRequest, CreateCodeRequest,
-    CreateTokenRequest, DecideRequest, DiffEffectsRequest, DiffSkillsRequest, EndGraceRequest, ExportVaultRequest,
+    AddAgentRequest, AddBrowserRequest, AddMemoryRequest, AddRoutineRequest, AddSlotRequest, AuthorityRequest,
+    BindSecretRequest, CancelCallRequest, CancelRunRequest, CheckSkillsRequest, CheckpointRequest,
+    ComparePolicyRequest, CreateCodeRequest, CreateConsoleCodeRequest, CreateTokenRequest, DecideRequest,
+    DiffEffectsRequest, DiffSkillsRequest, EndConsoleSessionRequest, EndGraceRequest, ExportVaultRequest,
     ExposureRequest, FollowCallRequest, GetApprovalRequest, GetCallRequest, GetDeviceRequest, GetEventRequest,
     GetGrantRequest, GetRunRequest, GetSecretRequest, GetToolRequest, ImportPiece, ListAgentsRequest,
-    ListApprovalsRequest, ListBindingsRequest, ListCallsRequest, ListDevicesRequest, ListEffectsRequest,
-    ListFeaturesRequest, ListGrantsRequest, ListGroupsRequest, ListMembersRequest, ListModelsRequest, ListRunsRequest,
-    ListSecretsRequest, ListSkillsRequest, ListTokensRequest, ListToolsRequest, MigrateVaultRequest, OwnDeviceRequest,
+    ListApprovalsRequest, ListBindingsRequest, ListCallsRequest, ListConsoleSessionsRequest, ListDevicesRequest,
+    ListEffectsRequest, ListFeaturesRequest, ListGrantsRequest, ListGroupsRequest, ListMembersRequest,
+    ListMemoryRequest, ListModelsRequest, ListRoutinesRequest, ListRunsRequest, ListSecretsRequest, ListSkillsRequest,
+    ListTokensRequest, ListToolsRequest, MemoryRequest, MigrateVaultRequest, OwnDeviceRequest, PauseRoutineRequest,
     ProposeRequest, PutSecretRequest, QuarantineSkillRequest, RedeemRequest, RekeyVaultRequest, ReleaseSkillRequest,
     ReloadPolicyRequest, RemoveAgentRequest, RemoveDeviceRequest, RemoveGroupRequest, RemoveMemberRequest,
     RemoveSlotRequest, RenameDeviceRequest, RenewDeviceRequest, ReplaySkillRequest, ReportRequest, ResumeRunRequest,
     RevokeDeviceRequest, RevokeGrantRequest, RevokeTokenRequest, RightsRequest, RotateAuthorityRequest,
-    RotateDeviceRequest, RotateTokenRequest, SecretRequest, SetDeviceRoleRequest, SetFeatureRequest, SetGroupRequest,
-    SetMemberRequest, ShowEffectsRequest, ShowRulesRequest, SimulatePolicyRequest, SkillChunk, SkillRequest,
-    StartRunRequest, StatusRequest, StopRequest, StreamRunRequest, SuggestRulesRequest, TailRequest, TakeBackRequest,
-    TestModelRequest, TrustAddRequest, TrustKeyRequest, TrustListRequest, TrustRotateRequest, UnbindSecretRequest,
-    UndoRequest, UnlockVaultRequest, VaultStatusRequest, VerifyRequest, WatchApprovalsRequest, WhoAmIRequest,
-    WithdrawCodeRequest,
+    RotateDeviceRequest, RotateTokenRequest, RoutineHistoryRequest, RoutineRequest, SearchMemoryRequest, SecretRequest,
+    SetDeviceRoleRequest, SetFeatureRequest, SetGroupRequest, SetMemberRequest, ShowEffectsRequest, ShowRulesRequest,
+    SimulatePolicyRequest, SkillChunk, SkillRequest, StartRunRequest, StatusRequest, StopRequest, StreamRunRequest,
+    SuggestRulesRequest, TailRequest, TakeBackRequest, TestModelRequest, TrustAddRequest, TrustKeyRequest,
+    TrustListRequest, TrustRotateRequest, UnbindSecretRequest, UndoRequest, UnlockVaultRequest, VaultStatusRequest,
+    VerifyRequest, WatchApprovalsRequest, WhoAmIRequest, WithdrawCodeRequest,
 };
 use palyra_api::{ApiError, Connection};
 use palyra_e2e::{Host, Http, text};
@@ -99,6 +101,11 @@ fn knock_http(http: &Http, route: &str) -> Option<String> {
     (answer.status >= 400).then(|| told.unwrap_or_else(|| answer.status.to_string()))
 }
 
+/// The routes of the console, whose requests are signed by a browser's key.
+fn is_console(method: &str) -> bool {
+    method.contains(" /console/")
+}
+
 /// Either door, by how the table names it.
 async fn knock_any(host: &Host, connection: &Connection, method: &str, token: &str) -> Option<String> {
     if method.contains(' ') {
@@ -135,6 +142,8 @@ async fn no_method_is_reached_without_its_scope() {
     known.extend(["POST /mcp", "GET /mcp", "DELETE /mcp"].map(str::to_owned));
     // These are described by OpenAI.
     known.extend(COMPAT.map(str::to_owned));
+    // The console's are its own; nobody comes there with a token.
+    known.extend(rights.keys().filter(|method| is_console(method)).cloned());
     assert_eq!(rights.keys().cloned().collect::<BTreeSet<_>>(), known, "the table of rights is the interface");
     let all = all_actions(&host);
     let connection = host.owner().await.0;
@@ -146,6 +155,10 @@ async fn no_method_is_reached_without_its_scope() {
             token(&host, "user:local", "owner", &scopes)
         });
         let refused = knock_any(&host, &connection, method, lacking).await;
+        if is_console(method) {
+            assert_eq!(refused.as_deref(), Some("console_unsigned"), "{method}");
+            continue;
+        }
         assert_eq!(refused.as_deref(), Some("scope_missing"), "{method}");
         // With every scope the same message gets further: the scope is what was missing.
         let further = knock_any(&host, &connection, method, &full).await;
@@ -179,8 +192,16 @@ async fn no_method_is_reached_beyond_the_role() {
         "model.invoke",
         "compat.chat.create",
         "compat.models.list",
+        "memory.search",
+        "memory.retain",
+        "memory.forget",
+        "cron.create",
+        "cron.run",
+        "cron.delete",
+        "cron.list",
+        "console.open",
     ];
-    for (method, action) in rights(&host) {
+    for (method, action) in rights(&host).into_iter().filter(|(method, _)| !is_console(method)) {
         let code = knock_any(&host, &connection, &method, &ottos).await;
         let refused = code.as_deref() == Some("role_insufficient");
         assert_eq!(refused, !operators.contains(&action.as_str()), "{method}: {code:?}");
@@ -210,6 +231,8 @@ struct World {
     approval: String,
     grant: String,
     token: String,
+    entry: String,
+    plan: String,
 }
 
 type Denied = Pin<Box<dyn Future<Output = Result<(), ApiError>>>>;
@@ -335,6 +358,23 @@ fn denials() -> Vec<Denial> {
         "palyra.v1.Skills/TrustRotate": skills.trust_rotate(w, TrustRotateRequest::default());
         "palyra.v1.Skills/TrustResetVersions": skills.trust_reset_versions(w, skill());
         "palyra.v1.Skills/TrustReset": skills.trust_reset(w, TrustListRequest {});
+        "palyra.v1.Memory/Add": memory.add(w, AddMemoryRequest { text: "x".into(), scope: "workspace".into(), ..Default::default() });
+        "palyra.v1.Memory/List": memory.list(w, ListMemoryRequest { scope: "workspace".into(), ..Default::default() });
+        "palyra.v1.Memory/Search": memory.search(w, SearchMemoryRequest { query: "x".into(), scope: "workspace".into(), limit: 1 });
+        "palyra.v1.Memory/Show": memory.show(w, MemoryRequest { entry_id: w.entry });
+        "palyra.v1.Memory/Forget": memory.forget(w, MemoryRequest { entry_id: w.entry });
+        "palyra.v1.Routines/Add": routines.add(w, AddRoutineRequest { plan_json: w.plan });
+        "palyra.v1.Routines/List": routines.list(w, ListRoutinesRequest {});
+        "palyra.v1.Routines/Show": routines.show(w, RoutineRequest { routine: "nightly".into() });
+        "palyra.v1.Routines/Pause": routines.pause(w, PauseRoutineRequest { routine: "nightly".into(), reason: "x".into() });
+        "palyra.v1.Routines/Resume": routines.resume(w, RoutineRequest { routine: "nightly".into() });
+        "palyra.v1.Routines/Run": routines.run(w, RoutineRequest { routine: "nightly".into() });
+        "palyra.v1.Routines/Rehearse": routines.rehearse(w, RoutineRequest { routine: "nightly".into() });
+        "palyra.v1.Routines/Remove": routines.remove(w, RoutineRequest { routine: "nightly".into() });
+        "palyra.v1.Routines/History": routines.history(w, RoutineHistoryRequest { routine: "nightly".into(), limit: 1 });
+        "palyra.v1.Console/CreateCode": console.create_code(w, CreateConsoleCodeRequest {});
+        "palyra.v1.Console/ListSessions": console.list_sessions(w, ListConsoleSessionsRequest {});
+        "palyra.v1.Console/EndSession": console.end_session(w, EndConsoleSessionRequest { session: palyra_protocol::ConsoleId::mint().to_string() });
         "palyra.v1.Devices/List": devices.list(w, ListDevicesRequest {});
         "palyra.v1.Devices/Get": devices.get(w, GetDeviceRequest { device: "laptop".into() });
         "palyra.v1.Devices/Rename": devices.rename(w, RenameDeviceRequest { device: "laptop".into(), name: "x".into() });
@@ -406,11 +446,21 @@ async fn no_method_is_reached_against_policy() {
     let grants = host.palyra(&["grants", "list"]).good();
     let (call, approval) = host.ask("palyra.process.run", &json!({ "argv": ["ls", "-l"] }), &[]);
     let tokens = host.palyra(&["access", "token", "list"]).good();
+    let entry = host.palyra(&["memory", "add", "a note", "--scope", "workspace"]).good();
+    let nightly = ["--schedule", "30 2 * * *", "--agent", "agent:bot", "--call", "palyra.echo"];
+    let input = ["--input", r#"{"text":"x"}"#];
+    host.palyra(&[&["routines", "add", "nightly"], &nightly[..], &input].concat()).exits(0).done();
     let world = World {
         call,
         approval,
         grant: text(&grants, "/0/grant_id").to_owned(),
         token: text(&tokens, "/0/token_id").to_owned(),
+        entry: text(&entry, "/entry_id").to_owned(),
+        plan: json!({
+            "name": "hourly", "schedule": { "pattern": "0 * * * *", "zone": "UTC" }, "principal": "agent:bot",
+            "action": { "call": { "tool": "palyra.echo", "input": { "text": "x" } } },
+        })
+        .to_string(),
     };
     let journal = |host: &Host| host.palyra(&["status"]).good()["journal"]["size"].as_u64().unwrap();
     let before = journal(&host);

@@ -86,7 +86,16 @@ fn tools_are_listed_and_shown_from_one_definition() {
             "palyra.fs.search",
             "palyra.fs.write",
             "palyra.http.fetch",
+            "palyra.memory.retain",
+            "palyra.memory.search",
+            "palyra.process.read",
             "palyra.process.run",
+            "palyra.process.start",
+            "palyra.process.stop",
+            "palyra.routine.add",
+            "palyra.routine.list",
+            "palyra.routine.remove",
+            "palyra.routine.run",
             "palyra.sleep",
         ]
     );

@@ -18,11 +18,17 @@ fn serve(listener: TcpListener) {
 
 /// Calls a tool, with a person's yes where one is asked.
 fn called(host: &Host, tool: &str, input: &Value) -> Ran {
-    let asked = host.call(tool, input, &["--detach"]).good();
+    let call = proposed(host, tool, input);
+    host.palyra(&["calls", "follow", &call])
+}
+
+/// Proposes a call, with a person's yes where one is asked, and does not wait for its end.
+fn proposed(host: &Host, tool: &str, input: &Value) -> String {
+    let asked = host.call(tool, input, &["--detach", "--as", "agent:demo", "--session", "s"]).good();
     if let Some(approval) = asked["approval"]["approval_id"].as_str() {
         host.decide(approval, "allow", &[]).exits(0).done();
     }
-    host.palyra(&["calls", "follow", text(&asked, "/call_id")])
+    text(&asked, "/call_id").to_owned()
 }
 
 #[test]
@@ -35,7 +41,20 @@ fn every_output_fits_the_schema_that_is_published() {
     host.put("raw", b"\xff\x00\xfe");
     std::os::unix::fs::symlink("notes.txt", host.work("link")).unwrap();
     let patch = "diff --git a/notes.txt b/more.txt\nrename from notes.txt\nrename to more.txt\n--- a/notes.txt\n+++ b/more.txt\n@@ -1,3 +1,3 @@\n one\n-two\n+2\n three\n--- /dev/null\n+++ b/new\n@@ -0,0 +1 @@\n+x\n";
+    let started = proposed(&host, "palyra.process.start", &json!({ "argv": ["sleep", "100"] }));
     let cases = [
+        ("palyra.process.read", json!({ "process": started })),
+        ("palyra.process.stop", json!({ "process": started })),
+        ("palyra.process.start", json!({ "argv": ["true"] })),
+        ("palyra.memory.retain", json!({ "text": "the tests need a database" })),
+        ("palyra.memory.search", json!({ "query": "database" })),
+        (
+            "palyra.routine.add",
+            json!({ "name": "n", "schedule": "30 2 * * *", "tool": "palyra.echo", "input": { "text": "x" } }),
+        ),
+        ("palyra.routine.list", json!({})),
+        ("palyra.routine.run", json!({ "routine": "n" })),
+        ("palyra.routine.remove", json!({ "routine": "n" })),
         ("palyra.echo", json!({ "text": "x" })),
         ("palyra.sleep", json!({ "duration_ms": 1 })),
         ("palyra.fs.read", json!({ "path": "notes.txt" })),

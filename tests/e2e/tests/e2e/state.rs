@@ -109,7 +109,6 @@ fn senseless_configurations_are_refused_with_their_key() {
         ("[process_runner]\nread_roots = [\"/no/such/root\"]\n", "/no/such/root"),
         ("[process_runner]\nread_roots = [\"/usr/lib\"]\nwrite_roots = [\"/usr\"]\n", "`/usr/lib` is reached through"),
         ("policy_dir = \"/no/such/dir\"\n", "/no/such/dir"),
-        ("[wasm_runtime]\nenabled = true\n", "wasm_runtime.enabled"),
         ("this is not toml", "line 1"),
     ] {
         let host = Host::idle();

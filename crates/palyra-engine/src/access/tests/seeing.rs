@@ -266,6 +266,7 @@ fn sources() -> Vec<String> {
     let mut found = Vec::new();
     let mut left = vec![std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
     left.push(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../palyra-daemon/src"));
+    left.push(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../palyra-agent/src"));
     while let Some(directory) = left.pop() {
         for entry in std::fs::read_dir(directory).unwrap() {
             let path = entry.unwrap().path();

@@ -30,7 +30,9 @@ fn echo(pattern: &str) -> RoutinePlan {
 async fn settled(house: &House) -> Vec<SlotView> {
     loop {
         let slots = house.engine.routine_history(&owner(), "tick", 100).await.unwrap();
-        if slots.iter().all(|slot| slot.slot.state.is_end()) {
+        // What is on record has ended; the daemon must have heard of it too, or it counts the slot as open.
+        let open = house.engine.routine(&owner(), "tick").is_ok_and(|routine| routine.open.iter().any(|s| !waits(s)));
+        if !open && slots.iter().all(|slot| slot.slot.state.is_end()) {
             return slots;
         }
         tokio::task::yield_now().await;
