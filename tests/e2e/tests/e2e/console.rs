@@ -86,7 +86,7 @@ fn a_decision_in_the_console_is_signed_and_the_journal_keeps_and_checks_the_sign
     let answered = page.decide(&question, &yes).is(200).json();
     let signed = &answered["resolution"]["signature"];
     assert_eq!((text(signed, "/session"), &signed["signature"]), (page.session.as_str(), &yes["signature"]));
-    page.decide(&question, &yes).refuses(409, "approval_resolved");
+    page.decide(&question, &yes).refuses(409, "approval_already_resolved");
     host.palyra(&["calls", "follow", &call]).exits(0).done();
     assert!(host.work("a.txt").exists());
     host.palyra(&["journal", "verify"]).exits(0).done();
