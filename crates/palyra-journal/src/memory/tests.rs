@@ -95,7 +95,7 @@ fn what_the_journal_does_not_know_is_pending_and_not_found() {
     assert!(found(&store, "half", None).is_empty() && store.entry(&record.entry_id).unwrap().is_none());
     drop(store);
     let store = MemoryStore::open(&path).unwrap();
-    assert_eq!(store.pending().unwrap(), [record.entry_id.clone()]);
+    assert_eq!(store.pending().unwrap(), std::slice::from_ref(&record.entry_id));
     assert!(store.destroy(&record.entry_id).unwrap());
     assert!(store.pending().unwrap().is_empty());
 }

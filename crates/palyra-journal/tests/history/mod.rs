@@ -132,7 +132,7 @@ fn unfounded(verdict: Verdict, why: &str) -> HistoryFault {
 
 #[tokio::test]
 async fn what_really_happened_verifies() {
-    let fixture = lived().await;
+    let fixture = Box::pin(lived()).await;
     let before = verdict(&fixture.path());
     assert!(matches!(before, Verdict::Intact(_)), "{before:?}");
     let fixture = fixture.reopen();
@@ -179,7 +179,7 @@ async fn a_table_that_does_not_follow_from_the_events_is_named() {
         ("DELETE FROM meta WHERE key = 'format'", "meta"),
         ("INSERT INTO meta VALUES ('open_from', 'call_zzz')", "meta"),
     ] {
-        let fixture = lived().await;
+        let fixture = Box::pin(lived()).await;
         Connection::open(fixture.path()).unwrap().execute_batch(edit).unwrap();
         let fault = unfounded(verdict(&fixture.path()), edit);
         assert!(matches!(&fault, HistoryFault::Table { table: named, .. } if *named == table), "{edit}: {fault}");
@@ -282,7 +282,7 @@ async fn founded_in_events() {
         "UPDATE calls SET ended_seq = opened_seq WHERE state = 'awaiting_approval'",
         "DELETE FROM calls WHERE state = 'awaiting_approval'",
     ] {
-        let fixture = lived().await.reopen();
+        let fixture = Box::pin(lived()).await.reopen();
         Connection::open(fixture.path()).unwrap().execute_batch(edit).unwrap();
         let taken_up = fixture.store.open_calls().await;
         assert!(taken_up.is_err(), "{edit}: {taken_up:?}");
@@ -292,7 +292,7 @@ async fn founded_in_events() {
 /// What only a table says is open is not taken up, and what the events leave open is, whatever the tables say.
 #[tokio::test]
 async fn open_calls_are_those_that_the_events_leave_open() {
-    let fixture = lived().await;
+    let fixture = Box::pin(lived()).await;
     let ids = |calls: Vec<CallView>| calls.into_iter().map(|call| call.call_id).collect::<Vec<_>>();
     let open = ids(fixture.store.open_calls().await.unwrap());
     for edit in [
@@ -330,14 +330,14 @@ async fn a_call_is_told_by_its_own_events() {
         "UPDATE calls SET digest = zeroblob(32) WHERE key = 'k'",
         "UPDATE calls SET state = 'failed' WHERE key = 'k'",
     ] {
-        let fixture = lived().await;
+        let fixture = Box::pin(lived()).await;
         let found = fixture.store.call_by_key(&"agent:demo".parse().unwrap(), &"k".parse().unwrap()).await.unwrap();
         let call_id = found.unwrap().call_id;
         Connection::open(fixture.path()).unwrap().execute_batch(edit).unwrap();
         let told = fixture.store.call(&call_id).await;
         assert!(matches!(told, Err(JournalError::Unfounded(_))), "{edit}: {told:?}");
     }
-    let fixture = lived().await;
+    let fixture = Box::pin(lived()).await;
     let edit = "UPDATE calls SET key = NULL WHERE key = 'k'; UPDATE calls SET key = 'k' WHERE key = 'r'";
     Connection::open(fixture.path()).unwrap().execute_batch(edit).unwrap();
     let told = fixture.store.call_by_key(&"agent:demo".parse().unwrap(), &"k".parse().unwrap()).await;
@@ -356,7 +356,7 @@ async fn the_schema_is_the_one_that_the_journal_was_made_with() {
         ("ALTER TABLE grants ADD COLUMN mine TEXT", "grants", false),
         ("CREATE TABLE mine (x TEXT)", "mine", false),
     ] {
-        let Fixture { dir, clock, store } = lived().await;
+        let Fixture { dir, clock, store } = Box::pin(lived()).await;
         drop(store);
         let path = dir.path().join("journal.db");
         Connection::open(&path).unwrap().execute_batch(edit).unwrap();
@@ -372,7 +372,7 @@ async fn the_schema_is_the_one_that_the_journal_was_made_with() {
 
 #[tokio::test]
 async fn a_start_refuses_a_journal_that_goes_by_another_name() {
-    let Fixture { dir, clock, store } = lived().await;
+    let Fixture { dir, clock, store } = Box::pin(lived()).await;
     drop(store);
     let path = dir.path().join("journal.db");
     let edit = "UPDATE meta SET value = 'jrn_01ARZ3NDEKTSV4RRFFQ69G5FAV' WHERE key = 'origin'";
@@ -406,7 +406,7 @@ async fn a_grant_that_is_not_as_it_was_given_covers_nothing() {
 
 #[tokio::test]
 async fn an_event_that_was_changed_is_not_acted_upon() {
-    let fixture = lived().await;
+    let fixture = Box::pin(lived()).await;
     let known = fixture.store.call_by_key(&"agent:demo".parse().unwrap(), &"k".parse().unwrap()).await.unwrap();
     let call_id = known.unwrap().call_id;
     fixture.tampered().execute_batch("UPDATE events SET body = replace(body, 'done', 'dOne')").unwrap();
@@ -473,7 +473,7 @@ async fn listings_come_in_pages() {
 
 #[tokio::test]
 async fn a_journal_of_the_format_before_is_brought_up_to_date() {
-    let fixture = lived().await;
+    let fixture = Box::pin(lived()).await;
     let voided = granted(&fixture.store).await;
     fixture.store.note_rules(&JournalEvent::DaemonStopped {}, Digest::of(b"other rules")).await.unwrap();
     let older = "ALTER TABLE grants DROP COLUMN created_seq; ALTER TABLE grants DROP COLUMN void;
@@ -555,7 +555,7 @@ async fn an_index_that_was_emptied_is_noticed() {
             "kind = 'grant.revoked' OR kind = 'grant.voided'",
         ),
     ] {
-        let Fixture { dir, clock, store } = lived().await;
+        let Fixture { dir, clock, store } = Box::pin(lived()).await;
         drop(store);
         let connection = Connection::open(dir.path().join("journal.db")).unwrap();
         let sql: String =

@@ -92,7 +92,7 @@ async fn sent(context: &Context, connection: &Connection, pieces: Vec<SkillChunk
         if !document_json.is_empty() {
             return super::read(&document_json);
         }
-        let tenth = if functions == 0 { 0 } else { done * 10 / functions };
+        let tenth = (done * 10).checked_div(functions).unwrap_or(0);
         if shows && (step != step_before || tenth != tenth_before) {
             let progress = if functions > 0 {
                 format!(" {} {done} of {functions} functions", safe(&module))

@@ -238,7 +238,8 @@ async fn a_token_for_a_tool_that_is_not_there_is_not_issued() {
 fn every_question_of_the_schema_is_asked_somewhere() {
     let sources = sources();
     // Asked by a function that several share, further down in the same file.
-    let shared = ["call.", "token.", "act_as", "effect.read", "effect.undo", "vault.", "memory.", "cron."];
+    let shared =
+        ["call.", "token.", "act_as", "effect.read", "effect.undo", "vault.", "memory.", "cron.", "run.", "skill."];
     for (name, resource) in pairs() {
         // Nobody waives: it is asked with the call that would need a person. `whoami` asks `access.read`; its file lists every
         // right, so it is no source here.
