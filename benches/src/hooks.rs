@@ -1,4 +1,5 @@
-//! A hooked `git status` as Claude Code has it: the hook, the decision and the run by its ticket, against `palyra sandbox run` of the same.
+//! A hooked `git status` as Claude Code has it: the hook, the decision and the run by its ticket, against `palyra
+//! sandbox run` of the same.
 
 use crate::Result;
 use crate::process::binaries;

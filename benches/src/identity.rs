@@ -1,4 +1,5 @@
-//! Devices: a handshake against the same without our checks, a pairing as devices become many, and the check of every request.
+//! Devices: a handshake against the same without our checks, a pairing as devices become many, and the check of every
+//! request.
 
 use crate::Result;
 use crate::report::{Report, alternate};

@@ -1,5 +1,5 @@
-//! MCP `tools/call` of `palyra.echo` over both transports, beside the same call over the UNIX socket, in turns: through a real
-//! `palyra mcp serve`, over HTTP in the current revision, and over HTTP in a session of the one before.
+//! MCP `tools/call` of `palyra.echo` over both transports, beside the same call over the UNIX socket, in turns: through
+//! a real `palyra mcp serve`, over HTTP in the current revision, and over HTTP in a session of the one before.
 
 use crate::Result;
 use crate::http::Door;

@@ -24,8 +24,9 @@ const TOGETHER_EACH: usize = 40;
 
 pub fn run(report: &mut Report) -> Result {
     let dir = tempfile::tempdir()?;
-    // One caller needs one thread. With a thread for every core, as the daemon has them, a second one is woken with each answer
-    // of the journal's writer for nothing, which on two cores is the writer's own: that is printed beside it.
+    // One caller needs one thread. With a thread for every core, as the daemon has them, a second one is woken with
+    // each answer of the journal's writer for nothing, which on two cores is the writer's own: that is printed beside
+    // it.
     let single = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let engine = runtime.block_on(engine(dir.path()))?;

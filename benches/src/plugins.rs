@@ -1,5 +1,6 @@
-//! Tier A: calls of guests, against wasmtime alone with the same limits; loading from the cache, against compiling; a short call
-//! beside a busy neighbour; many callers. The Rust and Python examples must have been built (`cargo xtask skills`).
+//! Tier A: calls of guests, against wasmtime alone with the same limits; loading from the cache, against compiling; a
+//! short call beside a busy neighbour; many callers. The Rust and Python examples must have been built (`cargo xtask
+//! skills`).
 
 use crate::Result;
 use crate::report::{Report, median, percentile, show};

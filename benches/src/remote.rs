@@ -1,4 +1,5 @@
-//! A call by a paired device over mutual TLS beside the same over the UNIX socket, in turns; connections that do nothing.
+//! A call by a paired device over mutual TLS beside the same over the UNIX socket, in turns; connections that do
+//! nothing.
 
 use crate::Result;
 use crate::process::{Daemon, binaries};

@@ -1,7 +1,7 @@
 //! Replaying a journal: `simulate` over 100,000 recorded decisions, against Cedar alone on the same questions.
 //!
-//! Two real calls are proposed, one that is allowed and one that asks; what the journal recorded of them is repeated, so that
-//! reading and parsing cost what they cost.
+//! Two real calls are proposed, one that is allowed and one that asks; what the journal recorded of them is repeated,
+//! so that reading and parsing cost what they cost.
 
 use crate::Result;
 use crate::path::{echo, engine, peer};

@@ -1,7 +1,7 @@
 //! Other sandboxes on the same command, started the way their users start them, beside our own command line.
 //!
-//! They are fetched by their package names into the build directory when the benchmark runs, and never kept with the source. What is missing
-//! is said aloud, and the rest is measured.
+//! They are fetched by their package names into the build directory when the benchmark runs, and never kept with the
+//! source. What is missing is said aloud, and the rest is measured.
 
 use crate::Result;
 use crate::report::{Report, show};

@@ -1,5 +1,5 @@
-//! What a run adds to its model: the time from one answer to the next question, with one `palyra.echo` in between, beside the
-//! same model asked directly; and whether it stays the same over two hundred turns.
+//! What a run adds to its model: the time from one answer to the next question, with one `palyra.echo` in between,
+//! beside the same model asked directly; and whether it stays the same over two hundred turns.
 
 use crate::Result;
 use crate::process::{Daemon, binaries};

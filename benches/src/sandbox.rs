@@ -1,5 +1,5 @@
-//! Starting and ending a sandboxed process: each tier beside the same without us, in parallel, in a large workspace, with many
-//! host rules, and beside other sandboxes. As the current user; when that is root, as an ordinary user too.
+//! Starting and ending a sandboxed process: each tier beside the same without us, in parallel, in a large workspace,
+//! with many host rules, and beside other sandboxes. As the current user; when that is root, as an ordinary user too.
 
 use crate::report::{Report, median, show};
 use crate::{Result, egress, rivals};

@@ -1,4 +1,5 @@
-//! The vault: get and put beside the raw work that they are made of, both as the vault grows, and redaction beside copying.
+//! The vault: get and put beside the raw work that they are made of, both as the vault grows, and redaction beside
+//! copying.
 
 use crate::Result;
 use crate::report::{Report, alternate, show};

@@ -1,4 +1,5 @@
-//! `cargo xtask attention`: how often a person is asked when real coding agents work, and what of dangerous calls is let through.
+//! `cargo xtask attention`: how often a person is asked when real coding agents work, and what of dangerous calls is
+//! let through.
 //!
 //! The calls are not part of this repository: they lie in a directory beside it, with the program that counts
 //! (`run.py`). It is given the coding policy and the configuration that `palyra init` writes; nothing is executed.

@@ -1,5 +1,5 @@
-//! The browser's part of `cargo xtask test`, in a real Chromium: pages of other origins cannot reach a single route, and people
-//! can use every page of the console.
+//! The browser's part of `cargo xtask test`, in a real Chromium: pages of other origins cannot reach a single route,
+//! and people can use every page of the console.
 
 use crate::host::Host;
 use crate::setup;

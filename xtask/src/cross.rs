@@ -1,8 +1,8 @@
 //! `cargo xtask cross-check`: does the sandbox compile where it is not built here?
 //!
-//! A toolchain knows every target but brings the standard library of few. Debian packages a compiler together with the sources
-//! of its library, from which cargo can check both at once. A compiler of that kind refuses unstable options unless it is
-//! told to act as if it were a nightly one; that is for this check alone, nothing of it is ever shipped.
+//! A toolchain knows every target but brings the standard library of few. Debian packages a compiler together with the
+//! sources of its library, from which cargo can check both at once. A compiler of that kind refuses unstable options
+//! unless it is told to act as if it were a nightly one; that is for this check alone, nothing of it is ever shipped.
 
 use crate::setup;
 use crate::shell::{Result, Trying as _, program, root};
@@ -12,8 +12,8 @@ use std::os::unix::fs::PermissionsExt as _;
 /// One of each family that has a runner and is not Linux. For Windows the target without a dependency on GNU's tools.
 const TARGETS: [&str; 2] = ["aarch64-apple-darwin", "x86_64-pc-windows-msvc"];
 
-/// Stands in for the C compiler and the librarian of a target: makes the library that it is told to, empty. Build scripts want to
-/// compile C; a check links nothing, so nobody misses what is in it.
+/// Stands in for the C compiler and the librarian of a target: makes the library that it is told to, empty. Build
+/// scripts want to compile C; a check links nothing, so nobody misses what is in it.
 const STAND_IN: &str = "#!/bin/sh
 for word; do
     case $word in

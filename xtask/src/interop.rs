@@ -1,7 +1,8 @@
 //! `cargo xtask interop`: clients that others wrote, against the real daemon.
 //!
-//! The Python SDK, the conformance suite, the inspector, Claude Code and Codex come from their package registries into a cache
-//! below `target/`. The agents run with a scripted model where there is no network but loopback, in a fresh home, without keys.
+//! The Python SDK, the conformance suite, the inspector, Claude Code and Codex come from their package registries into
+//! a cache below `target/`. The agents run with a scripted model where there is no network but loopback, in a fresh
+//! home, without keys.
 
 mod conformance;
 mod openai;

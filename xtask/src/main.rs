@@ -1,8 +1,8 @@
 //! `cargo xtask`: what one does with this repository besides compiling it.
 //!
-//! Set-up, demo, test, tidy, cross-check and benchmarks in one small program, so that a fresh machine needs Rust and nothing else to
-//! begin. It is a tool for developers: it starts the real binaries and looks at the real tree, and no crate of ours is
-//! linked into it.
+//! Set-up, demo, test, tidy, cross-check and benchmarks in one small program, so that a fresh machine needs Rust and
+//! nothing else to begin. It is a tool for developers: it starts the real binaries and looks at the real tree, and no
+//! crate of ours is linked into it.
 
 #![expect(unreachable_pub, reason = "a binary exports nothing; `pub` here means: used by other files")]
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a developer's tool talks to the developer")]

@@ -1,7 +1,7 @@
 //! `cargo xtask setup`: what building, demo and tests need from the system.
 //!
-//! A machine with Rust lacks little: the sandbox of Tier C is bubblewrap, and the containment tests attack it with a few
-//! ordinary programs. When everything is there this costs a handful of file look-ups, so `demo` and `test` always
+//! A machine with Rust lacks little: the sandbox of Tier C is bubblewrap, and the containment tests attack it with a
+//! few ordinary programs. When everything is there this costs a handful of file look-ups, so `demo` and `test` always
 //! begin with it.
 
 use crate::shell::{Failure, Result, on_path, program};

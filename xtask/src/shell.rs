@@ -91,8 +91,8 @@ impl Program {
     }
 }
 
-/// Whether the whole workspace was built just now. Building single packages gives them fewer features of what they share, so that
-/// cargo would compile most of it again.
+/// Whether the whole workspace was built just now. Building single packages gives them fewer features of what they
+/// share, so that cargo would compile most of it again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Built {
     All,

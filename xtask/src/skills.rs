@@ -1,7 +1,7 @@
 //! `cargo xtask skills`: the examples of every language, as components below `target/skills`.
 //!
-//! Compilers for Python and JavaScript come from their package registries into a cache; those for Rust and C from the system. What is newer
-//! than its sources is not built again, so that `test` can always begin with it.
+//! Compilers for Python and JavaScript come from their package registries into a cache; those for Rust and C from the
+//! system. What is newer than its sources is not built again, so that `test` can always begin with it.
 
 use crate::setup;
 use crate::shell::{Built, Result, Trying as _, program, programs, root};

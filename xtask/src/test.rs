@@ -87,8 +87,8 @@ impl Step {
     }
 }
 
-/// The fuzz targets are a workspace of their own, which takes a minute to compile for nothing: the tests call the same functions. That its
-/// lock file still fits is seen without compiling.
+/// The fuzz targets are a workspace of their own, which takes a minute to compile for nothing: the tests call the same
+/// functions. That its lock file still fits is seen without compiling.
 fn fuzz_lock() -> Result<()> {
     let fuzz = ["tree", "--locked", "--manifest-path", "fuzz/Cargo.toml", "--depth", "0"];
     cargo(fuzz)

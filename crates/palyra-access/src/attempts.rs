@@ -1,11 +1,11 @@
 //! What was tried in vain, counted: limited per source, and told to the journal in sums.
 //!
-//! A guess costs the guesser one request and the daemon one hash; an event for each would cost the daemon a disk write and
-//! its journal a line. So refusals are counted by source and reason, the first is recorded at once, and what
+//! A guess costs the guesser one request and the daemon one hash; an event for each would cost the daemon a disk write
+//! and its journal a line. So refusals are counted by source and reason, the first is recorded at once, and what
 //! follows once a minute, however many they are.
 //!
-//! A source that is over its limit is told to wait. Tokens that are right still open from there: a secret of 256 bits is
-//! not found by trying, and a lock on the source would only let one caller shut out its neighbours.
+//! A source that is over its limit is told to wait. Tokens that are right still open from there: a secret of 256 bits
+//! is not found by trying, and a lock on the source would only let one caller shut out its neighbours.
 
 use crate::bucket::Bucket;
 use palyra_protocol::{JournalEvent, Timestamp};

@@ -1,5 +1,5 @@
-//! The changes themselves, made to a copy of the registry: each checks that nobody gives more than they hold, changes the
-//! copy, and says for the journal what it did.
+//! The changes themselves, made to a copy of the registry: each checks that nobody gives more than they hold, changes
+//! the copy, and says for the journal what it did.
 
 use crate::document::{FeatureSetting, MAX_LABEL, MAX_LIFE, MAX_RATE, RegistryDocument};
 use crate::error::AccessError;
@@ -301,7 +301,8 @@ impl Edit<'_> {
     /// # Errors
     /// It is not registered, or has tokens in a workspace that the one who asks does not own.
     pub fn remove_agent(self, who: &Principal) -> Edited<AgentRecord> {
-        // An agent is one in every workspace, and its tokens go with it: also those of workspaces that are not this one.
+        // An agent is one in every workspace, and its tokens go with it: also those of workspaces that are not this
+        // one.
         let elsewhere = self.document.tokens.iter().filter(|t| {
             t.principal == *who && t.workspace != *self.workspace && t.state(self.now) == TokenState::Active
         });

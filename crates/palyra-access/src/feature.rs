@@ -1,7 +1,7 @@
 //! Feature flags: few, named, and unable to turn a guarantee off.
 //!
-//! Each of these, at its other value, makes the daemon refuse more and never less. A flag that would let something through
-//! does not belong here.
+//! Each of these, at its other value, makes the daemon refuse more and never less. A flag that would let something
+//! through does not belong here.
 
 use palyra_protocol::access::FeatureView;
 use std::str::FromStr;

@@ -1,11 +1,10 @@
 //! The registry's file, replaced so that a crash at any instant leaves one that is whole.
 //!
-//! A change takes four steps: the new content is written beside the file and made durable; the journal records its digest,
-//! which is the moment the change counts; the file is replaced; the directory is made durable. A start compares
-//! with the newest digest of the journal. The file fits: all is well. The copy beside it fits: the crash came
-//! after the record, and the replacement is finished. Neither fits: somebody else wrote the file, or put an old one
-//! back, and the daemon refuses to start on it. An older registry is as bad as a forged one: it may hold a
-//! token that was withdrawn.
+//! A change takes four steps: the new content is written beside the file and made durable; the journal records its
+//! digest, which is the moment the change counts; the file is replaced; the directory is made durable. A start compares
+//! with the newest digest of the journal. The file fits: all is well. The copy beside it fits: the crash came after the
+//! record, and the replacement is finished. Neither fits: somebody else wrote the file, or put an old one back, and the
+//! daemon refuses to start on it. An older registry is as bad as a forged one: it may hold a token that was withdrawn.
 
 use crate::document::MAX_BYTES;
 use palyra_protocol::Digest;
@@ -100,8 +99,8 @@ impl RegistryFile {
         Ok(aside)
     }
 
-    /// Puts aside what is not the content that was written last, before it is replaced. A directory is nobody's registry and
-    /// stays where it is.
+    /// Puts aside what is not the content that was written last, before it is replaced. A directory is nobody's
+    /// registry and stays where it is.
     pub fn set_aside_unless(&self, known: Option<Digest>, revision: u64) -> std::io::Result<Option<Odd>> {
         let meta = match self.path.symlink_metadata() {
             Err(error) if error.kind() == ErrorKind::NotFound => {

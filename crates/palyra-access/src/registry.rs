@@ -38,9 +38,11 @@ pub struct Draft<T> {
 }
 
 impl Registry {
-    /// The registry in a state directory, with a document that was accepted and the digest of its file, if there is one.
+    /// The registry in a state directory, with a document that was accepted and the digest of its file, if there is
+    /// one.
     ///
-    /// It writes nothing: a workspace that is new is added to the document in memory, and written with the first change.
+    /// It writes nothing: a workspace that is new is added to the document in memory, and written with the first
+    /// change.
     #[must_use]
     pub fn open(
         state_dir: &Path,

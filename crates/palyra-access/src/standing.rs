@@ -89,8 +89,8 @@ impl Standing {
         Err(AccessError::RoleTooLow { principal: self.principal.clone(), role: self.role, needed: role })
     }
 
-    /// Whether a token may be issued: nothing in it may go beyond what its issuer holds, and nobody is made to speak as an
-    /// equal or better of theirs.
+    /// Whether a token may be issued: nothing in it may go beyond what its issuer holds, and nobody is made to speak as
+    /// an equal or better of theirs.
     pub(crate) fn may_issue(&self, wanted: Wanted<'_>) -> Result<(), AccessError> {
         let Wanted { principal, standing, role, scopes, .. } = wanted;
         if role > standing {

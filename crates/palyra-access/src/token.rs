@@ -1,8 +1,8 @@
 //! A token's text: `palyra_` + the id's part + `_` + 48 characters.
 //!
-//! The id's part (26 characters) finds the record, so a check costs the same with ten tokens and with a hundred thousand.
-//! The rest is base64url of 32 random bytes and a CRC-32 of everything before it: a token that was cut or mistyped is
-//! refused without looking anything up, and scanners for leaked secrets can tell a token from noise.
+//! The id's part (26 characters) finds the record, so a check costs the same with ten tokens and with a hundred
+//! thousand. The rest is base64url of 32 random bytes and a CRC-32 of everything before it: a token that was cut or
+//! mistyped is refused without looking anything up, and scanners for leaked secrets can tell a token from noise.
 //!
 //! The registry keeps SHA-256 of the whole text. A password would need a slow hash; a secret of 256 random bits cannot
 //! be guessed from a fast one, and a slow one would let strangers keep the daemon busy.

@@ -1,9 +1,9 @@
 //! Agent runs: a model proposes, the one path decides, and what happened goes back to the model.
 //!
-//! A model is a stranger: whatever it sends is hostile input. [`providers`] speaks the wire formats of model providers and
-//! reads their streams with limits; [`conversation`] is the one form in which everything else sees a conversation;
-//! [`client`] calls a provider through `palyra-egress`, so that the rules, the address guard and the records of any other
-//! connection apply.
+//! A model is a stranger: whatever it sends is hostile input. [`providers`] speaks the wire formats of model providers
+//! and reads their streams with limits; [`conversation`] is the one form in which everything else sees a conversation;
+//! [`client`] calls a provider through `palyra-egress`, so that the rules, the address guard and the records of any
+//! other connection apply.
 //!
 //! This crate must never have a second path to an executor.
 

@@ -1,7 +1,7 @@
 //! The models that are configured: found by name, asked in the order of their fallbacks.
 //!
-//! A provider is reached by a rule made of its own address and by nothing else, so that no call of an agent reaches it by
-//! that rule, and a key goes nowhere but to its provider.
+//! A provider is reached by a rule made of its own address and by nothing else, so that no call of an agent reaches it
+//! by that rule, and a key goes nowhere but to its provider.
 
 use crate::client::{CallContext, Endpoint, ModelClient, ModelError};
 use crate::config::{ModelsConfig, ProviderConfig};

@@ -1,6 +1,7 @@
 //! Server-sent events, read from a stream of bytes (WHATWG HTML, section 9.2).
 //!
-//! Pieces arrive cut anywhere. A line and an event have a largest size; a stream that exceeds it is an error, not memory.
+//! Pieces arrive cut anywhere. A line and an event have a largest size; a stream that exceeds it is an error, not
+//! memory.
 
 /// The longest line.
 const MAX_LINE_BYTES: usize = 4 << 20;

@@ -10,10 +10,12 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The exit code of every `sandbox` command for: Palyra refuses, or this host cannot. A command's own codes are passed on.
+/// The exit code of every `sandbox` command for: Palyra refuses, or this host cannot. A command's own codes are passed
+/// on.
 pub const REFUSED: u8 = 125;
 
-/// The exit code of `palyrad` when another daemon holds the state directory: whoever starts one may wait and look again.
+/// The exit code of `palyrad` when another daemon holds the state directory: whoever starts one may wait and look
+/// again.
 pub const STATE_HELD: u8 = 75;
 
 /// What `palyrad` writes to its standard output, before its socket's path, once all its doors are open.
@@ -67,8 +69,9 @@ pub enum SandboxCommand {
     Explain(Explain),
     /// Run a command in the sandbox, its output live, its exit code passed on
     ///
-    /// The policy is that of the configuration file's `[process_runner]`, or the defaults, changed by the options. Nothing is
-    /// recorded, nobody is asked, and nothing is left behind. Standard input is passed on unless it is a terminal.
+    /// The policy is that of the configuration file's `[process_runner]`, or the defaults, changed by the options.
+    /// Nothing is recorded, nobody is asked, and nothing is left behind. Standard input is passed on unless it is a
+    /// terminal.
     #[command(after_help = RUN_EXIT_CODES)]
     Run(Run),
 }

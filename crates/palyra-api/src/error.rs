@@ -1,7 +1,7 @@
 //! Errors on the wire: a stable code, what happened, what to do.
 //!
-//! The details of a status are a `google.rpc.Status`, as standard clients read them: our own [`ErrorDetail`], the code as
-//! `google.rpc.ErrorInfo`, and where waiting helps `google.rpc.RetryInfo`.
+//! The details of a status are a `google.rpc.Status`, as standard clients read them: our own [`ErrorDetail`], the code
+//! as `google.rpc.ErrorInfo`, and where waiting helps `google.rpc.RetryInfo`.
 
 mod standard;
 

@@ -1,8 +1,8 @@
 //! What the daemon was last started with, kept in its state directory.
 //!
-//! A daemon is also started by whoever needs it: an MCP client after a reboot, in an environment of its own. Such a start
-//! must not be a way around the operator's configuration, so it repeats the last one. The daemon writes this once it
-//! serves; whoever starts it reads it.
+//! A daemon is also started by whoever needs it: an MCP client after a reboot, in an environment of its own. Such a
+//! start must not be a way around the operator's configuration, so it repeats the last one. The daemon writes this once
+//! it serves; whoever starts it reads it.
 
 use serde::{Deserialize, Serialize};
 use std::io::{ErrorKind, Write as _};

@@ -1,5 +1,5 @@
-//! What the client and the daemon agree on: the wire (generated types, the client that speaks them over the UNIX socket,
-//! errors with stable codes), the command line that both parse, and what is remembered of the last start.
+//! What the client and the daemon agree on: the wire (generated types, the client that speaks them over the UNIX
+//! socket, errors with stable codes), the command line that both parse, and what is remembered of the last start.
 //!
 //! This crate knows the shape of messages and nothing of what the daemon does with them.
 

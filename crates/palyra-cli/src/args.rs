@@ -67,8 +67,8 @@ pub struct Cli {
     #[arg(long, env = "PALYRA_TOKEN", value_name = "TOKEN", global = true, help_heading = EVERYWHERE, hide_env_values = true)]
     pub token: Option<String>,
 
-    /// Speak with a daemon that this machine was paired with; `local` for this machine's own [default: `palyra hosts use`].
-    /// Comes before the command
+    /// Speak with a daemon that this machine was paired with; `local` for this machine's own [default: `palyra hosts
+    /// use`]. Comes before the command
     #[arg(long, env = "PALYRA_HOST", value_name = "PROFILE")]
     pub host: Option<String>,
 
@@ -488,7 +488,8 @@ pub enum Journal {
         /// Verify an export instead of the daemon's journal; needs no daemon
         #[arg(long, value_name = "FILE")]
         export: Option<PathBuf>,
-        /// With `--export` and `--against`: the daemon's public key, from elsewhere. Without it a checkpoint vouches for itself alone
+        /// With `--export` and `--against`: the daemon's public key, from elsewhere. Without it a checkpoint vouches
+        /// for itself alone
         #[arg(long, value_name = "HEX", requires = "export", requires = "against")]
         key: Option<PublicKey>,
     },

@@ -1,6 +1,7 @@
 //! What a shell completes that only the daemon knows: approvals, calls, grants, tools, principals.
 //!
-//! The shell runs this program for every Tab, so that it answers soon or not at all, and never with an error on the screen.
+//! The shell runs this program for every Tab, so that it answers soon or not at all, and never with an error on the
+//! screen.
 
 use crate::context::Context;
 use clap_complete::CompletionCandidate;

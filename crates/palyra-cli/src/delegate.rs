@@ -21,8 +21,8 @@ pub fn become_daemon(context: &Context, words: Vec<OsString>) -> Failure {
     Failure::io(&format!("`{}` cannot be started", binary.display()), &error)
 }
 
-/// The words after a command's name, told by the same parser that read the options before it. They were parsed already, so they
-/// are well formed.
+/// The words after a command's name, told by the same parser that read the options before it. They were parsed already,
+/// so they are well formed.
 pub fn words_after(command: &'static str, typed: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let rest = Arg::new("rest")
         .num_args(0..)

@@ -1,7 +1,8 @@
-//! Where this machine keeps its keys for daemons elsewhere: in the system's keyring, or in files that only its user reads.
+//! Where this machine keeps its keys for daemons elsewhere: in the system's keyring, or in files that only its user
+//! reads.
 //!
-//! Which of the two is decided once, when the first key is made, and written down beside the profiles. Where a keyring is in use, a copied
-//! state directory alone is nobody.
+//! Which of the two is decided once, when the first key is made, and written down beside the profiles. Where a keyring
+//! is in use, a copied state directory alone is nobody.
 
 use crate::exit::{FAILED, Failure};
 use palyra_identity::{KeyName, KeyVault, KeyVaultError, SealedDirectory};

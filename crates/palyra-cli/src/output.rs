@@ -1,7 +1,7 @@
 //! Printing: data on standard output, everything else on standard error, colour only on a terminal.
 //!
-//! Text for people goes through `anstream`, which takes colours away where nobody sees them. Documents do not: they arrive
-//! whole or the command fails. In both, nothing that a stranger wrote reaches a terminal as more than text.
+//! Text for people goes through `anstream`, which takes colours away where nobody sees them. Documents do not: they
+//! arrive whole or the command fails. In both, nothing that a stranger wrote reaches a terminal as more than text.
 
 use crate::args::Format;
 use crate::exit::Failure;
@@ -53,8 +53,8 @@ pub fn line(text: &str) {
     }
 }
 
-/// Ends the program because its answer cannot be written. A reader that has gone away ends it quietly, as `head` expects;
-/// anything else is a failure, because an answer that is cut off is none.
+/// Ends the program because its answer cannot be written. A reader that has gone away ends it quietly, as `head`
+/// expects; anything else is a failure, because an answer that is cut off is none.
 pub fn unwritten(error: &std::io::Error) -> ! {
     if error.kind() == ErrorKind::BrokenPipe {
         std::process::exit(0);

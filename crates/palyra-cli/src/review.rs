@@ -1,6 +1,7 @@
 //! A review on a terminal: every row, in lines that can be printed, wrapped or read aloud.
 //!
-//! The rows come from the protocol, where their text was made safe; this file adds colour and places, and leaves nothing out.
+//! The rows come from the protocol, where their text was made safe; this file adds colour and places, and leaves
+//! nothing out.
 
 use crate::output::{BAD, BOLD, DIM, GOOD, WARN, remaining, say, styled, when};
 use anstyle::{AnsiColor, Style};

@@ -1,5 +1,5 @@
-//! `palyrad devices`: the way out when no device is let in because the device registry is not the one that the daemon wrote. It takes
-//! the state for itself, so it never runs beside a daemon.
+//! `palyrad devices`: the way out when no device is let in because the device registry is not the one that the daemon
+//! wrote. It takes the state for itself, so it never runs beside a daemon.
 
 use crate::access::{runtime, take};
 use crate::serve::{DaemonError, Setup, io};

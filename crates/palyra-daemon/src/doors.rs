@@ -51,8 +51,8 @@ impl Doors {
         Self { engine, ending: Ending::default(), runs }
     }
 
-    /// What a caller calls a tool, as everything behind the doors does. What is no alias stays as it is, also when there is no
-    /// such tool: the refusal is recorded like any other.
+    /// What a caller calls a tool, as everything behind the doors does. What is no alias stays as it is, also when
+    /// there is no such tool: the refusal is recorded like any other.
     pub(crate) fn canonical(&self, text: String) -> String {
         self.engine.catalog().by_alias(&text).map_or(text, ToString::to_string)
     }

@@ -1,8 +1,8 @@
 //! How the doors end: nobody new is let in, everybody who is owed an answer gets it, and only then are lines cut.
 //!
-//! Three moments, in this order: [`Ending::close`], the engine's own shutting down, [`Ending::settle`]. A transport that
-//! hears of the end before the engine has said how its calls go can only break off, and a client that is broken off tries
-//! again.
+//! Three moments, in this order: [`Ending::close`], the engine's own shutting down, [`Ending::settle`]. A transport
+//! that hears of the end before the engine has said how its calls go can only break off, and a client that is broken
+//! off tries again.
 
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;

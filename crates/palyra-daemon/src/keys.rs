@@ -1,11 +1,11 @@
 //! Which key signs, and whether the journal beside it is the one it signed for.
 //!
-//! The journal knows the key: every start records it. So a key that is missing or another one, and a journal that is missing or
-//! was emptied, are found out at the start, and nothing is made anew in silence. The two ways on, accepting another key and
-//! beginning another journal, are commands of their own, and the journal says that they were taken.
+//! The journal knows the key: every start records it. So a key that is missing or another one, and a journal that is
+//! missing or was emptied, are found out at the start, and nothing is made anew in silence. The two ways on, accepting
+//! another key and beginning another journal, are commands of their own, and the journal says that they were taken.
 //!
-//! At the first start the key is written under another name, recorded, then put in place: after a crash in between, the next
-//! start finds the recorded key there and goes on.
+//! At the first start the key is written under another name, recorded, then put in place: after a crash in between, the
+//! next start finds the recorded key there and goes on.
 
 use crate::serve::{DaemonError, Setup, io};
 use crate::state::{StateDir, StateError, key_file, prepared_key_file, read_key};

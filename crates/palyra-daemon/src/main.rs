@@ -97,8 +97,8 @@ enum Command {
 
 #[derive(Debug, Subcommand)]
 enum Key {
-    /// Go on with the key that is in the state directory, or with a new one if none is. Attestations of the old key stay valid
-    /// as the old key's
+    /// Go on with the key that is in the state directory, or with a new one if none is. Attestations of the old key
+    /// stay valid as the old key's
     Accept,
 }
 
@@ -110,8 +110,8 @@ enum Journal {
 
 #[derive(Debug, Subcommand)]
 enum Access {
-    /// Accept `access_registry.json` as it stands, though the daemon did not write it. Read it first: whoever is in it has
-    /// the rights it says
+    /// Accept `access_registry.json` as it stands, though the daemon did not write it. Read it first: whoever is in it
+    /// has the rights it says
     Accept,
     /// Put the registry aside and start over: no tokens, and `user:local` as the only owner
     Reset,

@@ -14,8 +14,8 @@ pub(crate) enum On {
     Journal,
     /// The rules.
     PolicySet,
-    /// What the request names: the gate asks scopes and role, the engine asks policy once it knows the thing and whose it
-    /// is.
+    /// What the request names: the gate asks scopes and role, the engine asks policy once it knows the thing and whose
+    /// it is.
     Named,
 }
 
@@ -267,8 +267,8 @@ rights! {
     }
 }
 
-/// The routes that need no token: they tell nothing but that the daemon is there, what its interface is, and the console's pages
-/// without any data. A console session is opened by a one-time code.
+/// The routes that need no token: they tell nothing but that the daemon is there, what its interface is, and the
+/// console's pages without any data. A console session is opened by a one-time code.
 pub(crate) const OPEN: &[&str] = &[
     "GET /healthz",
     "GET /readyz",

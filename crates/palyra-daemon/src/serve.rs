@@ -290,8 +290,8 @@ pub fn run(setup: Setup, started: Instant) -> Result<ExitCode, DaemonError> {
     served.map(|()| ExitCode::SUCCESS)
 }
 
-/// Every connection is an open file, and the usual soft limit is meant for programs that use `select`. What the daemon runs has
-/// a limit of its own.
+/// Every connection is an open file, and the usual soft limit is meant for programs that use `select`. What the daemon
+/// runs has a limit of its own.
 fn allow_many_files() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
@@ -304,8 +304,8 @@ fn allow_many_files() {
     }
 }
 
-/// Secrets pass through this process's memory, so a crash must not write it to a file. A limit of one byte also keeps the kernel
-/// from handing the memory to a program named in `core_pattern`, which a limit of zero does not.
+/// Secrets pass through this process's memory, so a crash must not write it to a file. A limit of one byte also keeps
+/// the kernel from handing the memory to a program named in `core_pattern`, which a limit of zero does not.
 fn leave_no_core() {
     use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
     let none = Rlimit { current: Some(1), maximum: Some(1) };
@@ -435,8 +435,8 @@ impl Ending {
     }
 }
 
-/// Says where devices are known. Where there are some, they are known before anything goes on that they began; a registry that
-/// cannot be opened keeps devices out, and nobody else.
+/// Says where devices are known. Where there are some, they are known before anything goes on that they began; a
+/// registry that cannot be opened keeps devices out, and nobody else.
 async fn prepare_devices(engine: &Engine, state: &StateDir, remote: &Option<RemoteConfig>) -> Result<(), DaemonError> {
     let vault = SealedDirectory::open(&state.path().join(DEVICE_KEYS)).map_err(io("the keys of the authority"))?;
     let hosts = remote.as_ref().map_or_else(Vec::new, |remote| remote.hosts.clone());

@@ -36,8 +36,8 @@ impl Drop for Watching {
     }
 }
 
-/// Has every skill audited again when the audit policy or an advisory changes. Where the host cannot watch, `palyra skills check` and
-/// the interval do, and the log says so.
+/// Has every skill audited again when the audit policy or an advisory changes. Where the host cannot watch, `palyra
+/// skills check` and the interval do, and the log says so.
 pub(crate) fn watch(engine: &Engine, config: &SkillsConfig) -> Option<Watching> {
     let files: Vec<PathBuf> = config.audit_policy.iter().chain(&config.advisories).cloned().collect();
     if files.is_empty() {

@@ -111,7 +111,8 @@ impl StateDir {
             .mode(0o600)
             .open(&lock_path)
             .map_err(io(&lock_path, "cannot be opened"))?;
-        // A record lock belongs to this process alone: a child that is just being made does not hold it after our death.
+        // A record lock belongs to this process alone: a child that is just being made does not hold it after our
+        // death.
         match fcntl_lock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(Errno::AGAIN | Errno::ACCESS) => return Err(StateError::Locked { path }),
@@ -154,7 +155,8 @@ impl StateDir {
         path.exists().then(|| read_key(&path)).transpose()
     }
 
-    /// A key that was written but not put in place: one that is there already, or a new one. It signs once it is recorded.
+    /// A key that was written but not put in place: one that is there already, or a new one. It signs once it is
+    /// recorded.
     ///
     /// # Errors
     /// It cannot be made or written.
@@ -192,8 +194,8 @@ impl StateDir {
     }
 }
 
-/// Locks the directory itself. The descriptor is closed in children, but one that is just being made holds the lock for a
-/// moment after this process has died: so it is waited for, and only a daemon that is there keeps it.
+/// Locks the directory itself. The descriptor is closed in children, but one that is just being made holds the lock for
+/// a moment after this process has died: so it is waited for, and only a daemon that is there keeps it.
 fn lock_directory(path: &Path) -> Result<File, StateError> {
     let directory = File::open(path).map_err(io(path, "cannot be opened"))?;
     for _ in 0..50 {

@@ -37,7 +37,8 @@ pub fn run(setup: &Setup, against: Option<&Path>) -> Result<ExitCode, DaemonErro
         Ok(verdict) => verdict,
         // Whether it holds is not known.
         Err(error) if error.is_unreachable() => return Err(DaemonError::Unverified(error)),
-        // The file is there and is no journal that can be followed to its end: that is an answer, not a failure to give one.
+        // The file is there and is no journal that can be followed to its end: that is an answer, not a failure to give
+        // one.
         Err(error) => {
             let cause = std::error::Error::source(&error).map_or_else(String::new, |cause| format!(": {cause}"));
             println!("broken: it cannot be followed to its end: {error}{cause}; restore a backup");

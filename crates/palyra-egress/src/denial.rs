@@ -1,7 +1,7 @@
 //! What a refused connection is told.
 //!
-//! The reader is an agent that sees one failed request. A denial therefore names the host, what was missing and what to ask for; a
-//! bare 403 looks like a broken network and is retried for ever.
+//! The reader is an agent that sees one failed request. A denial therefore names the host, what was missing and what to
+//! ask for; a bare 403 looks like a broken network and is retried for ever.
 
 use serde::Serialize;
 use std::fmt;

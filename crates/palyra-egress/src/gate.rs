@@ -1,9 +1,9 @@
 //! What stands in a stream's way until it has shown what it is.
 //!
-//! A gate is fed what arrives and writes what may go on. A request's body is let through up to its end and no further; a server's
-//! answer gets its head rewritten and is followed to its end; a tunnel shows whether it begins with a TLS greeting or an HTTP request, and
-//! for whom. After that bytes flow without being looked at. Gates are plain state machines: however the bytes are cut into
-//! pieces, the result is the same.
+//! A gate is fed what arrives and writes what may go on. A request's body is let through up to its end and no further;
+//! a server's answer gets its head rewritten and is followed to its end; a tunnel shows whether it begins with a TLS
+//! greeting or an HTTP request, and for whom. After that bytes flow without being looked at. Gates are plain state
+//! machines: however the bytes are cut into pieces, the result is the same.
 
 use super::hello::{Greeting, MAX_HELLO, read_greeting};
 use super::host::Host;
@@ -256,8 +256,8 @@ impl AnswerHead {
     }
 }
 
-/// Follows a chunked body to its end. It only has to know when an answer is over, so it lets extensions and trailers pass, and where it
-/// loses the thread, the server's close is the end.
+/// Follows a chunked body to its end. It only has to know when an answer is over, so it lets extensions and trailers
+/// pass, and where it loses the thread, the server's close is the end.
 #[derive(Debug, Default)]
 struct ChunkWatch(ChunkPlace);
 
@@ -311,7 +311,8 @@ impl ChunkWatch {
 }
 
 impl ChunkPlace {
-    /// Where a byte outside of data leads; the end of the body is `Some(None)`, and nothing means that this is no chunked body.
+    /// Where a byte outside of data leads; the end of the body is `Some(None)`, and nothing means that this is no
+    /// chunked body.
     #[expect(clippy::option_option, reason = "the end and a lost thread are two things")]
     fn after(self, byte: u8) -> Option<Option<Self>> {
         Some(Some(match (self, byte) {

@@ -1,8 +1,9 @@
 //! The first words of TLS: for whom a greeting is meant.
 //!
-//! A tunnel to an allowed host of a large provider can be used to speak to any other customer of that provider, by putting that one's
-//! name into the greeting. So the name is compared with the tunnel's host. A greeting with an encrypted inner one is judged by the name it
-//! shows outside. Nothing here is decrypted, and nothing is taken on trust: a greeting that cannot be read is refused.
+//! A tunnel to an allowed host of a large provider can be used to speak to any other customer of that provider, by
+//! putting that one's name into the greeting. So the name is compared with the tunnel's host. A greeting with an
+//! encrypted inner one is judged by the name it shows outside. Nothing here is decrypted, and nothing is taken on
+//! trust: a greeting that cannot be read is refused.
 
 /// How much of a greeting is held back at most.
 pub(super) const MAX_HELLO: usize = 32 * 1024;
@@ -20,8 +21,8 @@ pub(super) enum Greeting {
     Bad,
 }
 
-/// Reads a TLS ClientHello from the beginning of a stream. Whatever looks like TLS has to begin with one: the types of its records
-/// are 20 to 24, its versions 3.x.
+/// Reads a TLS ClientHello from the beginning of a stream. Whatever looks like TLS has to begin with one: the types of
+/// its records are 20 to 24, its versions 3.x.
 pub(super) fn read_greeting(bytes: &[u8]) -> Greeting {
     match bytes {
         [] | [20..=24] => return Greeting::More,

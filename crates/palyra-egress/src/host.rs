@@ -1,8 +1,8 @@
 //! Host names and addresses as rules and clients write them.
 //!
-//! A name is compared as bytes, so there is one spelling for each: ASCII, lower case, no final dot. Whatever a resolver might
-//! read in a second way is refused before anybody asks one: `127.1`, `0x7f.1` and `2130706433` are an address to some
-//! libraries and a name to others.
+//! A name is compared as bytes, so there is one spelling for each: ASCII, lower case, no final dot. Whatever a resolver
+//! might read in a second way is refused before anybody asks one: `127.1`, `0x7f.1` and `2130706433` are an address to
+//! some libraries and a name to others.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -1,9 +1,9 @@
 //! Reading the head of an HTTP/1 message, strictly.
 //!
-//! Two readers that disagree on where a request ends let one request hide in another. So this one takes a single spelling of everything:
-//! lines end in CRLF, nothing is folded, a name touches its colon, a body has one length said once. Whatever
-//! else stands there is refused by name; nothing is repaired. What goes on to the server is written anew from what was
-//! understood, never copied.
+//! Two readers that disagree on where a request ends let one request hide in another. So this one takes a single
+//! spelling of everything: lines end in CRLF, nothing is folded, a name touches its colon, a body has one length said
+//! once. Whatever else stands there is refused by name; nothing is repaired. What goes on to the server is written anew
+//! from what was understood, never copied.
 
 use super::host::{Host, parse_port, split_port};
 
@@ -190,7 +190,8 @@ fn forward(
     if version == Version::Http11 && !named {
         return Err(Malformed("no Host field"));
     }
-    // A server may ignore an Upgrade, and so may we (RFC 9110, section 7.8). Only HTTP/2 is offered beside a request that stands by itself.
+    // A server may ignore an Upgrade, and so may we (RFC 9110, section 7.8). Only HTTP/2 is offered beside a request
+    // that stands by itself.
     if fields.iter().any(|field| field.name == "upgrade" && !field.value.eq_ignore_ascii_case(b"h2c")) {
         return Err(Malformed("Upgrade is not passed on; open a tunnel with CONNECT"));
     }
@@ -236,9 +237,9 @@ pub(super) enum Plain {
     Fine,
 }
 
-/// Looks for an HTTP request at the beginning of a tunnel. Where many hosts share one address, the `Host` field says which of
-/// them is meant, just as the name in a TLS greeting does. A request for another host than the tunnel's is refused, and so is
-/// one that could be read in two ways. What follows the first request is not looked at.
+/// Looks for an HTTP request at the beginning of a tunnel. Where many hosts share one address, the `Host` field says
+/// which of them is meant, just as the name in a TLS greeting does. A request for another host than the tunnel's is
+/// refused, and so is one that could be read in two ways. What follows the first request is not looked at.
 pub(super) fn read_plain(bytes: &[u8], host: &Host) -> Result<Plain, Malformed> {
     // A client that names an address by its number may call it what it likes.
     let Host::Name(_) = host else { return Ok(Plain::Fine) };

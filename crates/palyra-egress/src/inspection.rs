@@ -1,8 +1,8 @@
 //! The authority that speaks for bound hosts inside one sandbox.
 //!
-//! It is made for one run, from keys that are never written anywhere. Its certificate is limited to the bound hosts (RFC 5280, name
-//! constraints): whoever got hold of it could speak for nothing else, and to nobody but the processes of that run, who alone are
-//! told to trust it.
+//! It is made for one run, from keys that are never written anywhere. Its certificate is limited to the bound hosts
+//! (RFC 5280, name constraints): whoever got hold of it could speak for nothing else, and to nobody but the processes
+//! of that run, who alone are told to trust it.
 
 use super::host::Host;
 use palyra_protocol::{Clock as _, SystemClock};

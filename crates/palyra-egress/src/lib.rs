@@ -4,9 +4,9 @@
 //! client ──HTTP CONNECT, plain HTTP, SOCKS5──▶ proxy: rule? ▶ resolve ▶ address? ▶ connect to that address ▶ bytes ▶ record
 //! ```
 //!
-//! A process in Tier C with rules has no network but this proxy. The proxy alone resolves names, and it connects to the addresses that it has
-//! checked. Everything is denied that no [`EgressRule`] allows, and each connection leaves one [`EgressRecord`].
-//! The parsers read hostile bytes: they have limits, take one spelling of everything, and are fuzzed.
+//! A process in Tier C with rules has no network but this proxy. The proxy alone resolves names, and it connects to the
+//! addresses that it has checked. Everything is denied that no [`EgressRule`] allows, and each connection leaves one
+//! [`EgressRecord`]. The parsers read hostile bytes: they have limits, take one spelling of everything, and are fuzzed.
 
 #![cfg_attr(
     not(target_os = "linux"),

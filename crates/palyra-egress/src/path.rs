@@ -1,8 +1,9 @@
 //! Paths of plain HTTP, where a rule speaks of them.
 //!
-//! A rule that names a path is only worth something when the server reads the path as we do. Servers differ on dot segments, doubled
-//! slashes, encoded separators, path parameters, double encoding, overlong UTF-8 and dots or blanks at the end of a name, so a path that has any of
-//! these matches no such rule. It is refused, never normalised: a normaliser of ours would be one more reader that differs.
+//! A rule that names a path is only worth something when the server reads the path as we do. Servers differ on dot
+//! segments, doubled slashes, encoded separators, path parameters, double encoding, overlong UTF-8 and dots or blanks
+//! at the end of a name, so a path that has any of these matches no such rule. It is refused, never normalised: a
+//! normaliser of ours would be one more reader that differs.
 
 /// The longest path and the most segments that a rule may have.
 pub(super) const MAX_RULE_PATH: usize = 1024;

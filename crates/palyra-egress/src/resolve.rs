@@ -1,8 +1,8 @@
 //! From a name to the addresses that are really connected to.
 //!
-//! A name is resolved once, here and nowhere else, and the connection goes to exactly what was found and checked. An answer that
-//! holds even one special address is refused whole: that is what a rebinding attack looks like. The way to allow such a host is a
-//! second rule that names the address and port.
+//! A name is resolved once, here and nowhere else, and the connection goes to exactly what was found and checked. An
+//! answer that holds even one special address is refused whole: that is what a rebinding attack looks like. The way to
+//! allow such a host is a second rule that names the address and port.
 
 use super::address::special_range;
 use super::denial::{Denial, DenialCode};
@@ -27,9 +27,10 @@ pub trait Resolve: Send + Sync {
 /// The resolver of this machine.
 ///
 /// A rule is about a name, so that very name has to be asked for. A resolver that is given `a.example.org` may try
-/// `a.example.org.corp.example` first, where a search list is set: whoever runs that domain would learn every name and choose its address. So a
-/// name with a dot is asked for as absolute, with a dot at its end. That spelling is not found in the hosts file, which is therefore read
-/// here. Names of one part (`intranet`) are what search lists are for, and are asked for as they are.
+/// `a.example.org.corp.example` first, where a search list is set: whoever runs that domain would learn every name and
+/// choose its address. So a name with a dot is asked for as absolute, with a dot at its end. That spelling is not found
+/// in the hosts file, which is therefore read here. Names of one part (`intranet`) are what search lists are for, and
+/// are asked for as they are.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct SystemResolver;
 
@@ -76,8 +77,9 @@ pub(super) fn known_addresses(host: &Host, port: u16) -> Option<Vec<SocketAddr>>
     }
 }
 
-/// Whether an address is one of this machine's, public though it may be. Connecting to it would go past every firewall around the
-/// machine. A datagram socket that is connected to an address of its own host gets that address for itself; nothing is sent.
+/// Whether an address is one of this machine's, public though it may be. Connecting to it would go past every firewall
+/// around the machine. A datagram socket that is connected to an address of its own host gets that address for itself;
+/// nothing is sent.
 pub(super) fn is_ours(address: IpAddr) -> bool {
     let any: IpAddr = if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let socket = UdpSocket::bind((any, 0)).and_then(|socket| socket.connect((address, 9)).map(|()| socket));

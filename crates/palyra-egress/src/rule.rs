@@ -10,8 +10,8 @@
 //! GET http://example.org/api/*       plain HTTP only: this method, everything below this path
 //! ```
 //!
-//! A rule says exactly what it says: there is no rule for everything, none for a whole top-level domain, and none that reaches a special
-//! address by anything but its number.
+//! A rule says exactly what it says: there is no rule for everything, none for a whole top-level domain, and none that
+//! reaches a special address by anything but its number.
 
 use super::address::is_unusable;
 use super::host::{Host, HostError, parse_port, shown, split_port};

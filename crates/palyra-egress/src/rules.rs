@@ -97,8 +97,8 @@ impl EgressRules {
         Self { unlisted, ..self }
     }
 
-    /// The part of this list that a call asked for: those hosts, at those ports, and nothing else. Where unlisted hosts may be
-    /// asked for, they are in it too: whoever allows the call allows them.
+    /// The part of this list that a call asked for: those hosts, at those ports, and nothing else. Where unlisted hosts
+    /// may be asked for, they are in it too: whoever allows the call allows them.
     #[must_use]
     pub fn narrowed_to(self: &Arc<Self>, asked: &[(Host, Option<u16>)]) -> Self {
         let rules = asked.iter().flat_map(|(host, port)| self.rules_for(host, *port)).collect();
@@ -174,8 +174,8 @@ impl EgressRules {
         }
     }
 
-    /// Whether a rule names this very address and port, for any purpose. The operator's list counts for a call's rules too: what
-    /// a name leads to is the operator's to say.
+    /// Whether a rule names this very address and port, for any purpose. The operator's list counts for a call's rules
+    /// too: what a name leads to is the operator's to say.
     #[must_use]
     pub fn names_address(&self, address: IpAddr, port: u16) -> bool {
         let ports = self.exact.get(&Host::Ip(address));

@@ -1,8 +1,8 @@
 //! Who is speaking, and what they may do.
 //!
 //! Every door turns its caller into a [`VerifiedPeer`] here and nowhere else, and every operation of the engine asks
-//! about that peer before it does anything: the token's scopes, the role, and policy must all agree. No door decides for
-//! itself.
+//! about that peer before it does anything: the token's scopes, the role, and policy must all agree. No door decides
+//! for itself.
 
 mod client_processes;
 mod control;
@@ -79,8 +79,8 @@ impl VerifiedPeer {
     /// A peer that shows a token. `source` says where it comes from, as exactly as the door knows: guesses are counted
     /// by it.
     ///
-    /// Whoever shows no valid secret gets one answer, whatever is wrong; whoever does may know how the token stands. The
-    /// journal has the reasons of all.
+    /// Whoever shows no valid secret gets one answer, whatever is wrong; whoever does may know how the token stands.
+    /// The journal has the reasons of all.
     ///
     /// # Errors
     /// The token does not open this workspace now, or too often.
@@ -100,7 +100,8 @@ impl VerifiedPeer {
         })
     }
 
-    /// A paired device, by the certificate that its connection was made with. Nothing that a request says changes who it is.
+    /// A paired device, by the certificate that its connection was made with. Nothing that a request says changes who
+    /// it is.
     ///
     /// # Errors
     /// The device is not let in any more.
@@ -141,8 +142,8 @@ impl VerifiedPeer {
         self.channel.as_str() == ROUTINE_CHANNEL
     }
 
-    /// A page of the console, by the signature of its request: whoever made the session's code, as far as what they made it with
-    /// still reaches. A session of a paired device holds only on that device's own connections.
+    /// A page of the console, by the signature of its request: whoever made the session's code, as far as what they
+    /// made it with still reaches. A session of a paired device holds only on that device's own connections.
     ///
     /// # Errors
     /// The session is over, the signature does not fit, or the request was seen before.
@@ -244,8 +245,8 @@ impl Engine {
         }
     }
 
-    /// The peer of a run that a start carries on: whoever began it, if that would still be let in. A device has to come by
-    /// itself.
+    /// The peer of a run that a start carries on: whoever began it, if that would still be let in. A device has to come
+    /// by itself.
     ///
     /// # Errors
     /// The token opens nothing any more, or the caller may not act as the agent any more.
@@ -379,8 +380,8 @@ impl Engine {
         })
     }
 
-    /// The same without counting, for those who only want to know. The token is looked at anew: what was withdrawn since
-    /// the peer came in is withdrawn for whatever it does next.
+    /// The same without counting, for those who only want to know. The token is looked at anew: what was withdrawn
+    /// since the peer came in is withdrawn for whatever it does next.
     fn is_room(
         &self,
         peer: &VerifiedPeer,
@@ -611,7 +612,8 @@ fn source_of(token: &Admitted) -> String {
     }
 }
 
-/// What rules see of a token or device: the role that it leaves its own principal, who had a hand in it, and which device it is.
+/// What rules see of a token or device: the role that it leaves its own principal, who had a hand in it, and which
+/// device it is.
 fn as_shown(
     mut context: PolicyRequestContext,
     token: Option<&Admitted>,

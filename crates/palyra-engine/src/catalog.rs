@@ -2,10 +2,12 @@
 //!
 //! A catalog is made of sources: the built-in tools, and later one for each skill. Replacing a source makes the next
 //! snapshot, puts it in place of this one and announces it. The next snapshot does not disturb
-//! a listing or a call that began with this one: a call keeps the tool that it was resolved with ([`crate::work::Work`]).
+//! a listing or a call that began with this one: a call keeps the tool that it was resolved with
+//! ([`crate::work::Work`]).
 //!
-//! A tool's definition is checked, its schemas compiled and its alias made when it enters; what can go wrong with it goes
-//! wrong there and never with a call. A source has names of its own ([`ToolSource`]), so that none can take another's.
+//! A tool's definition is checked, its schemas compiled and its alias made when it enters; what can go wrong with it
+//! goes wrong there and never with a call. A source has names of its own ([`ToolSource`]), so that none can take
+//! another's.
 
 use crate::tools::{Preparing, Tool, builtin};
 use jsonschema::PatternOptions;
@@ -143,8 +145,8 @@ impl ToolCatalog {
         known.ok_or_else(|| unknown_tool(text, public.map(|entry| entry.name().as_str())))
     }
 
-    /// The tool that models know by this alias. A text that could be both a name and an alias is the alias, since that is
-    /// what doors publish.
+    /// The tool that models know by this alias. A text that could be both a name and an alias is the alias, since that
+    /// is what doors publish.
     #[must_use]
     pub fn by_alias(&self, text: &str) -> Option<&ToolName> {
         self.aliases.get(text)

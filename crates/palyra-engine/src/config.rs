@@ -52,7 +52,8 @@ pub enum OutsidePaths {
 /// How what calls change is judged and kept.
 #[derive(Debug, Clone)]
 pub struct EffectsConfig {
-    /// Where views and replaced files are: on the workspace's file system, out of every run's reach. None: nothing is kept.
+    /// Where views and replaced files are: on the workspace's file system, out of every run's reach. None: nothing is
+    /// kept.
     pub store: Option<PathBuf>,
     /// Patterns of further guarded paths.
     pub guarded: Vec<String>,

@@ -1,13 +1,13 @@
 //! A call's connections, on their way into the journal.
 //!
-//! A connection is recorded when it is over, while its call may still run for long: after a crash the journal knows all that had
-//! ended by then. Those that come while the disk is busy are written together. Before the call's outcome is recorded the log is closed,
-//! so a call's connections stand between its start and its end.
+//! A connection is recorded when it is over, while its call may still run for long: after a crash the journal knows all
+//! that had ended by then. Those that come while the disk is busy are written together. Before the call's outcome is
+//! recorded the log is closed, so a call's connections stand between its start and its end.
 //!
-//! A record is never dropped. What a run writes can fill the disk that the journal is on, and make room again: a log that let go of what
-//! it could not write would let a run choose which of its connections are remembered. So the first write that fails ends the run, what is
-//! left is tried again, and what is still left then goes with the outcome, in one transaction: a call never has an outcome that is silent
-//! about its connections.
+//! A record is never dropped. What a run writes can fill the disk that the journal is on, and make room again: a log
+//! that let go of what it could not write would let a run choose which of its connections are remembered. So the first
+//! write that fails ends the run, what is left is tried again, and what is still left then goes with the outcome, in
+//! one transaction: a call never has an outcome that is silent about its connections.
 
 use crate::engine::Engine;
 use crate::vault::clean_record;

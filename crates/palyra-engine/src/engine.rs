@@ -212,8 +212,8 @@ impl Engine {
         }
     }
 
-    /// The news of every call that runs, each of which is handed to `each`. The calls themselves are not held: news end when
-    /// a call is let go.
+    /// The news of every call that runs, each of which is handed to `each`. The calls themselves are not held: news end
+    /// when a call is let go.
     fn executing(&self, each: impl Fn(&LiveCall)) -> Vec<broadcast::Receiver<CallUpdate>> {
         let live = self.live().all().into_iter();
         let running = live.filter_map(|call| {
@@ -241,8 +241,8 @@ impl Engine {
         self.inner.tools.watch()
     }
 
-    /// Replaces the tools of one source; without any, the source is gone. Every listing follows at once. A call that was
-    /// resolved with a tool that is gone or replaced does not start.
+    /// Replaces the tools of one source; without any, the source is gone. Every listing follows at once. A call that
+    /// was resolved with a tool that is gone or replaced does not start.
     ///
     /// # Errors
     /// A tool cannot enter; the catalog stays as it is then.

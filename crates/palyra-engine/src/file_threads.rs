@@ -1,12 +1,12 @@
 //! File work: on threads, of which there is a fixed number, and never given up on.
 //!
 //! The journal's readers share the runtime's blocking threads, so what agents can start on them is counted: searches by
-//! themselves, because one may take as long as an execution may, and everything else, which is short. Who finds no thread
-//! free waits, within its own deadline.
+//! themselves, because one may take as long as an execution may, and everything else, which is short. Who finds no
+//! thread free waits, within its own deadline.
 //!
 //! A deadline tells the work to stop and then waits for its answer. The work asks before it changes anything and stops
-//! soon, so that the wait is short; and what is told is what happened. It must never answer for a thread that still runs: a
-//! write that came a moment too late would be attested as one that did not happen.
+//! soon, so that the wait is short; and what is told is what happened. It must never answer for a thread that still
+//! runs: a write that came a moment too late would be attested as one that did not happen.
 
 use crate::engine::Engine;
 use crate::flow::execute::{Stopped, timed_out};

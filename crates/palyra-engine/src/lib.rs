@@ -1,8 +1,8 @@
 //! The engine: the one path from a proposal to a verified record.
 //!
-//! Open [`flow`] first: it is the path of a call, a file for each step. [`tools`] is what can be called, a file for each tool.
-//! [`approvals`] is where people are asked and answer, [`queries`] is what can be asked without acting. Doors call
-//! [`Engine`]; they hold no rules. The engine knows no transport.
+//! Open [`flow`] first: it is the path of a call, a file for each step. [`tools`] is what can be called, a file for
+//! each tool. [`approvals`] is where people are asked and answer, [`queries`] is what can be asked without acting.
+//! Doors call [`Engine`]; they hold no rules. The engine knows no transport.
 
 mod access;
 mod advise;

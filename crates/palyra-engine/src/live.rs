@@ -135,8 +135,8 @@ struct Entry {
 }
 
 impl LiveCalls {
-    /// Enters a call that is about to be decided. One that finds too many others is not counted, and comes back with the
-    /// reason for its refusal.
+    /// Enters a call that is about to be decided. One that finds too many others is not counted, and comes back with
+    /// the reason for its refusal.
     pub(crate) fn enter(
         &self,
         call_id: &CallId,

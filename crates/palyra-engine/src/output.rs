@@ -1,8 +1,8 @@
 //! What a running process writes, for whoever watches while it runs.
 //!
-//! The newest part of the output is kept in a ring of fixed size. The process's own thread puts pieces in and never waits; a
-//! watcher takes them at its own speed and learns from the offsets what it was too slow for. Nothing depends on it: what
-//! is kept of the output is in the outcome, whether or not anybody watched.
+//! The newest part of the output is kept in a ring of fixed size. The process's own thread puts pieces in and never
+//! waits; a watcher takes them at its own speed and learns from the offsets what it was too slow for. Nothing depends
+//! on it: what is kept of the output is in the outcome, whether or not anybody watched.
 
 use palyra_sandbox::{OutputSink, OutputStream};
 use std::collections::VecDeque;
@@ -197,7 +197,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(32))]
 
-        /// Whatever is written in whatever pieces, the ring stays small, and a watcher gets the true bytes of both streams.
+        /// Whatever is written in whatever pieces, the ring stays small, and a watcher gets the true bytes of both
+        /// streams.
         #[test]
         fn memory_is_bounded_and_bytes_are_true(
             writes in prop::collection::vec((any::<bool>(), 0_usize..40_000, any::<bool>()), 1..80)

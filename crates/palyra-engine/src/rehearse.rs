@@ -1,9 +1,9 @@
 //! Rehearsal: what a call would be decided by, for the cases beside a set of rules.
 //!
-//! A case that is a call goes through the same resolving as a call that is made, so that it cannot name facts that no call has. It is
-//! resolved in a directory of its own, which is empty: a set of rules must answer its cases the same whatever an agent has put into
-//! the workspace, and whatever programs and hosts the configuration allows today. Programs that this host lacks are taken to be in
-//! `/usr/bin`. Nothing is carried out.
+//! A case that is a call goes through the same resolving as a call that is made, so that it cannot name facts that no
+//! call has. It is resolved in a directory of its own, which is empty: a set of rules must answer its cases the same
+//! whatever an agent has put into the workspace, and whatever programs and hosts the configuration allows today.
+//! Programs that this host lacks are taken to be in `/usr/bin`. Nothing is carried out.
 
 use crate::catalog::ToolCatalog;
 use crate::config::{CallLimits, EffectsConfig, OutsidePaths, ToolCallConfig, WasmRuntime};

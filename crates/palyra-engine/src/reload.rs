@@ -1,7 +1,7 @@
 //! The rules in force, and how others take their place.
 //!
-//! What decides is one pointer. A set is read, checked and tried beside it, and takes its place whole or not at all; the
-//! journal says so first. A call keeps the answer it got: its grant or approval names the set it was decided under.
+//! What decides is one pointer. A set is read, checked and tried beside it, and takes its place whole or not at all;
+//! the journal says so first. A call keeps the answer it got: its grant or approval names the set it was decided under.
 
 use crate::access::{RegistryError, VerifiedPeer};
 use crate::engine::Engine;
@@ -121,7 +121,8 @@ impl RunningPolicy {
         Arc::clone(&self.turn).read_owned().await
     }
 
-    /// Waits until nobody relies on the rules in force, and keeps it so: from before their successors are recorded until they decide.
+    /// Waits until nobody relies on the rules in force, and keeps it so: from before their successors are recorded
+    /// until they decide.
     pub(crate) async fn turn(&self) -> tokio::sync::RwLockWriteGuard<'_, ()> {
         self.turn.write().await
     }

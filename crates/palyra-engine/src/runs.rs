@@ -1,7 +1,7 @@
 //! Agent runs on record: who may start, see and end them, and the peer that a run's calls are proposed as.
 //!
-//! The engine knows no model. `palyra-agent` carries runs on; here it gets what it needs for that: the events of its runs,
-//! and a [`VerifiedPeer`] that was checked anew.
+//! The engine knows no model. `palyra-agent` carries runs on; here it gets what it needs for that: the events of its
+//! runs, and a [`VerifiedPeer`] that was checked anew.
 
 use crate::access::VerifiedPeer;
 use crate::engine::Engine;
@@ -106,7 +106,8 @@ impl Engine {
         Ok(history)
     }
 
-    /// Withdraws a call of a run that somebody ends. That they may end the run was asked before; it takes no further right.
+    /// Withdraws a call of a run that somebody ends. That they may end the run was asked before; it takes no further
+    /// right.
     pub fn withdraw_call_of_run(&self, run: &RunId, call: &CallId, by: &Principal) {
         let live = self.live().get(call).filter(|live| live.follow().0.run == *run);
         if let Some(live) = live {

@@ -1,13 +1,13 @@
 //! The certificate authority of one daemon.
 //!
-//! It signs certificates of this daemon and its devices and can sign no others: its own certificate is constrained to the
-//! daemon's zone, to the hosts it was made for and to TLS, so that a stolen key impersonates no other site even where
-//! somebody trusted the authority in a browser. The key rests in the vault and is in memory only while it signs.
+//! It signs certificates of this daemon and its devices and can sign no others: its own certificate is constrained to
+//! the daemon's zone, to the hosts it was made for and to TLS, so that a stolen key impersonates no other site even
+//! where somebody trusted the authority in a browser. The key rests in the vault and is in memory only while it signs.
 //!
-//! An authority has generations. A new one signs every certificate of a device from its first moment on. The one before stays
-//! trusted until it retires, and signs the server's certificate until then: a device learns of a new generation when it renews,
-//! and until it has done so it knows only the old one. Cross-signing was the alternative; it would need an authority that may
-//! sign authorities.
+//! An authority has generations. A new one signs every certificate of a device from its first moment on. The one before
+//! stays trusted until it retires, and signs the server's certificate until then: a device learns of a new generation
+//! when it renews, and until it has done so it knows only the old one. Cross-signing was the alternative; it would need
+//! an authority that may sign authorities.
 
 use crate::device_key::PublicKey;
 use crate::entropy;

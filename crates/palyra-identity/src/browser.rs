@@ -1,7 +1,7 @@
 //! A certificate for a browser, packed so that every browser and operating system takes it: PKCS#12.
 //!
-//! The key is made on the paired device and packed there; the daemon sees the request alone. The file is encrypted (PBES2,
-//! AES-256, PBKDF2 with HMAC-SHA-256) under a password that is made for it, shown once and kept nowhere.
+//! The key is made on the paired device and packed there; the daemon sees the request alone. The file is encrypted
+//! (PBES2, AES-256, PBKDF2 with HMAC-SHA-256) under a password that is made for it, shown once and kept nowhere.
 
 use crate::device_key::{DeviceKey, DeviceKeyError};
 use crate::entropy::{self, NoEntropy};

@@ -1,8 +1,8 @@
 //! What a device keeps of the daemons that it was paired with.
 //!
-//! Each daemon is a profile: a document with the certificate and the authorities, and a key in a [`KeyVault`]. The document says in which of
-//! two slots its key is. A renewal puts the new key into the other slot and then replaces the document, so a crash at any
-//! instant leaves a certificate together with its key.
+//! Each daemon is a profile: a document with the certificate and the authorities, and a key in a [`KeyVault`]. The
+//! document says in which of two slots its key is. A renewal puts the new key into the other slot and then replaces the
+//! document, so a crash at any instant leaves a certificate together with its key.
 
 use crate::device_key::{DeviceKey, DeviceKeyError};
 use crate::identity::Issued;

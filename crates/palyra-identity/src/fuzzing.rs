@@ -25,7 +25,8 @@ pub fn pairing_message(bytes: &[u8]) {
     }
 }
 
-/// The frames of a stream up to the first fault. A frame that is too large shows earlier in small pieces, so only whole ones count.
+/// The frames of a stream up to the first fault. A frame that is too large shows earlier in small pieces, so only whole
+/// ones count.
 fn frames(bytes: &[u8], size: usize) -> Vec<Vec<u8>> {
     let (mut reader, mut came) = (FrameReader::default(), Vec::new());
     for piece in bytes.chunks(size).flat_map(|piece| piece.chunks(FrameReader::PIECE)) {

@@ -132,7 +132,8 @@ impl Identity {
         &self.registry
     }
 
-    /// The device behind a connection whose handshake is over: `chain` is what the TLS library says that the peer presented.
+    /// The device behind a connection whose handshake is over: `chain` is what the TLS library says that the peer
+    /// presented.
     ///
     /// # Errors
     /// The certificate does not let its bearer in.
@@ -142,8 +143,8 @@ impl Identity {
         Ok(device)
     }
 
-    /// Whether a device may come in, and as whom, at this moment. For every request anew: what was revoked since the connection
-    /// was made is revoked for whatever it does next.
+    /// Whether a device may come in, and as whom, at this moment. For every request anew: what was revoked since the
+    /// connection was made is revoked for whatever it does next.
     ///
     /// # Errors
     /// Why it may not.
@@ -167,8 +168,8 @@ impl Identity {
 
     /// Counts a refusal and tells the journal of the first of its kind.
     ///
-    /// The verifier counts certificates that a handshake refuses; doors count what they refuse themselves. `source` says
-    /// where the caller comes from, as exactly as the door knows.
+    /// The verifier counts certificates that a handshake refuses; doors count what they refuse themselves. `source`
+    /// says where the caller comes from, as exactly as the door knows.
     pub fn count_refusal(&self, source: &str, code: &'static str) {
         if let Some(event) = self.tally.count(source, code, self.clock.now()) {
             self.journal.note(event);

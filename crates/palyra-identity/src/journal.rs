@@ -1,7 +1,7 @@
 //! What the daemon's journal is told about devices, and what it has to answer.
 //!
-//! The engine implements [`IdentityJournal`] over its own journal. A change of the registry counts from the moment at which
-//! `record` has returned: see `registry/files.rs`.
+//! The engine implements [`IdentityJournal`] over its own journal. A change of the registry counts from the moment at
+//! which `record` has returned: see `registry/files.rs`.
 
 use crate::pairing::{CodeId, PairingId};
 use palyra_protocol::{DeviceId, Digest, Principal, Timestamp, WorkspaceRole};

@@ -1,8 +1,8 @@
 //! Where private keys are kept.
 //!
-//! This crate makes keys and uses them for moments; it does not decide where they rest. The daemon hands in its vault, a
-//! device hands in the keyring of its operating system or a [`SealedDirectory`]. A copied state directory impersonates
-//! nobody where the keys are not in it.
+//! This crate makes keys and uses them for moments; it does not decide where they rest. The daemon hands in its vault,
+//! a device hands in the keyring of its operating system or a [`SealedDirectory`]. A copied state directory
+//! impersonates nobody where the keys are not in it.
 
 use crate::private_file;
 use palyra_protocol::Secret;

@@ -1,17 +1,19 @@
 //! Devices: who connects from elsewhere, and how somebody new is let in.
 //!
-//! Whatever crosses the network does so under mutual TLS from the daemon's own authority. This crate holds that authority, the registry of
-//! devices, revocation, pairing, and the TLS configurations of both sides. It opens no socket and runs no task: the daemon does.
+//! Whatever crosses the network does so under mutual TLS from the daemon's own authority. This crate holds that
+//! authority, the registry of devices, revocation, pairing, and the TLS configurations of both sides. It opens no
+//! socket and runs no task: the daemon does.
 //!
 //! On the daemon's side:
 //!
-//! - [`Identity`] is the authority and the registry: [`Identity::open`], [`Identity::server_config`], and for every connection
-//!   [`Identity::connected`], for every request [`Identity::check`].
-//! - [`pairing::PairingDesk`] makes codes and drives pairings; [`Identity::pairing_server`] is its listener's configuration.
+//! - [`Identity`] is the authority and the registry: [`Identity::open`], [`Identity::server_config`], and for every
+//!   connection [`Identity::connected`], for every request [`Identity::check`].
+//! - [`pairing::PairingDesk`] makes codes and drives pairings; [`Identity::pairing_server`] is its listener's
+//!   configuration.
 //! - [`IdentityJournal`] and [`KeyVault`] are what the daemon brings.
 //!
-//! On a device's side: [`pairing::pair`], [`DeviceStore`], [`client_config`], [`Renewal`], [`BrowserRequest`], and [`ConnectionFault`] for what goes
-//! wrong.
+//! On a device's side: [`pairing::pair`], [`DeviceStore`], [`client_config`], [`Renewal`], [`BrowserRequest`], and
+//! [`ConnectionFault`] for what goes wrong.
 //!
 //! It must never: know tools, decide what a device may do, or let anything but a certificate say who a device is.
 

@@ -1,9 +1,9 @@
 //! The names that certificates of one daemon carry, and no others.
 //!
-//! Every daemon has a zone of its own below `palyra.internal`, a domain that nobody can register. A paired device connects
-//! to an address and asks for the zone's name, so it works at whatever address the daemon is found. Browsers and
-//! other programs ask for the host they were given; those hosts are listed when the authority is made and are part of what
-//! it is constrained to.
+//! Every daemon has a zone of its own below `palyra.internal`, a domain that nobody can register. A paired device
+//! connects to an address and asks for the zone's name, so it works at whatever address the daemon is found. Browsers
+//! and other programs ask for the host they were given; those hosts are listed when the authority is made and are part
+//! of what it is constrained to.
 
 use crate::entropy::{self, NoEntropy};
 use palyra_protocol::{DeviceId, Principal, display};

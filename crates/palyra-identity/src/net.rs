@@ -1,6 +1,7 @@
 //! TLS over sockets that do not block: what the daemon accepts, and what a device opens.
 //!
-//! The configurations are those of `tls`; here they meet a socket. Nothing here waits for ever by itself: callers bound the time.
+//! The configurations are those of `tls`; here they meet a socket. Nothing here waits for ever by itself: callers bound
+//! the time.
 
 use crate::error::IdentityError;
 use crate::identity::{ConnectedDevice, Identity};
@@ -150,11 +151,13 @@ pub struct ClientStream<S> {
 
 /// Connects a paired device: runs the handshake, and waits for the daemon's first words.
 ///
-/// In TLS 1.3 a device's handshake is over before the daemon has looked at its certificate. The daemon speaks first on every protocol
-/// that is agreed on here, so its first words say that the device is let in; a refusal comes in their place.
+/// In TLS 1.3 a device's handshake is over before the daemon has looked at its certificate. The daemon speaks first on
+/// every protocol that is agreed on here, so its first words say that the device is let in; a refusal comes in their
+/// place.
 ///
 /// # Errors
-/// The daemon is another one, does not let this device in, or cannot be spoken with. [`ConnectionFault::of`] tells which.
+/// The daemon is another one, does not let this device in, or cannot be spoken with. [`ConnectionFault::of`] tells
+/// which.
 pub async fn connect_device<S: AsyncRead + AsyncWrite + Unpin>(
     credentials: &Arc<DeviceCredentials>,
     clock: Arc<dyn Clock>,

@@ -1,8 +1,8 @@
 //! Files that only the daemon's own user reads, replaced whole and made durable.
 //!
-//! Both sides keep their documents this way. A replacement is written beside the file, made durable, and renamed over it, so
-//! a crash at any instant leaves the old content or the new one. Nothing here follows a link: the directories are the
-//! user's own, and a link in one of them leads somewhere that is not.
+//! Both sides keep their documents this way. A replacement is written beside the file, made durable, and renamed over
+//! it, so a crash at any instant leaves the old content or the new one. Nothing here follows a link: the directories
+//! are the user's own, and a link in one of them leads somewhere that is not.
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Read as _, Write as _};

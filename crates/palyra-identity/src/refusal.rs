@@ -5,8 +5,8 @@ use rustls::CertificateError;
 use rustls::pki_types::UnixTime;
 use std::time::Duration;
 
-/// Why a certificate does not let its bearer in. Every kind has a name of its own: the journal has it, and the device is told
-/// as much as TLS can say.
+/// Why a certificate does not let its bearer in. Every kind has a name of its own: the journal has it, and the device
+/// is told as much as TLS can say.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CertificateRefusal {
     /// It cannot be read.

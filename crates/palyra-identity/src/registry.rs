@@ -1,7 +1,7 @@
 //! The device registry: who was paired, with which certificates, and who was revoked.
 //!
-//! The registry is what the journal says it is (`registry/files.rs`). Changes are made one at a time; looks never wait for one
-//! that is being written.
+//! The registry is what the journal says it is (`registry/files.rs`). Changes are made one at a time; looks never wait
+//! for one that is being written.
 
 mod document;
 mod files;
@@ -146,8 +146,8 @@ impl Registry {
         state.set_root(root, bytes, after).map_err(|what| IdentityError::Certification { what })
     }
 
-    /// Whoever wrote the file while the daemon ran has changed nobody's rights; but it is not overwritten in silence. It is
-    /// kept aside, and the journal says so. The change itself counts already, so nothing here can fail it.
+    /// Whoever wrote the file while the daemon ran has changed nobody's rights; but it is not overwritten in silence.
+    /// It is kept aside, and the journal says so. The change itself counts already, so nothing here can fail it.
     fn look_before_replacing(&self, revision: u64) {
         let state = self.look();
         match self.files.set_aside_unless(&state.bytes, revision) {

@@ -1,7 +1,7 @@
 //! What was refused, counted: the first of a kind is an event at once, the rest follow in sums.
 //!
-//! A refused handshake costs its sender one connection. An event for each would cost the daemon a disk write and its journal a
-//! line, so refusals are counted by source and code, and how many sources are told apart is bounded.
+//! A refused handshake costs its sender one connection. An event for each would cost the daemon a disk write and its
+//! journal a line, so refusals are counted by source and code, and how many sources are told apart is bounded.
 
 use crate::journal::IdentityEvent;
 use palyra_protocol::{Timestamp, display};

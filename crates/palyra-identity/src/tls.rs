@@ -1,7 +1,8 @@
-//! TLS configurations: TLS 1.3 alone, with the key exchange and cipher suites of the library and two kinds of signatures.
+//! TLS configurations: TLS 1.3 alone, with the key exchange and cipher suites of the library and two kinds of
+//! signatures.
 //!
-//! Sessions are not resumed. A resumed session would skip the check of the certificate, and a device that renewed or was
-//! revoked meanwhile would come in as what it was.
+//! Sessions are not resumed. A resumed session would skip the check of the certificate, and a device that renewed or
+//! was revoked meanwhile would come in as what it was.
 
 mod client;
 mod fault;

@@ -1,9 +1,9 @@
 //! What a certificate of ours must be, beyond a path to a trusted authority.
 //!
-//! Path validation alone accepts more than a private authority should. So a device's certificate must besides: be a leaf and
-//! no authority; be for clients and nothing else; have a key of an accepted kind; name exactly one device of this
-//! daemon; come straight from a generation of our authority that is valid and not retired. That it is one that we issued and have
-//! not revoked, the registry says.
+//! Path validation alone accepts more than a private authority should. So a device's certificate must besides: be a
+//! leaf and no authority; be for clients and nothing else; have a key of an accepted kind; name exactly one device of
+//! this daemon; come straight from a generation of our authority that is valid and not retired. That it is one that we
+//! issued and have not revoked, the registry says.
 
 use crate::authority::Generation;
 use crate::device_key::PublicKey;

@@ -26,7 +26,8 @@ pub enum ApprovalFilter {
     Newest(u32),
 }
 
-/// As much of an approval that has ended as tells what a grant would have answered. The input, which is most of one, is passed over.
+/// As much of an approval that has ended as tells what a grant would have answered. The input, which is most of one, is
+/// passed over.
 #[derive(Debug, Clone, Deserialize)]
 pub struct PastApproval {
     /// The approval.
@@ -107,8 +108,8 @@ impl JournalStore {
         self.write(move |tx| apply(tx, &resolve)).await
     }
 
-    /// The newest approvals of calls of one principal that a person allowed or denied, newest first. At most `count` of all
-    /// approvals are looked at, and at most so many bytes of them.
+    /// The newest approvals of calls of one principal that a person allowed or denied, newest first. At most `count` of
+    /// all approvals are looked at, and at most so many bytes of them.
     ///
     /// # Errors
     /// They cannot be read.
@@ -351,7 +352,8 @@ fn store_pending(tx: &mut Transaction<'_>, record: &ApprovalRecord) -> Result<()
 
 /// Whether this yes is the last that was needed.
 ///
-/// INVARIANT (people_are_counted_once): each yes comes from another person, and all are in the journal before the call starts.
+/// INVARIANT (people_are_counted_once): each yes comes from another person, and all are in the journal before the call
+/// starts.
 fn is_last(record: &ApprovalRecord, yes: &ApprovalResolution) -> Result<bool, JournalError> {
     let missing = record.people.saturating_sub(u32::try_from(record.given.len()).unwrap_or(u32::MAX));
     if record.given.iter().any(|given| given.by == yes.by) {
@@ -365,8 +367,8 @@ fn is_last(record: &ApprovalRecord, yes: &ApprovalResolution) -> Result<bool, Jo
     Ok(missing <= 1)
 }
 
-/// Whoever issued a token can speak by it. So a yes by a token whose issuer has said yes, or made the proposal, need not be
-/// another person's; nor is one by somebody who issued the token that an earlier yes came by.
+/// Whoever issued a token can speak by it. So a yes by a token whose issuer has said yes, or made the proposal, need
+/// not be another person's; nor is one by somebody who issued the token that an earlier yes came by.
 pub(crate) fn same_hand<'r>(
     record: &'r ApprovalRecord,
     by: &Principal,

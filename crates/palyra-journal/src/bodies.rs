@@ -151,8 +151,8 @@ pub(crate) struct Ended {
     pub(crate) grant: Option<String>,
 }
 
-/// The two kinds of bodies that are most of a journal, read only as far as their first fields, which is all that is needed of
-/// them. What does not begin as this version writes it is read in full.
+/// The two kinds of bodies that are most of a journal, read only as far as their first fields, which is all that is
+/// needed of them. What does not begin as this version writes it is read in full.
 pub(crate) mod quick {
     use super::{CallState, DecidedPart, DecisionKind, Link};
 

@@ -1,4 +1,5 @@
-//! Calls after their opening: starting one that was approved, finishing it, looking it up. Each change is one transaction.
+//! Calls after their opening: starting one that was approved, finishing it, looking it up. Each change is one
+//! transaction.
 
 use crate::call_rows::{CallRow, CallView, advance, by_key, end, insert, view};
 use crate::error::JournalError;

@@ -1,7 +1,8 @@
 //! Console sessions as their events tell them, and the signatures of decisions that were made in them.
 //!
-//! A decision of the console is signed by a browser's key. Replaying checks the signature, and that the key is the one that
-//! the session was opened with, by the person who decided, before the session ended. A daemon's start ends every session.
+//! A decision of the console is signed by a browser's key. Replaying checks the signature, and that the key is the one
+//! that the session was opened with, by the person who decided, before the session ended. A daemon's start ends every
+//! session.
 
 use palyra_protocol::{
     ApprovalDecision, ApprovalRecord, ApprovalResolution, ApprovalScope, ApprovalState, ConsoleKey, DecisionSignature,
@@ -59,7 +60,8 @@ impl Consoles {
         self.0.clear();
     }
 
-    /// Checks the signature of an answer, where it has one. `known` says whether sessions were followed from the beginning.
+    /// Checks the signature of an answer, where it has one. `known` says whether sessions were followed from the
+    /// beginning.
     pub(crate) fn check_answer(
         &self,
         asked: &ApprovalRecord,

@@ -1,7 +1,7 @@
 //! Past decisions, streamed in order: what was asked, and what was answered.
 //!
-//! Read on a connection of its own, row by row, so that a journal of any length costs no memory. Nothing here interprets
-//! what policy said.
+//! Read on a connection of its own, row by row, so that a journal of any length costs no memory. Nothing here
+//! interprets what policy said.
 
 use crate::error::JournalError;
 use crate::schema;

@@ -68,8 +68,8 @@ impl JournalStore {
         .await
     }
 
-    /// The newest events about the vault that a caller picks, at most `limit`, the newest first. An index has them: the cost does
-    /// not grow with the rest of history.
+    /// The newest events about the vault that a caller picks, at most `limit`, the newest first. An index has them: the
+    /// cost does not grow with the rest of history.
     ///
     /// # Errors
     /// They cannot be read.
@@ -121,7 +121,8 @@ impl JournalStore {
         self.read(|c| Ok(newest(c, "kind = 'skill.trust'")?.map(|(_, event)| event))).await
     }
 
-    /// Every event about installed skills, in order. An index has them: the cost does not grow with the rest of history.
+    /// Every event about installed skills, in order. An index has them: the cost does not grow with the rest of
+    /// history.
     ///
     /// # Errors
     /// They cannot be read.
@@ -148,7 +149,8 @@ impl JournalStore {
     pub async fn last_key_event(&self) -> Result<Option<JournalEvent>, JournalError> {
         let kinds = "kind = 'daemon.started' OR kind = 'daemon.key_accepted' OR kind = 'journal.begun_anew'";
         self.read(move |c| match newest(c, kinds)? {
-            // Before a journal's first start there is none. An index that was emptied says the same, so the table is asked.
+            // Before a journal's first start there is none. An index that was emptied says the same, so the table is
+            // asked.
             None if any(c, kinds)? => {
                 let reason = "`events_key` finds no event, and there are some".to_owned();
                 Err(JournalError::Unfounded(HistoryFault::Index { reason }))

@@ -69,8 +69,8 @@ impl JournalStore {
         .await
     }
 
-    /// Records an event after which other rules decide, and ends every grant that was given under others, for good: rules
-    /// that come back do not bring it back.
+    /// Records an event after which other rules decide, and ends every grant that was given under others, for good:
+    /// rules that come back do not bring it back.
     ///
     /// # Errors
     /// Nothing was recorded.
@@ -231,7 +231,8 @@ fn has_ended(connection: &Connection, grant: &GrantId, created: u64) -> Result<b
     Ok(false)
 }
 
-/// A grant covers a call only if it stands in the table as a person's answer created it, and nothing has ended it since.
+/// A grant covers a call only if it stands in the table as a person's answer created it, and nothing has ended it
+/// since.
 fn founded(connection: &Connection, grant: &GrantId) -> Result<(), JournalError> {
     let unfounded = || HistoryFault::table("grants", format!("`{grant}` is not there as it was given"));
     let mut statement = connection.prepare_cached(

@@ -1,11 +1,13 @@
 //! What the events say has happened: the life of every call, question and grant, replayed in order.
 //!
-//! The tables beside `events` answer questions about the present, and only events are chained. Whoever edits a table and leaves the
-//! events alone could make the daemon believe in an answer that nobody gave. So [`crate::verify()`] replays the events through
-//! this state machine and holds the tables against what comes out; and a start does the same for the calls it takes up.
+//! The tables beside `events` answer questions about the present, and only events are chained. Whoever edits a table
+//! and leaves the events alone could make the daemon believe in an answer that nobody gave. So [`crate::verify()`]
+//! replays the events through this state machine and holds the tables against what comes out; and a start does the same
+//! for the calls it takes up.
 //!
-//! It keeps what is open, and grants, in memory; what has ended is handed to a [`Ledger`] and forgotten, so a history of any
-//! length fits. Bodies are read only as far as they are needed. It must never be more permissive than the engine.
+//! It keeps what is open, and grants, in memory; what has ended is handed to a [`Ledger`] and forgotten, so a history
+//! of any length fits. Bodies are read only as far as they are needed. It must never be more permissive than the
+//! engine.
 
 use crate::approvals::same_hand;
 use crate::bodies::{

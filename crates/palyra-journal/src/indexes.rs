@@ -1,8 +1,8 @@
 //! Whether the indexes lead to what the tables hold.
 //!
-//! The daemon finds keys, the newest change of access and the ends of grants by index. Somebody who empties one, and leaves the table alone,
-//! makes the daemon forget. The small tables are held against their indexes by SQLite itself; of the events, whose indexes hold few
-//! rows each, those few are counted while all are read.
+//! The daemon finds keys, the newest change of access and the ends of grants by index. Somebody who empties one, and
+//! leaves the table alone, makes the daemon forget. The small tables are held against their indexes by SQLite itself;
+//! of the events, whose indexes hold few rows each, those few are counted while all are read.
 
 use crate::error::JournalError;
 use crate::history::HistoryFault;

@@ -1,7 +1,7 @@
 //! The journal: an append-only, hash-chained record, and the projections that answer questions about the present.
 //!
-//! `events` is the truth. Sessions, runs, calls, approvals and grants are projections, changed in the same transaction as
-//! the event that changes them, so that they can never disagree with it after a crash. One thread writes
+//! `events` is the truth. Sessions, runs, calls, approvals and grants are projections, changed in the same transaction
+//! as the event that changes them, so that they can never disagree with it after a crash. One thread writes
 //! ([`writer`]); reading happens on connections of their own and never waits for it.
 //!
 //! The journal records what it is told. It must never interpret policy, and never update or delete an event.

@@ -1,9 +1,10 @@
 //! Which calls have not ended, by the events alone.
 //!
 //! A restart must find the calls that were under way, whatever somebody wrote into the tables meanwhile. Replaying all
-//! events would do, and takes as long as history is. So the writer, which knows what is open, appends `calls.settled` now and then:
-//! every call that was opened before the event it names has ended. A restart replays what follows. An index of open calls
-//! would cost each call two more pages on the disk; a mark in a table could be moved by whoever can write there.
+//! events would do, and takes as long as history is. So the writer, which knows what is open, appends `calls.settled`
+//! now and then: every call that was opened before the event it names has ended. A restart replays what follows. An
+//! index of open calls would cost each call two more pages on the disk; a mark in a table could be moved by whoever can
+//! write there.
 //!
 //! INVARIANT (open_calls_are_found): what a `calls.settled` event passes over has ended, and is on record.
 
@@ -18,7 +19,8 @@ use std::collections::HashMap;
 /// How many calls are opened before the next mark: about as many events as a start checks at the journal's end anyway.
 const EVERY: usize = 16;
 
-/// The calls that are open as of the last commit, each with the event that opened it, and what the group under way changes.
+/// The calls that are open as of the last commit, each with the event that opened it, and what the group under way
+/// changes.
 #[derive(Debug, Default)]
 pub(crate) struct OpenCalls {
     open: HashMap<CallId, u64>,
@@ -140,8 +142,8 @@ fn settled(connection: &Connection) -> Result<Option<Mark>, JournalError> {
     }))
 }
 
-/// Follows the chain from where open calls can have begun. The mark itself is followed too, so that one that was put in its
-/// place breaks the chain.
+/// Follows the chain from where open calls can have begun. The mark itself is followed too, so that one that was put in
+/// its place breaks the chain.
 pub(crate) fn replay(
     connection: &Connection,
     each: &mut dyn FnMut(&Link<'_>) -> Result<(), JournalError>,

@@ -1,7 +1,7 @@
 //! Opening a call: a proposal, the decision about it and what follows from it, recorded in one transaction.
 //!
-//! Three things can follow: the call is denied, it starts, or a person is asked. Each has a function of its own, whose result
-//! holds what can come of it and nothing else.
+//! Three things can follow: the call is denied, it starts, or a person is asked. Each has a function of its own, whose
+//! result holds what can come of it and nothing else.
 
 use crate::call_rows::{CallRow, by_key, insert};
 use crate::error::JournalError;
@@ -101,7 +101,8 @@ impl JournalStore {
         .await
     }
 
-    /// Records that a call was proposed and that a person's standing no denies it. The grant is counted in the same transaction.
+    /// Records that a call was proposed and that a person's standing no denies it. The grant is counted in the same
+    /// transaction.
     ///
     /// # Errors
     /// Nothing was recorded.
@@ -149,7 +150,8 @@ impl JournalStore {
         Ok(started.map(|()| Recorded::after_commit(permit)))
     }
 
-    /// Records that a call was proposed, that a grant covers it and that it starts. The grant is used in the same transaction.
+    /// Records that a call was proposed, that a grant covers it and that it starts. The grant is used in the same
+    /// transaction.
     ///
     /// # Errors
     /// Nothing was recorded.

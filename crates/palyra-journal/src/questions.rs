@@ -1,8 +1,9 @@
 //! The questions that wait, as the writer knows them.
 //!
-//! What a person is shown, and what an answer is held against, must be what was asked. A row of `approvals` is not good enough for
-//! that: whoever can write to the file could show one thing and have another one run. So what waits is kept in memory, made of the
-//! events at a start and changed by the writer alone; the table is written for later readers and never asked about it.
+//! What a person is shown, and what an answer is held against, must be what was asked. A row of `approvals` is not good
+//! enough for that: whoever can write to the file could show one thing and have another one run. So what waits is kept
+//! in memory, made of the events at a start and changed by the writer alone; the table is written for later readers and
+//! never asked about it.
 //!
 //! INVARIANT (shown_as_asked): a question that waits is read from here and nowhere else.
 

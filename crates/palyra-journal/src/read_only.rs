@@ -1,8 +1,9 @@
 //! Opening a journal where nothing may be written: on a read-only mount, or for a user who may only read.
 //!
-//! SQLite wants to make a small file beside a database with a write-ahead log, even to read it. Where it cannot, nobody else has the
-//! journal open either. If the log is empty, the database alone is the whole journal and is read as a file that does not change;
-//! whether it did is checked afterwards. If the log holds something, both are copied to a private directory and read there.
+//! SQLite wants to make a small file beside a database with a write-ahead log, even to read it. Where it cannot, nobody
+//! else has the journal open either. If the log is empty, the database alone is the whole journal and is read as a file
+//! that does not change; whether it did is checked afterwards. If the log holds something, both are copied to a private
+//! directory and read there.
 
 use crate::error::JournalError;
 use crate::schema::open_reader;

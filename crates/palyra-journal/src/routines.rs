@@ -1,7 +1,8 @@
-//! Memory and routines in the journal: their events are the record, and what the daemon knows of them follows from these.
+//! Memory and routines in the journal: their events are the record, and what the daemon knows of them follows from
+//! these.
 //!
-//! INVARIANT (slot_runs_once): a scheduled slot is recorded in the writer's transaction, after a look at the newest slot that
-//! the journal has of the same routine: one that is not later is refused.
+//! INVARIANT (slot_runs_once): a scheduled slot is recorded in the writer's transaction, after a look at the newest
+//! slot that the journal has of the same routine: one that is not later is refused.
 
 use crate::error::JournalError;
 use crate::events::{event_at, routine_slot};
@@ -56,7 +57,8 @@ impl JournalStore {
         self.read(move |c| routine_slot(c, &routine, limit)).await
     }
 
-    /// Records what became of a slot. A scheduled one begins, is skipped or missed only after every slot that the journal has.
+    /// Records what became of a slot. A scheduled one begins, is skipped or missed only after every slot that the
+    /// journal has.
     ///
     /// # Errors
     /// It was dealt with before, or could not be made durable.

@@ -1,7 +1,7 @@
 //! Agent runs: found by their events, through indexes of their own.
 //!
-//! A run has no row. Its events are the truth, an index leads from a run to them, and another from a session to its runs, so
-//! neither costs more with a longer history.
+//! A run has no row. Its events are the truth, an index leads from a run to them, and another from a session to its
+//! runs, so neither costs more with a longer history.
 
 use crate::error::JournalError;
 use crate::events::{COLUMNS, newest, unchanged};

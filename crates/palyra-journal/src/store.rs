@@ -27,8 +27,8 @@ pub struct JournalStore {
 }
 
 impl JournalStore {
-    /// Opens the journal, making it if there is none, and checks the end of its chain. Time goes on from its newest event,
-    /// also where the machine's clock was set back.
+    /// Opens the journal, making it if there is none, and checks the end of its chain. Time goes on from its newest
+    /// event, also where the machine's clock was set back.
     ///
     /// # Errors
     /// The file cannot be opened, is of another format, or its newest events do not fit together.

@@ -1,9 +1,9 @@
 //! Holding the tables against what the events say.
 //!
-//! Calls and runs are as many as history is long, so they are not looked up one by one: what follows from the events and
-//! what stands in the table are each summed up, and the sums compared. The sum adds a 128-bit hash of every row under a key
-//! that is drawn anew each time, so that nobody can prepare rows that cancel each other out. Only when sums differ is the
-//! row looked for that is to blame.
+//! Calls and runs are as many as history is long, so they are not looked up one by one: what follows from the events
+//! and what stands in the table are each summed up, and the sums compared. The sum adds a 128-bit hash of every row
+//! under a key that is drawn anew each time, so that nobody can prepare rows that cancel each other out. Only when sums
+//! differ is the row looked for that is to blame.
 
 use crate::error::JournalError;
 use crate::grants::OTHER_RULES;
@@ -161,8 +161,8 @@ impl Ledger for Search<'_> {
     }
 }
 
-/// The calls that a start takes up, oldest first: those that their events leave open. Their rows and approvals have to say
-/// the same.
+/// The calls that a start takes up, oldest first: those that their events leave open. Their rows and approvals have to
+/// say the same.
 ///
 /// INVARIANT (founded_in_events): nothing that a table says alone is ever run.
 pub(crate) fn check_open(connection: &Connection) -> Result<Vec<CallId>, JournalError> {
@@ -284,7 +284,8 @@ fn grant_agrees(row: &Row<'_>, grant: &Grant) -> Result<bool, JournalError> {
         && void.as_deref() == grant.void.then_some(OTHER_RULES))
 }
 
-/// Whether the columns that grants are found by are those of the record. Columns: id, principal, session, key, policy, end.
+/// Whether the columns that grants are found by are those of the record. Columns: id, principal, session, key, policy,
+/// end.
 pub(crate) fn is_row_of(row: &Row<'_>, record: &GrantRecord) -> Result<bool, rusqlite::Error> {
     let (principal, session): (String, Option<String>) = (row.get(1)?, row.get(2)?);
     let (key, policy): ([u8; 32], [u8; 32]) = (row.get(3)?, row.get(4)?);

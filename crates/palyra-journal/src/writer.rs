@@ -348,8 +348,8 @@ impl Loop<'_> {
         Ok(kept)
     }
 
-    /// After a failed commit: undo what is left of the transaction. Whether it reached the disk all the same, only the disk
-    /// can say.
+    /// After a failed commit: undo what is left of the transaction. Whether it reached the disk all the same, only the
+    /// disk can say.
     fn recover(&mut self) {
         if !self.connection.is_autocommit() {
             drop(self.connection.execute_batch("ROLLBACK"));
@@ -359,8 +359,8 @@ impl Loop<'_> {
         self.committed = None;
     }
 
-    /// Makes sure that the chain's end is known before anything is appended to it: after a failure it is read again, and
-    /// until that succeeds nothing is written.
+    /// Makes sure that the chain's end is known before anything is appended to it: after a failure it is read again,
+    /// and until that succeeds nothing is written.
     fn known_end(&mut self) -> Result<(), JournalError> {
         if self.committed.is_some() {
             return Ok(());

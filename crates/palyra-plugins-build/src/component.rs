@@ -1,7 +1,8 @@
 //! A core module becomes a component.
 //!
-//! Which interfaces the component imports is read from the module: what its code does not use is not there, so a manifest never has
-//! to ask for more than the code does. Modules of toolchains that speak WASI's first preview get the adapter that wasmtime publishes.
+//! Which interfaces the component imports is read from the module: what its code does not use is not there, so a
+//! manifest never has to ask for more than the code does. Modules of toolchains that speak WASI's first preview get the
+//! adapter that wasmtime publishes.
 
 use crate::error::BuildError;
 use crate::world::{Wit, interfaces_of};

@@ -1,7 +1,7 @@
 //! JavaScript: `componentize-js` puts an engine and the project into one component.
 //!
-//! Its command line does not work everywhere, so its function is called from a script. Like Python's, it imports everything that its world
-//! names; and it brings parts of WASI only where the source uses what needs them.
+//! Its command line does not work everywhere, so its function is called from a script. Like Python's, it imports
+//! everything that its world names; and it brings parts of WASI only where the source uses what needs them.
 
 use crate::command::{on_path, run};
 use crate::error::BuildError;

@@ -1,8 +1,8 @@
 //! Turns the sources of a skill into a component: Rust, C, Python, JavaScript, WebAssembly text.
 //!
-//! [`build`] looks at a directory, sees which language it is, and runs that language's own compiler. Compilers of core modules need
-//! nothing of the component model: this crate makes the component, with exactly the imports that the code uses. [`Project::create`]
-//! writes a new skill that builds at the first try.
+//! [`build`] looks at a directory, sees which language it is, and runs that language's own compiler. Compilers of core
+//! modules need nothing of the component model: this crate makes the component, with exactly the imports that the code
+//! uses. [`Project::create`] writes a new skill that builds at the first try.
 //!
 //! It runs compilers and knows no guest: it must never load what it has built.
 

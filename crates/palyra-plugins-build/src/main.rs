@@ -1,7 +1,8 @@
 //! Builds a directory of skills: what `cargo xtask skills` runs.
 //!
-//! `palyra-plugins-build SKILLS OUTPUT [--python DIR] [--node DIR]`: every directory below SKILLS with sources becomes `OUTPUT/<name>.wasm`,
-//! and so does every `.wat` file of a directory that has no other sources. What is newer than its sources is left as it is.
+//! `palyra-plugins-build SKILLS OUTPUT [--python DIR] [--node DIR]`: every directory below SKILLS with sources becomes
+//! `OUTPUT/<name>.wasm`, and so does every `.wat` file of a directory that has no other sources. What is newer than its
+//! sources is left as it is.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a tool for developers talks to them")]
 

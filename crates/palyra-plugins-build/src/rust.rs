@@ -1,8 +1,8 @@
 //! Rust: a core module for `wasm32-unknown-unknown`.
 //!
-//! A toolchain of rustup needs the target once (`rustup target add wasm32-unknown-unknown`). Debian's compiler brings the sources of
-//! the standard library instead, from which it is built along; a compiler of that kind refuses unstable options unless it is told to act
-//! as if it were a nightly one.
+//! A toolchain of rustup needs the target once (`rustup target add wasm32-unknown-unknown`). Debian's compiler brings
+//! the sources of the standard library instead, from which it is built along; a compiler of that kind refuses unstable
+//! options unless it is told to act as if it were a nightly one.
 
 use crate::command::run;
 use crate::error::BuildError;

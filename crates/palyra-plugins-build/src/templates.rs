@@ -1,5 +1,5 @@
-//! What a new skill begins with: a tool that greets, in each language, and a copy of the helper that it uses, so that the project
-//! stands on its own.
+//! What a new skill begins with: a tool that greets, in each language, and a copy of the helper that it uses, so that
+//! the project stands on its own.
 
 use crate::project::{Language, NewSkill};
 

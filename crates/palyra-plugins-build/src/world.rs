@@ -53,8 +53,8 @@ fn own_world(imports: &BTreeSet<String>) -> String {
     text
 }
 
-/// The package of interfaces with one more world, `built`, that imports these of our interfaces: for toolchains that import
-/// everything that a world names.
+/// The package of interfaces with one more world, `built`, that imports these of our interfaces: for toolchains that
+/// import everything that a world names.
 #[must_use]
 pub fn world_text(interfaces: &BTreeSet<&str>) -> String {
     let mut text = SKILL_WIT.to_owned();

@@ -1,9 +1,9 @@
 //! The alarm: interrupts guests whose time is over.
 //!
-//! Compiled code looks at a counter, the engine's epoch, at every loop and function entry. The alarm's thread sleeps until the
-//! earliest deadline and then raises the counter once. That wakes every running guest for a moment; each looks at its
-//! own deadline and goes on unless that has passed, so one guest's expiry never ends a neighbour. With no deadline pending
-//! the thread sleeps for good: nothing polls.
+//! Compiled code looks at a counter, the engine's epoch, at every loop and function entry. The alarm's thread sleeps
+//! until the earliest deadline and then raises the counter once. That wakes every running guest for a moment; each
+//! looks at its own deadline and goes on unless that has passed, so one guest's expiry never ends a neighbour. With no
+//! deadline pending the thread sleeps for good: nothing polls.
 
 use std::collections::BTreeSet;
 use std::fmt;

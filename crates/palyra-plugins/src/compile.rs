@@ -1,8 +1,8 @@
 //! Compiling a component: checked first, counted, done on a thread of its own, told as it goes.
 //!
-//! A component of a large language takes seconds, so this happens when a skill is installed and whoever installs it sees how far
-//! it is. The runtime has no word for progress, but it asks its function cache about every function that it is about to compile:
-//! ours holds nothing and counts.
+//! A component of a large language takes seconds, so this happens when a skill is installed and whoever installs it
+//! sees how far it is. The runtime has no word for progress, but it asks its function cache about every function that
+//! it is about to compile: ours holds nothing and counts.
 
 use crate::engine;
 use crate::error::PluginError;

@@ -1,7 +1,7 @@
 //! Interfaces that are always denied, answered from their types alone.
 //!
-//! Toolchains import sockets whether or not a program uses them, so these imports must exist. There is no code for any of them:
-//! whatever a function promises to return, it returns the denial that fits its type, or it stops the guest.
+//! Toolchains import sockets whether or not a program uses them, so these imports must exist. There is no code for any
+//! of them: whatever a function promises to return, it returns the denial that fits its type, or it stops the guest.
 
 use crate::error::Stop;
 use crate::guest::{Guest, HostCallKind};

@@ -1,8 +1,8 @@
 //! Doors: what the engine hands to a call, so that a guest can reach anything at all.
 //!
-//! A door is asked only after the grant has allowed it, and it decides for itself once more: egress has its own rules, the vault
-//! its own scopes. Doors are called on the guest's thread and may block; each gets the [`CallControl`] that says how much
-//! time is left. A door that is missing is a typed error for the guest, whatever the grant says.
+//! A door is asked only after the grant has allowed it, and it decides for itself once more: egress has its own rules,
+//! the vault its own scopes. Doors are called on the guest's thread and may block; each gets the [`CallControl`] that
+//! says how much time is left. A door that is missing is a typed error for the guest, whatever the grant says.
 
 use crate::control::CallControl;
 use crate::http_request::HttpRequest;
@@ -28,9 +28,9 @@ pub struct Doors {
 
 /// Sends HTTP requests: `palyra-egress`, with its rules, its address guard and its events.
 pub trait HttpDoor: Send + Sync + fmt::Debug {
-    /// Sends one request to a host that the grant allows, and waits for the reply. Redirects are not followed: the guest
-    /// does that itself, and each is asked about like the first. Credentials that are bound to the endpoint are attached here, where
-    /// the guest never sees them.
+    /// Sends one request to a host that the grant allows, and waits for the reply. Redirects are not followed: the
+    /// guest does that itself, and each is asked about like the first. Credentials that are bound to the endpoint are
+    /// attached here, where the guest never sees them.
     ///
     /// # Errors
     /// A typed fault that the guest is told.
@@ -116,8 +116,8 @@ pub trait FilesDoor: Send + Sync + fmt::Debug {
     #[cfg(unix)]
     fn root(&self, root: &WorkspacePath) -> Result<std::os::fd::OwnedFd, FileFault>;
 
-    /// Asked before anything is changed, with the path from the workspace: the place to keep what is needed to undo it, or
-    /// to refuse.
+    /// Asked before anything is changed, with the path from the workspace: the place to keep what is needed to undo it,
+    /// or to refuse.
     ///
     /// # Errors
     /// A typed fault that the guest is told; then nothing is changed.

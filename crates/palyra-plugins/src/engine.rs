@@ -1,8 +1,9 @@
 //! The runtime: one configuration of wasmtime for compiling and running, and the pool that instances come from.
 //!
-//! What runs is deterministic: NaNs are canonical, there are no threads and no relaxed vector operations, so that a recorded call
-//! comes out the same again. Fuel and epochs are compiled into the code. Memory comes from a pool whose slots are reserved
-//! address space and cost nothing until they are used; where the host does not give that much, instances are made one by one.
+//! What runs is deterministic: NaNs are canonical, there are no threads and no relaxed vector operations, so that a
+//! recorded call comes out the same again. Fuel and epochs are compiled into the code. Memory comes from a pool whose
+//! slots are reserved address space and cost nothing until they are used; where the host does not give that much,
+//! instances are made one by one.
 
 use crate::error::PluginError;
 use crate::limits::Limits;

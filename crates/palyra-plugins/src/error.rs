@@ -1,7 +1,8 @@
 //! Why a component could not be used, or how a guest's call ended: one enum, its variants grouped by whose fault it is.
 //!
-//! A tool that answers with an error of its own is not an error here but a [`crate::ToolAnswer::Failed`]. Every limit that was
-//! exceeded is named together with its value, so that an author knows what to change and an operator what to raise.
+//! A tool that answers with an error of its own is not an error here but a [`crate::ToolAnswer::Failed`]. Every limit
+//! that was exceeded is named together with its value, so that an author knows what to change and an operator what to
+//! raise.
 
 use crate::limits::Limit;
 use palyra_protocol::Digest;

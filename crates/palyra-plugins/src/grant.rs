@@ -1,7 +1,7 @@
 //! A grant: what one skill gets, as a value that can be shown, recorded and compared.
 //!
-//! It is made by [`crate::WasmPluginRunnerPolicy::grant`] and nowhere else; read back from a record it serves replay, where no door
-//! exists. Host functions ask it before they ask a door.
+//! It is made by [`crate::WasmPluginRunnerPolicy::grant`] and nowhere else; read back from a record it serves replay,
+//! where no door exists. Host functions ask it before they ask a door.
 
 use crate::hosts::{Host, HostPattern};
 use crate::limits::Limits;

@@ -1,9 +1,9 @@
 //! Hosts that a skill may reach: patterns, and what two of them have in common.
 //!
-//! A pattern is `example.org`, `*.example.org` (everything below, not the name itself), an address, or `localhost`; with
-//! `:8443` for one port and `:*` for any. Without a port it stands for 443 and 80. An address and `localhost` need a port. There
-//! is no pattern for everything and none for a whole top-level domain. Intersection is exact: what two patterns have
-//! in common is one pattern or nothing, so a grant never covers a host that either side left out.
+//! A pattern is `example.org`, `*.example.org` (everything below, not the name itself), an address, or `localhost`;
+//! with `:8443` for one port and `:*` for any. Without a port it stands for 443 and 80. An address and `localhost` need
+//! a port. There is no pattern for everything and none for a whole top-level domain. Intersection is exact: what two
+//! patterns have in common is one pattern or nothing, so a grant never covers a host that either side left out.
 
 use serde::{Deserialize, Serialize, Serializer};
 use std::fmt;
@@ -64,8 +64,8 @@ impl FromStr for Host {
     }
 }
 
-/// Names are what DNS knows: labels of lower-case letters, digits and hyphens. The last one is no number, so that nothing that a
-/// resolver might read as an address passes as a name.
+/// Names are what DNS knows: labels of lower-case letters, digits and hyphens. The last one is no number, so that
+/// nothing that a resolver might read as an address passes as a name.
 fn check_name(text: &str) -> Result<(), &'static str> {
     if text.is_empty() || text.len() > 253 {
         return Err("a name has 1 to 253 characters");

@@ -1,7 +1,7 @@
 //! Requests that guests send, checked before any door sees them.
 //!
-//! The URL is read strictly: scheme, host, port, path and query, all in printable ASCII, nothing that two readers could take
-//! for different hosts. Fields that belong to the connection are refused, because the door writes them itself.
+//! The URL is read strictly: scheme, host, port, path and query, all in printable ASCII, nothing that two readers could
+//! take for different hosts. Fields that belong to the connection are refused, because the door writes them itself.
 
 use crate::hosts::{Host, parse_port, split_port};
 use palyra_protocol::{Digest, DigestBuilder};

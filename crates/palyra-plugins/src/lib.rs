@@ -1,12 +1,13 @@
 //! Tier A: WebAssembly components that get exactly what they were granted.
 //!
-//! A skill is a component of the world `palyra:skill/skill` (`wit/skill.wit`). [`PluginHost`] compiles it once, keeps the code in an
-//! authenticated cache, and runs each call in a fresh instance with a [`Grant`]: what [`WasmPluginRunnerPolicy`] and the skill's
-//! [`RequestedCapabilities`] have in common. A guest reaches the outside through [`Doors`] that the engine hands to the call, and
-//! through nothing else; every answer from there is recorded, so that the call can be replayed offline.
+//! A skill is a component of the world `palyra:skill/skill` (`wit/skill.wit`). [`PluginHost`] compiles it once, keeps
+//! the code in an authenticated cache, and runs each call in a fresh instance with a [`Grant`]: what
+//! [`WasmPluginRunnerPolicy`] and the skill's [`RequestedCapabilities`] have in common. A guest reaches the outside
+//! through [`Doors`] that the engine hands to the call, and through nothing else; every answer from there is recorded,
+//! so that the call can be replayed offline.
 //!
-//! What this crate must never do: give a guest anything that no grant names; execute code that it did not compile itself; look at
-//! what JSON means (schemas are the engine's affair).
+//! What this crate must never do: give a guest anything that no grant names; execute code that it did not compile
+//! itself; look at what JSON means (schemas are the engine's affair).
 
 mod alarm;
 mod bindings;

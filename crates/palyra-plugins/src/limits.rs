@@ -1,7 +1,7 @@
 //! The limits of one call, and their names.
 //!
-//! Every limit is a number in the grant. [`Limit`] is its name where one was exceeded: in errors, in configuration and in the
-//! documentation it is the same word.
+//! Every limit is a number in the grant. [`Limit`] is its name where one was exceeded: in errors, in configuration and
+//! in the documentation it is the same word.
 
 use serde::{Deserialize, Serialize};
 

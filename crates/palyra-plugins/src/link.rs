@@ -1,7 +1,7 @@
 //! Linking: which imports exist for a guest.
 //!
-//! Interfaces of WASI are always there, because toolchains import them by themselves; what they answer depends on the grant. Our own
-//! `http`, `secrets` and `storage` are there only for a grant that names them. Nothing else exists.
+//! Interfaces of WASI are always there, because toolchains import them by themselves; what they answer depends on the
+//! grant. Our own `http`, `secrets` and `storage` are there only for a grant that names them. Nothing else exists.
 
 use crate::bindings::{palyra, wasi};
 use crate::denied;
@@ -38,7 +38,8 @@ const SERVED: [&str; 22] = [
 ];
 
 impl Interfaces {
-    /// All of them: for asking a component to describe itself, which happens before anything is granted and with no door open.
+    /// All of them: for asking a component to describe itself, which happens before anything is granted and with no
+    /// door open.
     pub(crate) const ALL: Self = Self { http: true, secrets: true, storage: true };
 
     fn include(self, name: &str) -> Option<bool> {

@@ -1,7 +1,7 @@
 //! Names that grants are made of: skills, secrets and paths within the workspace.
 //!
-//! Each is untrusted text with one strict parser. Secrets and paths know what two of them have in common, which is how a grant
-//! is made from what a manifest asks for and what the policy allows.
+//! Each is untrusted text with one strict parser. Secrets and paths know what two of them have in common, which is how
+//! a grant is made from what a manifest asks for and what the policy allows.
 
 use crate::error::PluginError;
 use serde::{Deserialize, Serialize, Serializer};
@@ -107,7 +107,8 @@ impl fmt::Display for SecretPattern {
     }
 }
 
-/// A path within the workspace: `.` for all of it, or names joined by `/`. It never leads out and never names a link's target.
+/// A path within the workspace: `.` for all of it, or names joined by `/`. It never leads out and never names a link's
+/// target.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
 #[serde(try_from = "String")]
 pub struct WorkspacePath(String);

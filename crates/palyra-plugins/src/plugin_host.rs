@@ -1,7 +1,7 @@
 //! The host of Tier A: loads components, runs their tools, replays recorded calls.
 //!
-//! Making one costs nothing: the runtime is started by the first component that is loaded, threads by the first call. A daemon
-//! without skills stays as small as it was.
+//! Making one costs nothing: the runtime is started by the first component that is loaded, threads by the first call. A
+//! daemon without skills stays as small as it was.
 
 use crate::alarm::Alarm;
 use crate::cache::{self, CodeCache, Entry, Key};
@@ -153,7 +153,8 @@ impl PluginHost {
         Ok(ready)
     }
 
-    /// Loads a component by its digest: from the cache, or compiled now from its bytes. Blocks; not for asynchronous threads.
+    /// Loads a component by its digest: from the cache, or compiled now from its bytes. Blocks; not for asynchronous
+    /// threads.
     ///
     /// # Errors
     /// When the bytes are no component, another one, or not one of a skill.
@@ -238,8 +239,8 @@ impl PluginHost {
         Ok(PendingCall::new(control, answer))
     }
 
-    /// For benchmarks: makes the same call so many times on one guest's thread, and says how long each took. What is left out is the way to
-    /// that thread and back.
+    /// For benchmarks: makes the same call so many times on one guest's thread, and says how long each took. What is
+    /// left out is the way to that thread and back.
     #[doc(hidden)]
     pub fn time_calls(self: &Arc<Self>, call: &PluginCall, count: usize) -> Result<Vec<Duration>, PluginError> {
         let (send, times) = oneshot::channel();

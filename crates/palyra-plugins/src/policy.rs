@@ -1,7 +1,7 @@
 //! What the operator allows skills at most: `WasmPluginRunnerPolicy`.
 //!
-//! It is system-wide. A grant is what this policy and a manifest have in common, so nothing that is missing here reaches a guest
-//! whatever its manifest asks for. The default allows computing and nothing else.
+//! It is system-wide. A grant is what this policy and a manifest have in common, so nothing that is missing here
+//! reaches a guest whatever its manifest asks for. The default allows computing and nothing else.
 
 use crate::capabilities::RequestedCapabilities;
 use crate::grant::{Grant, Withheld};
@@ -100,8 +100,8 @@ impl WasmPluginRunnerPolicy {
 
     /// What this policy and a manifest have in common.
     ///
-    // INVARIANT (granted_is_asked_and_allowed): nothing is in a grant that the manifest did not ask for or the policy does
-    // not allow.
+    // INVARIANT (granted_is_asked_and_allowed): nothing is in a grant that the manifest did not ask for or the policy
+    // does not allow.
     #[must_use]
     pub fn grant(&self, asked: &RequestedCapabilities) -> Grant {
         let mut withheld = Vec::new();

@@ -1,9 +1,10 @@
 //! Who runs next: a fair queue with limits, and the threads that serve it.
 //!
-//! Calls of one skill wait in one line. Free threads take from the lines in turn, so a skill with a thousand calls waiting does not
-//! delay another's first one. A skill that runs as many calls as it may leaves the turn until one of them ends. Both
-//! lines and threads are bounded. Threads are started when there is work and end when there has been none for a while, so that a
-//! daemon without skills has none. They are our own because a guest's stack must fit into them, whatever the caller runs on.
+//! Calls of one skill wait in one line. Free threads take from the lines in turn, so a skill with a thousand calls
+//! waiting does not delay another's first one. A skill that runs as many calls as it may leaves the turn until one of
+//! them ends. Both lines and threads are bounded. Threads are started when there is work and end when there has been
+//! none for a while, so that a daemon without skills has none. They are our own because a guest's stack must fit into
+//! them, whatever the caller runs on.
 
 use crate::error::PluginError;
 use crate::limits::Limit;
@@ -257,8 +258,8 @@ mod tests {
         }
         drop(let_go);
         let order: Vec<_> = (0..5).map(|_| heard.recv().unwrap()).collect();
-        // Whether `a` comes before them depends on when its first call counts as ended; what matters is that they do not wait
-        // for all of its calls.
+        // Whether `a` comes before them depends on when its first call counts as ended; what matters is that they do
+        // not wait for all of its calls.
         let last_of_others = order.iter().rposition(|say| matches!(*say, "b1" | "c1"));
         assert!(last_of_others <= Some(2), "{order:?}");
         assert_eq!(queue.load().1, 1);

@@ -1,9 +1,10 @@
 //! The private storage of a skill: a directory with a quota.
 //!
-//! Each key is a file whose name is the key in hexadecimal digits, so that no key is a path. A value is written beside its place,
-//! made durable and then renamed, so that `kill -9` leaves the old value or the new one. The quota counts keys and values and
-//! something for each entry; what is there is counted once, when the directory is opened, and kept in step from then on. Open a
-//! directory once and share it among the calls of its skill: two of these would each count for themselves.
+//! Each key is a file whose name is the key in hexadecimal digits, so that no key is a path. A value is written beside
+//! its place, made durable and then renamed, so that `kill -9` leaves the old value or the new one. The quota counts
+//! keys and values and something for each entry; what is there is counted once, when the directory is opened, and kept
+//! in step from then on. Open a directory once and share it among the calls of its skill: two of these would each count
+//! for themselves.
 
 use crate::doors::StorageFault;
 

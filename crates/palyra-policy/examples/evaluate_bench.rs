@@ -1,7 +1,7 @@
 //! Measures what a decision with its explanation costs beside plain Cedar on the same question.
 //!
-//! Run with `cargo run --release -p palyra-policy --example evaluate_bench`. Each row interleaves the two sides, so that whatever
-//! else the machine does happens to both, and prints medians of batches.
+//! Run with `cargo run --release -p palyra-policy --example evaluate_bench`. Each row interleaves the two sides, so
+//! that whatever else the machine does happens to both, and prints medians of batches.
 #![expect(clippy::print_stdout, clippy::expect_used, reason = "a benchmark prints, and stops when its set-up fails")]
 
 use cedar_policy::Authorizer;

@@ -3,8 +3,8 @@
 //! A case file says who belongs to what, and then for each case the question, the expected answer (`allow`, `ask` or
 //! `deny`) and the rules that must have decided. Tests run them; so can whoever is about to change a rule.
 //!
-//! A question about a call is best a call: tool and input, from which the facts are made as the daemon makes them. Facts that
-//! are written down by hand can be facts that no call has.
+//! A question about a call is best a call: tool and input, from which the facts are made as the daemon makes them.
+//! Facts that are written down by hand can be facts that no call has.
 
 use crate::engine::PolicyEngine;
 use crate::membership::{Lists, Membership, MembershipError};
@@ -253,7 +253,8 @@ impl CaseFile {
         Ok(self.membership.as_ref().map(|lists| base.overridden(lists)).transpose()?)
     }
 
-    /// Runs every case against an engine that was loaded with this file's membership. Calls are resolved with the tools.
+    /// Runs every case against an engine that was loaded with this file's membership. Calls are resolved with the
+    /// tools.
     #[must_use]
     pub fn run(&self, engine: &PolicyEngine, tools: Option<&dyn Toolbox>) -> CaseResults {
         let mut results = CaseResults { run: self.cases.len(), ..CaseResults::default() };

@@ -1,8 +1,8 @@
 //! What would change the answer: computed only after a denial, and only when somebody asks.
 //!
-//! A denied request becomes allowed when every forbid that applied is lifted and at least one permit applies. So there is
-//! one [`Change`] for each forbid that decided, and one for each permit that could have applied (unless one
-//! already does), with exactly those conditions that stood in the way.
+//! A denied request becomes allowed when every forbid that applied is lifted and at least one permit applies. So there
+//! is one [`Change`] for each forbid that decided, and one for each permit that could have applied (unless one already
+//! does), with exactly those conditions that stood in the way.
 
 use crate::condition::Condition;
 use crate::explain::Grounds;

@@ -164,8 +164,8 @@ impl Circumstances<'_> {
         Value::new_set(people.map(|person| Value::new_entity_uid(self.names.principal(person))))
     }
 
-    /// Reading a secret is sensitive, and running something that can do harm, even if the caller did not say so; and so is letting a
-    /// rule stand in for the person who would be asked about it.
+    /// Reading a secret is sensitive, and running something that can do harm, even if the caller did not say so; and so
+    /// is letting a rule stand in for the person who would be asked about it.
     fn is_sensitive(&self) -> bool {
         let runs = matches!(
             self.request.action,
@@ -176,7 +176,8 @@ impl Circumstances<'_> {
             || runs && self.context.capabilities.iter().any(|c| c.is_sensitive())
     }
 
-    /// The scope of the secret or the memory that the request is about, or that scope's kind; empty where all are meant.
+    /// The scope of the secret or the memory that the request is about, or that scope's kind; empty where all are
+    /// meant.
     fn scope(&self, which: Attribute) -> String {
         let (scope, kind) = match &self.request.resource {
             PolicyResource::Memory(scope) => (scope.clone(), scope.split(':').next().unwrap_or("")),

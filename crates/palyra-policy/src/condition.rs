@@ -1,8 +1,9 @@
 //! Conditions: the smallest parts of a rule that can be met or not on their own.
 //!
-//! A rule applies when its scope fits, every part of its `when` holds and no part of its `unless` does. Whoever is denied
-//! wants to know which part was missing, so rules are taken apart when they are loaded: `when { a && b }` into `a` and
-//! `b`, `unless { a || b }` likewise. The parts are evaluated only for explanations; decisions are always Cedar's own.
+//! A rule applies when its scope fits, every part of its `when` holds and no part of its `unless` does. Whoever is
+//! denied wants to know which part was missing, so rules are taken apart when they are loaded: `when { a && b }` into
+//! `a` and `b`, `unless { a || b }` likewise. The parts are evaluated only for explanations; decisions are always
+//! Cedar's own.
 
 use crate::attribute::{Attribute, Attributes};
 use cedar_policy::pst::{BinaryOp, EntityUID as PstUid, Expr, Literal, Var};

@@ -1,8 +1,8 @@
 //! A directory of an operator's rules: what is read, under which names, and what is refused before anything is parsed.
 //!
-//! Directly in it are `*.cedar` (rules), `groups.toml` (who belongs to what) and `*.cases.toml`; further cases may be in `cases/`. Files
-//! that could be mistaken for rules and are not read are refused: silence would be a false comfort. Hidden files and
-//! anything that is neither Cedar nor TOML is nobody's business. Everything has a limit.
+//! Directly in it are `*.cedar` (rules), `groups.toml` (who belongs to what) and `*.cases.toml`; further cases may be
+//! in `cases/`. Files that could be mistaken for rules and are not read are refused: silence would be a false comfort.
+//! Hidden files and anything that is neither Cedar nor TOML is nobody's business. Everything has a limit.
 
 use crate::error::{Flaw, FlawKind, PolicyError};
 use crate::source::{DEFAULT_NAME, MAX_SOURCE_BYTES, PolicySource, Position};
@@ -70,12 +70,12 @@ impl PolicyFiles {
         Self { rules: Vec::new(), cases: Vec::new(), groups: None, digest: digest(&[]) }
     }
 
-    /// Reads a directory. Where there is a custody, it vouches for the directory and for each file in it, and the files are
-    /// opened by the paths that it gives.
+    /// Reads a directory. Where there is a custody, it vouches for the directory and for each file in it, and the files
+    /// are opened by the paths that it gives.
     ///
     /// # Errors
-    /// Anything in it that cannot be read, that an agent could write, or that would seem to be a rule and is none: all are
-    /// reported.
+    /// Anything in it that cannot be read, that an agent could write, or that would seem to be a rule and is none: all
+    /// are reported.
     pub fn read(directory: &Path, custody: Option<&dyn Custody>) -> Result<Self, PolicyError> {
         let mut found = Found { custody, files: Vec::new(), flaws: Vec::new(), bytes: 0 };
         found.list(directory, "");
@@ -204,7 +204,8 @@ impl Found<'_> {
         if file.starts_with('.') {
             return;
         }
-        // Links are followed: that is how configuration is mounted in many places. A loop of them ends here as an error.
+        // Links are followed: that is how configuration is mounted in many places. A loop of them ends here as an
+        // error.
         let Some(path) = &self.vouched(path, &name, true) else { return };
         let metadata = match std::fs::metadata(path) {
             Ok(metadata) => metadata,
@@ -249,7 +250,8 @@ impl Found<'_> {
         }
     }
 
-    /// The path to open instead of this one. A flaw where an agent could write it; also where it is not there and `must_be`.
+    /// The path to open instead of this one. A flaw where an agent could write it; also where it is not there and
+    /// `must_be`.
     fn vouched(&mut self, path: &Path, name: &str, must_be: bool) -> Option<PathBuf> {
         let Some(custody) = self.custody else { return Some(path.to_owned()) };
         match custody.vouch(path) {

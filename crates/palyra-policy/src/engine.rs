@@ -1,8 +1,8 @@
 //! The engine: asks Cedar and says what it answered, and why.
 //!
 //! It is immutable and cheap to share. Everything that can be known before a request comes is known by then: rules are
-//! parsed, checked, taken apart and sorted by action; scenes are remembered. A decision builds the few context values that its
-//! rules look at and runs Cedar's own authorizer once.
+//! parsed, checked, taken apart and sorted by action; scenes are remembered. A decision builds the few context values
+//! that its rules look at and runs Cedar's own authorizer once.
 
 use crate::attribute::Attribute;
 use crate::circumstances::{Approval, known_for};

@@ -152,7 +152,8 @@ impl PolicyExplanation {
         self.decision
     }
 
-    /// The rules that decided: the permits of an allowance, the forbids of a denial. A denial without any is the default.
+    /// The rules that decided: the permits of an allowance, the forbids of a denial. A denial without any is the
+    /// default.
     pub fn rules(&self) -> impl Iterator<Item = &Rule> {
         self.rules.iter().map(AsRef::as_ref)
     }
@@ -180,8 +181,8 @@ impl PolicyExplanation {
         }
     }
 
-    /// Whether other arguments of the same call could have made another answer of this denial: every rule that forbids it
-    /// looks at the arguments, and it is permitted, or a rule could permit it that looks at them.
+    /// Whether other arguments of the same call could have made another answer of this denial: every rule that forbids
+    /// it looks at the arguments, and it is permitted, or a rule could permit it that looks at them.
     #[must_use]
     pub fn hinges_on_arguments(&self) -> bool {
         let Question::Asked(grounds) = &self.question else { return false };

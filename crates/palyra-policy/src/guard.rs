@@ -2,9 +2,9 @@
 //!
 //! The parser, the validator and everything that walks a syntax tree recurse; text with thousands of parentheses
 //! would end the process instead of being refused. Real rules come nowhere near these limits, which hold on a thread
-//! with two megabytes of stack in an unoptimised build. (There, evaluating more than about thirty joints meets Cedar's own recursion
-//! limit and denies; an optimised build evaluates all that are let through.) This is a lexer for brackets, strings and
-//! comments, and decides nothing else.
+//! with two megabytes of stack in an unoptimised build. (There, evaluating more than about thirty joints meets Cedar's
+//! own recursion limit and denies; an optimised build evaluates all that are let through.) This is a lexer for
+//! brackets, strings and comments, and decides nothing else.
 
 /// How deep brackets may stand in brackets.
 const MAX_NESTING: usize = 24;
@@ -81,8 +81,8 @@ impl Depth {
     }
 }
 
-/// The string literals of a rule's head and conditions, each with its quotes and its place. What annotations say is not among
-/// them, nor what stands in comments.
+/// The string literals of a rule's head and conditions, each with its quotes and its place. What annotations say is not
+/// among them, nor what stands in comments.
 pub(crate) fn strings(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let bytes = text.as_bytes();
     let (mut at, mut in_rule) = (0, false);

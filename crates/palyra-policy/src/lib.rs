@@ -1,13 +1,13 @@
 //! Decides what may happen: Cedar, its schema, the default rules and the operator's.
 //!
-//! A [`PolicyEngine`] is parsed and validated once and never changes; whoever reloads makes a new one. It is asked with a
-//! [`PolicyRequest`] (who, what, on what) and a [`PolicyRequestContext`] (from where, with which arguments), and
+//! A [`PolicyEngine`] is parsed and validated once and never changes; whoever reloads makes a new one. It is asked with
+//! a [`PolicyRequest`] (who, what, on what) and a [`PolicyRequestContext`] (from where, with which arguments), and
 //! answers with a decision and a [`PolicyExplanation`]: the rules that decided, the facts they looked at, and what
 //! would change the answer.
 //!
 //! [`PolicyEngine::decide`] asks twice, as things stand and as they would stand with a person's approval. Allowed now:
-//! allow. Allowed only then: a person must be asked, unless a rule permits `approval.waive`. Neither: deny. There is no second
-//! place that knows what needs a person.
+//! allow. Allowed only then: a person must be asked, unless a rule permits `approval.waive`. Neither: deny. There is no
+//! second place that knows what needs a person.
 //!
 //! # What this room must never do
 //! - Know transports, storage or sandboxes.

@@ -1,8 +1,8 @@
 //! What the schema's types do not see: a text that nothing is ever equal to.
 //!
-//! A path with a slash at its end, a host with a port, a risk of `hihg`: Cedar compares them without complaint, and the rule never
-//! does what its author meant. Each attribute of the context has a form, said in the schema; a text that a rule holds against it and
-//! that cannot have that form is refused where it stands.
+//! A path with a slash at its end, a host with a port, a risk of `hihg`: Cedar compares them without complaint, and the
+//! rule never does what its author meant. Each attribute of the context has a form, said in the schema; a text that a
+//! rule holds against it and that cannot have that form is refused where it stands.
 
 use crate::attribute::Attribute;
 use crate::error::FlawKind;

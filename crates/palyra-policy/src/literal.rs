@@ -1,7 +1,8 @@
 //! The texts that rules compare with what is known of a request, and where they stand.
 //!
-//! Cedar's syntax tree says what is compared with what and not where; the rule's text says where. The two are put together by
-//! value: a text is looked for among the rule's own string literals, which annotations and comments are not.
+//! Cedar's syntax tree says what is compared with what and not where; the rule's text says where. The two are put
+//! together by value: a text is looked for among the rule's own string literals, which annotations and comments are
+//! not.
 
 use crate::attribute::Attribute;
 use crate::guard;
@@ -71,8 +72,8 @@ fn counted_here(expr: &Expr) -> Option<Vec<Counted>> {
     Some(vec![counted])
 }
 
-/// The places that rules about reading name. A tree that is read holds those below it, so that a rule about `secrets` knows of
-/// a search that goes through everything.
+/// The places that rules about reading name. A tree that is read holds those below it, so that a rule about `secrets`
+/// knows of a search that goes through everything.
 pub(crate) fn places(rules: &[Arc<Rule>]) -> Vec<String> {
     let reading = rules.iter().filter(|rule| rule.attributes.contains(Attribute::ReadUnder));
     let all: BTreeSet<String> = reading

@@ -1,7 +1,8 @@
 //! Who belongs to which group: patterns from the configuration, resolved for one principal or channel at a time.
 //!
-//! Rules say `principal in Group::"tool_callers"`; the configuration says that `agent:ci-*` are such. Patterns are a kind and a name,
-//! the name exact or with a final `*`. There is no pattern for "any kind": whoever lets programs in must write `agent:`.
+//! Rules say `principal in Group::"tool_callers"`; the configuration says that `agent:ci-*` are such. Patterns are a
+//! kind and a name, the name exact or with a final `*`. There is no pattern for "any kind": whoever lets programs in
+//! must write `agent:`.
 
 use crate::registered::Registered;
 use palyra_protocol::{ChannelId, DigestBuilder, Principal, PrincipalKind, WorkspaceRole};
@@ -247,7 +248,8 @@ impl Membership {
         Ok(self)
     }
 
-    /// The operator's groups of this membership on another base: what remains of a set when who belongs changes elsewhere.
+    /// The operator's groups of this membership on another base: what remains of a set when who belongs changes
+    /// elsewhere.
     ///
     /// # Errors
     /// The two do not go together.

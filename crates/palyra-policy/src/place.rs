@@ -7,8 +7,8 @@
 use palyra_protocol::Facets;
 use std::collections::BTreeSet;
 
-/// The deepest path that is taken apart, as deep as one in a workspace can be. Deeper ones are refused, so that no rule is
-/// silently blind to them.
+/// The deepest path that is taken apart, as deep as one in a workspace can be. Deeper ones are refused, so that no rule
+/// is silently blind to them.
 pub(crate) const MAX_DEPTH: usize = 128;
 
 /// A path too deep to be taken apart.

@@ -1,6 +1,7 @@
 //! Replaying past decisions against another set: what it would newly allow, newly deny, newly ask about.
 //!
-//! Decisions are fed one by one and only counts and a few examples are kept, so a journal of any length can be replayed.
+//! Decisions are fed one by one and only counts and a few examples are kept, so a journal of any length can be
+//! replayed.
 
 use crate::circumstances::Approval;
 use crate::engine::PolicyEngine;

@@ -1,14 +1,14 @@
 //! Scenes: what stays the same while one principal does one thing to one resource through one channel.
 //!
-//! A scene holds the entities of such a request with their groups, and the rules whose scope fits them. Both depend only on the
-//! scene's key, so they are made once and kept in a table of fixed size: a decision with ten thousand rules
-//! loaded evaluates the few that can apply. However many names callers invent, the table does not grow; a
-//! scene that is pushed out is made again.
+//! A scene holds the entities of such a request with their groups, and the rules whose scope fits them. Both depend
+//! only on the scene's key, so they are made once and kept in a table of fixed size: a decision with ten thousand rules
+//! loaded evaluates the few that can apply. However many names callers invent, the table does not grow; a scene that is
+//! pushed out is made again.
 //!
 //! Where those rules look at nothing but the scene and three flags, what they allow is known after the first time.
 //!
-//! INVARIANT (cedar_itself_agrees): evaluating the rules of a scene gives the decision and the deciding rules that evaluating all
-//! rules gives. A rule is left out only if its head cannot match, which Cedar would find out as well.
+//! INVARIANT (cedar_itself_agrees): evaluating the rules of a scene gives the decision and the deciding rules that
+//! evaluating all rules gives. A rule is left out only if its head cannot match, which Cedar would find out as well.
 
 use crate::attribute::Attributes;
 use crate::circumstances::{Approval, Circumstances};

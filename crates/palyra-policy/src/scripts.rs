@@ -1,8 +1,8 @@
 //! Words that mix alphabets.
 //!
-//! A path like `/srv/иван/project` is of two alphabets and means what it says. A single word of two is another matter: a
-//! Cyrillic letter in the middle of a Latin word looks like its Latin twin, and the rule speaks of something else than its
-//! author reads. Such words are allowed, because files can be called so, and pointed out.
+//! A path like `/srv/иван/project` is of two alphabets and means what it says. A single word of two is another matter:
+//! a Cyrillic letter in the middle of a Latin word looks like its Latin twin, and the rule speaks of something else
+//! than its author reads. Such words are allowed, because files can be called so, and pointed out.
 
 use crate::guard;
 use unicode_security::MixedScript as _;

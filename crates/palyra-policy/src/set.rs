@@ -223,7 +223,8 @@ fn try_cases(
 }
 
 /// An operator's rule that no case tries may say something else than its author meant; one that asks a person may
-/// find that another rule stands in for that person; and one that names a door or a tool that is not there may wait for it in vain.
+/// find that another rule stands in for that person; and one that names a door or a tool that is not there may wait for
+/// it in vain.
 fn notes(engine: &PolicyEngine, deciding: &BTreeSet<String>, tools: Option<&dyn Toolbox>) -> Vec<Note> {
     let note = |rule: &Rule, message: &str| Note {
         rule: rule.id().to_owned(),

@@ -1,9 +1,10 @@
 //! Rules that past approvals suggest: the narrowest that would have spared a person the same answer again and again.
 //!
 //! A suggestion waives the approval of exactly the commands, or of exactly the files, that a person approved: for one
-//! principal, one tool, one workspace, one program, one directory. Commands that set environment variables or feed standard input get
-//! none: rules see neither values nor content, so that no rule would be as narrow as the approval was. It is tried against the running set before it is
-//! offered: it must cover what was approved and nothing that a person denied. Nobody applies it but an operator.
+//! principal, one tool, one workspace, one program, one directory. Commands that set environment variables or feed
+//! standard input get none: rules see neither values nor content, so that no rule would be as narrow as the approval
+//! was. It is tried against the running set before it is offered: it must cover what was approved and nothing that a
+//! person denied. Nobody applies it but an operator.
 
 use crate::cases::Expectation;
 use crate::directory::{PolicyFile, PolicyFiles};

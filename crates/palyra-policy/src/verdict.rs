@@ -1,8 +1,9 @@
 //! The verdict about a call: allow, ask, or deny; put together from Cedar's answers to a few questions.
 //!
-//! As things stand. As they would stand with an answer that somebody gave before: a grant, or a rule that permits `approval.waive`. And
-//! as they would stand if people approved this very call, as many as some rule counts. Grants and waivers are no people: where a
-//! rule counts even one, the call is shown to a person. There is no second place that knows what needs a person.
+//! As things stand. As they would stand with an answer that somebody gave before: a grant, or a rule that permits
+//! `approval.waive`. And as they would stand if people approved this very call, as many as some rule counts. Grants and
+//! waivers are no people: where a rule counts even one, the call is shown to a person. There is no second place that
+//! knows what needs a person.
 
 use crate::change::Change;
 use crate::circumstances::Approval;
@@ -201,7 +202,8 @@ impl PolicyEngine {
         if now.decision == PolicyDecision::Allow { Ok(now.explanation) } else { Err(now.explanation) }
     }
 
-    /// The verdict where neither a grant nor a waiver would do: the fewest people whose approval of this very call would.
+    /// The verdict where neither a grant nor a waiver would do: the fewest people whose approval of this very call
+    /// would.
     fn with_people(&self, request: &PolicyRequest, context: &PolicyRequestContext, now: PolicyExplanation) -> Verdict {
         let one = self.evaluate(request, context, Approval::GivenBy(1));
         if one.decision == PolicyDecision::Allow {

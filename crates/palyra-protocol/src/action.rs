@@ -198,7 +198,8 @@ impl PolicyAction {
         matches!(self, Self::MemorySearch | Self::MemoryRetain | Self::MemoryForget)
     }
 
-    /// Whether it needs a person's approval wherever nothing else says so: it acts, or lets something act, when nobody watches.
+    /// Whether it needs a person's approval wherever nothing else says so: it acts, or lets something act, when nobody
+    /// watches.
     #[must_use]
     pub fn is_sensitive_itself(self) -> bool {
         matches!(self, Self::VaultGet | Self::CronCreate | Self::CronRun | Self::CronDelete)

@@ -1,9 +1,9 @@
 //! The names by which models know tools.
 //!
-//! Model APIs take `[A-Za-z0-9_-]{1,64}` as a tool's name, and ours have dots. A tool's alias is its canonical name with
-//! `.` written as `_` and `_` as `-`: no two names share one, because canonical names have no `-`. A name that is too long is
-//! cut and closed with a part of its hash; the capital letter before the hash is in no other alias, so these collide with
-//! nothing either. The catalog of tools knows which tool an alias stands for.
+//! Model APIs take `[A-Za-z0-9_-]{1,64}` as a tool's name, and ours have dots. A tool's alias is its canonical name
+//! with `.` written as `_` and `_` as `-`: no two names share one, because canonical names have no `-`. A name that is
+//! too long is cut and closed with a part of its hash; the capital letter before the hash is in no other alias, so
+//! these collide with nothing either. The catalog of tools knows which tool an alias stands for.
 //!
 //! Only doors speak aliases. Policies, approvals and the journal know canonical names.
 

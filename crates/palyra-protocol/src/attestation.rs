@@ -1,9 +1,10 @@
 //! Attestations: signed statements of what really happened, which anybody can recompute.
 //!
-//! `output_sha256` is the plain SHA-256 of the output's canonical JSON, the very bytes the caller can derive from what it
-//! received. `execution_sha256` covers every other statement and that hash. The signature covers `execution_sha256`. So
-//! with the output, the attestation and the daemon's public key, a stranger can check the whole of it. What was received is
-//! checked as the document that it is: a struct would drop what it does not know, and with it what somebody added.
+//! `output_sha256` is the plain SHA-256 of the output's canonical JSON, the very bytes the caller can derive from what
+//! it received. `execution_sha256` covers every other statement and that hash. The signature covers `execution_sha256`.
+//! So with the output, the attestation and the daemon's public key, a stranger can check the whole of it. What was
+//! received is checked as the document that it is: a struct would drop what it does not know, and with it what somebody
+//! added.
 
 use crate::call::{Authority, CallState};
 use crate::clock::Timestamp;
@@ -119,7 +120,8 @@ pub enum AttestationError {
     Output(#[from] JsonRejection),
 }
 
-/// The digest of an output, as attested and as the caller recomputes it. Texts of memory entries count by their digests.
+/// The digest of an output, as attested and as the caller recomputes it. Texts of memory entries count by their
+/// digests.
 ///
 /// # Errors
 /// The output has no canonical form.

@@ -80,7 +80,8 @@ pub struct ToolCallParts {
     pub idempotency_key: Option<IdempotencyKey>,
 }
 
-/// The digest of what a call would do: tool, canonical input, workspace and resolved facets. Who asks is not part of it.
+/// The digest of what a call would do: tool, canonical input, workspace and resolved facets. Who asks is not part of
+/// it.
 ///
 /// # Errors
 /// The facets cannot be put into canonical form.
@@ -278,7 +279,8 @@ pub struct Problem {
     pub denial: Option<Box<Denial>>,
 }
 
-/// A denial that its caller can act on. It speaks of the caller's own call and of the rules that decided, and of nothing else.
+/// A denial that its caller can act on. It speaks of the caller's own call and of the rules that decided, and of
+/// nothing else.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Denial {
     /// The rules that decided, by id; none when nothing permits the call.

@@ -1,7 +1,8 @@
 //! Who carries a call out once it is permitted.
 //!
-//! An agent's client that keeps its own tools asks Palyra by a hook. Its commands are handed to Palyra and run in the sandbox when the
-//! client starts them; its file tools and fetches stay the client's, and Palyra decides about them and records them.
+//! An agent's client that keeps its own tools asks Palyra by a hook. Its commands are handed to Palyra and run in the
+//! sandbox when the client starts them; its file tools and fetches stay the client's, and Palyra decides about them and
+//! records them.
 
 use serde::{Deserialize, Serialize};
 

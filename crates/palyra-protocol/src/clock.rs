@@ -60,7 +60,8 @@ pub struct SystemClock;
 
 impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
-        // A clock set before 1970 reads as the epoch: every deadline is then in the past, which refuses rather than allows.
+        // A clock set before 1970 reads as the epoch: every deadline is then in the past, which refuses rather than
+        // allows.
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
         Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
     }
@@ -71,15 +72,16 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that never shows an earlier time than was recorded: whoever sets the machine's clock back brings nothing back
-/// that has expired.
+/// A clock that never shows an earlier time than was recorded: whoever sets the machine's clock back brings nothing
+/// back that has expired.
 ///
-/// While the machine's clock is behind, time goes on from what was recorded last, by a clock that nobody can set. It does not
-/// stand still, because nothing would expire then.
+/// While the machine's clock is behind, time goes on from what was recorded last, by a clock that nobody can set. It
+/// does not stand still, because nothing would expire then.
 #[derive(Debug)]
 pub struct SteadyClock {
     machine: Arc<dyn Clock>,
-    /// The newest time on record, less how long the process had run by then: what is added to its run time, in milliseconds.
+    /// The newest time on record, less how long the process had run by then: what is added to its run time, in
+    /// milliseconds.
     offset: AtomicI64,
 }
 

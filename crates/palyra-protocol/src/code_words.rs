@@ -1,7 +1,8 @@
 //! Where in a command the code stands that an interpreter would run.
 //!
-//! `bash -c` with any third word is any program at all, so a grant for a command's first words must reach past the code or the
-//! script. This reads words as a person would, to keep grants narrow; it contains nothing, and no wall depends on it.
+//! `bash -c` with any third word is any program at all, so a grant for a command's first words must reach past the code
+//! or the script. This reads words as a person would, to keep grants narrow; it contains nothing, and no wall depends
+//! on it.
 
 use crate::facets::Facets;
 
@@ -154,8 +155,8 @@ fn family(program: &str) -> String {
     name.trim_end_matches(|c: char| c.is_ascii_digit() || matches!(c, '.' | '-')).to_ascii_lowercase()
 }
 
-/// The words of the shortest prefix that is worth offering: the program and its subcommand, or up to its script. None for a shell
-/// that is given its code, and where every prefix leaves code open.
+/// The words of the shortest prefix that is worth offering: the program and its subcommand, or up to its script. None
+/// for a shell that is given its code, and where every prefix leaves code open.
 #[must_use]
 pub fn offered_prefix(facets: &Facets) -> Option<Vec<String>> {
     let argv = &facets.argv;

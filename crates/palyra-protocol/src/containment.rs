@@ -1,8 +1,8 @@
 //! Containment: what would hold a process, as facts that rules and people see before it runs.
 //!
-//! The facts are made from the configuration and from what the call asks for, never from what its command line seems to do. They are part
-//! of a call's facets, so its digest covers them: a configuration that gets weaker makes another call of the same words, which no
-//! earlier approval, grant or waiver covers.
+//! The facts are made from the configuration and from what the call asks for, never from what its command line seems to
+//! do. They are part of a call's facets, so its digest covers them: a configuration that gets weaker makes another call
+//! of the same words, which no earlier approval, grant or waiver covers.
 
 use serde::{Deserialize, Serialize};
 
@@ -83,8 +83,9 @@ names!(NetworkReach { None = "none", Filtered = "filtered", Host = "host" });
 names!(WorkspaceUse { View = "view", Live = "live", Direct = "direct" });
 
 impl Containment {
-    /// Whether nothing of what the process does gets past its walls unless policy or a person let it: Tier C, no host but those that
-    /// its call names, a view of the workspace and nothing beside it, changes that can be put back, no secret.
+    /// Whether nothing of what the process does gets past its walls unless policy or a person let it: Tier C, no host
+    /// but those that its call names, a view of the workspace and nothing beside it, changes that can be put back, no
+    /// secret.
     #[must_use]
     pub fn contained(&self) -> bool {
         self.tier == ContainmentTier::C

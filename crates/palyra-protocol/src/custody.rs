@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 pub trait Custody: fmt::Debug + Send + Sync {
     /// The real path of a file or directory that decides, free of links; none if there is nothing.
     ///
-    /// No agent can write or replace what is there, nor anything on the way to it; where there is nothing, no agent can put
-    /// something. A directory is vouched for by itself: whoever reads a file in it asks about that file.
+    /// No agent can write or replace what is there, nor anything on the way to it; where there is nothing, no agent can
+    /// put something. A directory is vouched for by itself: whoever reads a file in it asks about that file.
     ///
     /// # Errors
     /// An agent could, or it cannot be told.

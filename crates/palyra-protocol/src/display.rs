@@ -1,7 +1,7 @@
 //! A stranger's text on somebody's terminal: it may say anything and must do nothing.
 //!
-//! A terminal obeys what it is sent: an escape sequence moves the cursor, rewrites what was shown, sets the clipboard or
-//! answers in the user's name. So whatever an agent or its processes wrote is shown with every such character made
+//! A terminal obeys what it is sent: an escape sequence moves the cursor, rewrites what was shown, sets the clipboard
+//! or answers in the user's name. So whatever an agent or its processes wrote is shown with every such character made
 //! visible. [`safe`] and [`safe_lines`] are for texts, [`Sanitizer`] for bytes that arrive in pieces.
 
 use std::fmt::Write as _;
@@ -50,10 +50,11 @@ fn show(shown: &mut String, c: char) {
     }
 }
 
-/// Makes a stream of bytes safe for a terminal, piece by piece: a character or line end that is cut in two is put together.
+/// Makes a stream of bytes safe for a terminal, piece by piece: a character or line end that is cut in two is put
+/// together.
 ///
-/// Line ends and tabs stay. A carriage return begins a new line instead of overwriting this one, so that progress bars can
-/// be read and nothing that was shown is taken back. Bytes that are no text are shown as `\x9b`.
+/// Line ends and tabs stay. A carriage return begins a new line instead of overwriting this one, so that progress bars
+/// can be read and nothing that was shown is taken back. Bytes that are no text are shown as `\x9b`.
 #[derive(Debug, Default)]
 pub struct Sanitizer {
     /// The beginning of a character whose end has not come yet: at most three bytes.

@@ -1,8 +1,8 @@
 //! Effects: what a call changed in the workspace.
 //!
-//! A run works on a view of the workspace; what it left there when it ended is its effect. The outcome, the journal and the
-//! attestation hold the effect in this form: a bounded list of changes, the counts of all of them, and one digest over the
-//! whole list, so that a change that is not listed cannot be denied later.
+//! A run works on a view of the workspace; what it left there when it ended is its effect. The outcome, the journal and
+//! the attestation hold the effect in this form: a bounded list of changes, the counts of all of them, and one digest
+//! over the whole list, so that a change that is not listed cannot be denied later.
 
 use crate::digest::{Digest, DigestBuilder};
 use crate::id::ApprovalId;

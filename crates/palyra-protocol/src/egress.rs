@@ -1,7 +1,7 @@
 //! What is kept of each connection to another host, allowed or denied.
 //!
-//! The record is made once, when the connection has ended, from what really happened: the address that was connected to, the bytes that
-//! were moved. A query string may hold secrets and is left out.
+//! The record is made once, when the connection has ended, from what really happened: the address that was connected
+//! to, the bytes that were moved. A query string may hold secrets and is left out.
 
 use crate::clock::Timestamp;
 use crate::vault::SecretRef;

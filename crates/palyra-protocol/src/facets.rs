@@ -22,10 +22,12 @@ pub struct Facets {
     /// The program that the command names: its resolved absolute path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub executable: Option<String>,
-    /// Every file that would run, where that is more than one: a wrapper and what it starts, a script and its interpreter.
+    /// Every file that would run, where that is more than one: a wrapper and what it starts, a script and its
+    /// interpreter.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub executables: Vec<String>,
-    /// What those of them hold that a process in the workspace could rewrite, by a digest: a rewritten program is another.
+    /// What those of them hold that a process in the workspace could rewrite, by a digest: a rewritten program is
+    /// another.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub programs_sha256: Option<Digest>,
     /// The program's arguments, the name it was called by first.
@@ -127,8 +129,8 @@ impl SecretUse {
     }
 }
 
-/// Variables that a caller sets for a program. Rules see the names; a grant that covers more than one call holds for the same
-/// names with the same values.
+/// Variables that a caller sets for a program. Rules see the names; a grant that covers more than one call holds for
+/// the same names with the same values.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Environment {
@@ -213,9 +215,9 @@ fn quote_into(word: &str, line: &mut String) {
         line.push_str(word);
         return;
     }
-    // A person reads this line before saying yes: nothing in it may move the cursor, hide, or pass for a space. Words with
-    // such characters take the `$'…'` form, in which the escapes, and only they, begin with a backslash: two words never
-    // look alike.
+    // A person reads this line before saying yes: nothing in it may move the cursor, hide, or pass for a space. Words
+    // with such characters take the `$'…'` form, in which the escapes, and only they, begin with a backslash: two words
+    // never look alike.
     if word.chars().any(hides) {
         line.push_str("$'");
         for c in word.chars() {

@@ -1,8 +1,8 @@
 //! How wide a grant is, and the keys that it is found by.
 //!
-//! A grant says how it matches ([`GrantMatcher`]); its [`MatchKey`] is the hash under which it is stored. A call has a bounded
-//! number of candidate keys, so that looking a grant up costs the same with one grant and with a million. A matcher is never wider
-//! than the call that a person was shown: [`MatchKey::of`] refuses one that does not fit it.
+//! A grant says how it matches ([`GrantMatcher`]); its [`MatchKey`] is the hash under which it is stored. A call has a
+//! bounded number of candidate keys, so that looking a grant up costs the same with one grant and with a million. A
+//! matcher is never wider than the call that a person was shown: [`MatchKey::of`] refuses one that does not fit it.
 
 use crate::code_words::open_words;
 use crate::digest::{Digest, DigestBuilder};
@@ -19,14 +19,14 @@ pub const MAX_PATH_DEPTH: usize = 32;
 pub enum GrantMatcher {
     /// Exactly this call again.
     ExactCall,
-    /// Any call of this tool, in the same directory, whose executable is the same and whose argv begins with these words;
-    /// with the environment variables and the standard input of the call that was shown, which mostly are none.
+    /// Any call of this tool, in the same directory, whose executable is the same and whose argv begins with these
+    /// words; with the environment variables and the standard input of the call that was shown, which mostly are none.
     ArgvPrefix {
         /// The words, as many as the operator chose on screen.
         words: Vec<String>,
     },
-    /// Any call of this tool that touches only files under a directory. Hidden files and directories below it, those whose
-    /// name begins with a dot, are not covered.
+    /// Any call of this tool that touches only files under a directory. Hidden files and directories below it, those
+    /// whose name begins with a dot, are not covered.
     PathPrefix {
         /// The directory, relative to the workspace; `.` is its root.
         directory: String,
@@ -171,14 +171,15 @@ impl MatchKey {
     }
 }
 
-/// A process is covered behind the walls that were shown, with the hosts that were shown: a yes to one push opens no host to the
-/// next run, and a yes to a contained run holds for no other.
+/// A process is covered behind the walls that were shown, with the hosts that were shown: a yes to one push opens no
+/// host to the next run, and a yes to a contained run holds for no other.
 fn held(builder: DigestBuilder, facets: &Facets) -> DigestBuilder {
     let builder = match &facets.containment {
         None => builder,
         Some(containment) => builder.field(b"held by").field(containment.key().as_bytes()),
     };
-    // A yes to a skill's tool is a yes to this code with this grant: another version, or a wider grant, is another tool.
+    // A yes to a skill's tool is a yes to this code with this grant: another version, or a wider grant, is another
+    // tool.
     match &facets.skill {
         None => builder,
         Some(skill) => {
@@ -203,8 +204,8 @@ fn fits_command(words: &[String], facets: &Facets) -> Result<(), MatcherMisfit> 
     }
 }
 
-/// The directories whose grants would cover a call: those that hold every file that it touches, and of which no hidden name leads
-/// to one. None for a call that does more than touch files.
+/// The directories whose grants would cover a call: those that hold every file that it touches, and of which no hidden
+/// name leads to one. None for a call that does more than touch files.
 #[must_use]
 pub fn directories(facets: &Facets) -> Vec<String> {
     let touched: Vec<Vec<&str>> = facets

@@ -101,8 +101,9 @@ impl CanonicalJson {
     }
 }
 
-/// Looks at a document of a door's own protocol that holds an input: as strict as an input is read, within the door's own
-/// limits, and without building anything. Whoever parses it afterwards has been spared what is ambiguous or too much.
+/// Looks at a document of a door's own protocol that holds an input: as strict as an input is read, within the door's
+/// own limits, and without building anything. Whoever parses it afterwards has been spared what is ambiguous or too
+/// much.
 ///
 /// # Errors
 /// As for [`CanonicalJson::parse`].
@@ -110,7 +111,8 @@ pub fn check_envelope(bytes: &[u8], limit: usize, wrapping: usize) -> Result<(),
     walk(bytes, limit, MAX_DEPTH + wrapping, MAX_VALUES, Nothing)
 }
 
-/// Looks at a result in the same way. It may have as many values as it likes: it was made here, and whoever reads it has room.
+/// Looks at a result in the same way. It may have as many values as it likes: it was made here, and whoever reads it
+/// has room.
 ///
 /// # Errors
 /// As for [`CanonicalJson::parse`].
@@ -335,9 +337,9 @@ impl<'de, B: Build> Visitor<'de> for Strict<'_, B> {
     }
 
     fn visit_f64<E: de::Error>(self, value: f64) -> Result<B::Built, E> {
-        // Written as `1e16` or `9007199254740993.0` it is the same integer: rounded already, and beyond the limit in its
-        // canonical form. From 1e21 on the canonical form has an exponent, which stays what it is; without one it was a
-        // row of digits that no double holds, and only the text can tell.
+        // Written as `1e16` or `9007199254740993.0` it is the same integer: rounded already, and beyond the limit in
+        // its canonical form. From 1e21 on the canonical form has an exponent, which stays what it is; without one it
+        // was a row of digits that no double holds, and only the text can tell.
         if value.fract() == 0.0 && value.abs() > MAX_SAFE_INTEGER as f64 && value.abs() < 1e21 {
             return Err(E::custom(INEXACT));
         }

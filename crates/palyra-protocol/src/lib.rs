@@ -23,6 +23,7 @@ pub mod display;
 pub mod effect;
 pub mod egress;
 pub mod event;
+mod event_kind;
 pub mod facets;
 #[doc(hidden)]
 pub mod fuzzing;

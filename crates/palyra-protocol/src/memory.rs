@@ -1,8 +1,8 @@
 //! Memory: what agents and people asked the daemon to remember.
 //!
-//! An entry's text is never part of the journal. The journal holds who retained it, by which call, from which sources, how far it is
-//! trusted, and the text encrypted under a key of the entry's own. Forgetting destroys that key and every other copy of the text: the
-//! chain still verifies, and the text is gone.
+//! An entry's text is never part of the journal. The journal holds who retained it, by which call, from which sources,
+//! how far it is trusted, and the text encrypted under a key of the entry's own. Forgetting destroys that key and every
+//! other copy of the text: the chain still verifies, and the text is gone.
 
 use crate::clock::Timestamp;
 use crate::digest::{Digest, DigestBuilder};
@@ -144,8 +144,8 @@ impl Serialize for MemoryScope {
     }
 }
 
-/// Where an entry's content may come from, as the daemon saw it: `web:host`, `process`, `skill:id`, `memory:mem_…`, `person:user:x`,
-/// `agent:agent:x`, or what a person said.
+/// Where an entry's content may come from, as the daemon saw it: `web:host`, `process`, `skill:id`, `memory:mem_…`,
+/// `person:user:x`, `agent:agent:x`, or what a person said.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct MemorySource(String);
@@ -197,7 +197,8 @@ pub struct MemoryRecord {
 pub struct MemoryUse {
     /// What is done.
     pub verb: MemoryVerb,
-    /// The kind of scope that the call names: `principal`, `workspace`, `session`; all of the caller's own where it names none.
+    /// The kind of scope that the call names: `principal`, `workspace`, `session`; all of the caller's own where it
+    /// names none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope_kind: Option<String>,
 }
@@ -215,8 +216,9 @@ pub enum MemoryVerb {
 /// The flag of an output whose texts are withheld from the journal.
 const WITHHELD: &str = "texts_withheld";
 
-/// Seals each text in an output's list `entries`: a random salt and the digest of both are added. The journal and the attestation
-/// hold the digest, the caller gets all three, so that the caller can prove what it was told and the journal does not keep it.
+/// Seals each text in an output's list `entries`: a random salt and the digest of both are added. The journal and the
+/// attestation hold the digest, the caller gets all three, so that the caller can prove what it was told and the
+/// journal does not keep it.
 pub fn seal_texts(output: &mut Value, mut salt: impl FnMut() -> [u8; 16]) {
     if let Some(fields) = output.as_object_mut() {
         fields.insert(WITHHELD.to_owned(), Value::Bool(true));
@@ -234,8 +236,8 @@ fn sealed(salt: &str, text: &str) -> Digest {
     DigestBuilder::new("palyra.withheld-text.v1").field(salt.as_bytes()).field(text.as_bytes()).finish()
 }
 
-/// An output as it is recorded and attested: without texts that fit their seals. A text that does not fit stays, so that the output's
-/// digest is another than the attested one. What is recorded already is left as it is.
+/// An output as it is recorded and attested: without texts that fit their seals. A text that does not fit stays, so
+/// that the output's digest is another than the attested one. What is recorded already is left as it is.
 #[must_use]
 pub fn recorded_output(output: &Value) -> Cow<'_, Value> {
     if output.get(WITHHELD) != Some(&Value::Bool(true)) {

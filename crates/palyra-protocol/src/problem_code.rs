@@ -1,7 +1,7 @@
 //! The codes of problems that a program acts on.
 //!
-//! Most codes are for people, logs and scripts, and are just texts. A code that decides what one of our programs does next
-//! is declared here once, so that no program compares texts.
+//! Most codes are for people, logs and scripts, and are just texts. A code that decides what one of our programs does
+//! next is declared here once, so that no program compares texts.
 
 macro_rules! codes {
     ($($(#[$doc:meta])* $variant:ident = $name:literal),+ $(,)?) => {

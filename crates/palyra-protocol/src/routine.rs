@@ -1,7 +1,8 @@
 //! Routines: calls and prompts on a schedule, and what became of each of their slots.
 //!
-//! A slot is one instant of one routine. It runs at most once, over restarts and changes of the clock: the journal records it before
-//! anything is proposed, and the call carries an idempotency key that is made from routine and instant.
+//! A slot is one instant of one routine. It runs at most once, over restarts and changes of the clock: the journal
+//! records it before anything is proposed, and the call carries an idempotency key that is made from routine and
+//! instant.
 
 use crate::call::Problem;
 use crate::clock::Timestamp;

@@ -1,8 +1,8 @@
 //! Agent runs as the journal records them.
 //!
-//! A run is a conversation with a model whose tool calls go the one path. What the model said is on record before any of
-//! its calls is proposed, and what the calls gave before the model is asked again. So a run that broke off goes on from its
-//! last record, and every call in it has a key that is the same each time.
+//! A run is a conversation with a model whose tool calls go the one path. What the model said is on record before any
+//! of its calls is proposed, and what the calls gave before the model is asked again. So a run that broke off goes on
+//! from its last record, and every call in it has a key that is the same each time.
 
 use crate::call::{CallState, Origin, Problem};
 use crate::egress::EgressRecord;

@@ -1,8 +1,9 @@
 //! The keys of browsers, and what they sign: requests of the console, and the decisions that people make in it.
 //!
-//! A page of the console makes a key that never leaves its browser: Ed25519, or ECDSA over P-256 where the browser has no Ed25519.
-//! What it signs is always the 32 bytes of a domain-separated [`Digest`]. The journal keeps the signature of a decision beside it,
-//! so that `journal verify` can show which browser a yes or a no came from, and that it was about exactly this.
+//! A page of the console makes a key that never leaves its browser: Ed25519, or ECDSA over P-256 where the browser has
+//! no Ed25519. What it signs is always the 32 bytes of a domain-separated [`Digest`]. The journal keeps the signature
+//! of a decision beside it, so that `journal verify` can show which browser a yes or a no came from, and that it was
+//! about exactly this.
 
 use crate::approval::{ApprovalDecision, ApprovalScope};
 use crate::digest::{Digest, DigestBuilder};

@@ -1,5 +1,5 @@
-//! What the journal keeps of skills: installation, status with its cause, the version that runs, removal, and whom the trust
-//! store trusts.
+//! What the journal keeps of skills: installation, status with its cause, the version that runs, removal, and whom the
+//! trust store trusts.
 
 use crate::digest::Digest;
 use serde::{Deserialize, Serialize};

@@ -1,8 +1,9 @@
 //! The subject of an approval: what a person says yes or no to.
 //!
-//! Most approvals are about a tool call that waits to run. The others are about something that is no call, or whose call has
-//! run already: effects that wait to be written back, a device that wants to be paired, a skill that wants to change. Their
-//! record has the same shape; `call_id` is then an id of the approval's own, and the subject names what it is about.
+//! Most approvals are about a tool call that waits to run. The others are about something that is no call, or whose
+//! call has run already: effects that wait to be written back, a device that wants to be paired, a skill that wants to
+//! change. Their record has the same shape; `call_id` is then an id of the approval's own, and the subject names what
+//! it is about.
 
 use crate::digest::Digest;
 use crate::display::{safe, safe_lines};

@@ -1,8 +1,8 @@
 //! References to secrets: `vault://<scope>/<name>`.
 //!
-//! A call names a secret by reference and never holds its value. One strict parser reads references for every door: each
-//! reference has one spelling, so policy, journal and vault compare them as text. A scope says whose secret it is; a call
-//! reaches a secret only if policy permits it *and* the scope admits the caller ([`VaultScope::admits`]).
+//! A call names a secret by reference and never holds its value. One strict parser reads references for every door:
+//! each reference has one spelling, so policy, journal and vault compare them as text. A scope says whose secret it is;
+//! a call reaches a secret only if policy permits it *and* the scope admits the caller ([`VaultScope::admits`]).
 
 use crate::id::{ChannelId, excerpt};
 use crate::principal::Principal;
@@ -243,8 +243,8 @@ impl SecretRef {
         Self { scope, name }
     }
 
-    /// Reads a reference that an operator typed: `vault://` may be left out. What an agent sends is read by `from_str`, which
-    /// wants the whole reference.
+    /// Reads a reference that an operator typed: `vault://` may be left out. What an agent sends is read by `from_str`,
+    /// which wants the whole reference.
     ///
     /// # Errors
     /// As for `from_str`.

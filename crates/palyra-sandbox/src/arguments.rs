@@ -1,10 +1,10 @@
 //! Which files a command line names, and whether they lie where the process may go.
 //!
-//! A prediction, made before anything runs so that a person and a rule can see it; the kernel enforces the same whatever is
-//! predicted here. A word counts when something exists under it: as it stands, behind the `=` of an option or assignment,
-//! behind the letter of a short option, behind `@`, or as a `file:` URL. A word that names nothing on this host may be a
-//! pattern, a delimiter or prose, and is not judged. The daemon's own state is judged apart: a command that names it is
-//! refused in every tier, also where nothing is there.
+//! A prediction, made before anything runs so that a person and a rule can see it; the kernel enforces the same
+//! whatever is predicted here. A word counts when something exists under it: as it stands, behind the `=` of an option
+//! or assignment, behind the letter of a short option, behind `@`, or as a `file:` URL. A word that names nothing on
+//! this host may be a pattern, a delimiter or prose, and is not judged. The daemon's own state is judged apart: a
+//! command that names it is refused in every tier, also where nothing is there.
 
 use crate::error::SandboxError;
 use crate::layout;

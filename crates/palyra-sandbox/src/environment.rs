@@ -1,9 +1,10 @@
 //! The environment of a process: built from nothing, never inherited.
 //!
-//! A few fixed variables, those of the daemon's that the operator named, then the caller's. The search path and what the loader
-//! reads decide which program a name stands for, whatever the program is: with another one of those, the program that was
-//! shown is not the program that runs. So a caller may set them only when the operator named them. Every other variable is
-//! the caller's to set: rules see its name, and what a program does because of it, it does behind the same walls.
+//! A few fixed variables, those of the daemon's that the operator named, then the caller's. The search path and what
+//! the loader reads decide which program a name stands for, whatever the program is: with another one of those, the
+//! program that was shown is not the program that runs. So a caller may set them only when the operator named them.
+//! Every other variable is the caller's to set: rules see its name, and what a program does because of it, it does
+//! behind the same walls.
 
 use crate::error::SandboxError;
 use crate::policy::{EgressEnforcementMode, SandboxProcessRunnerPolicy, SandboxTier};
@@ -54,7 +55,8 @@ const PROXY_VARIABLES: &[&str] =
     &["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy", "ALL_PROXY", "all_proxy", "NODE_USE_ENV_PROXY"];
 /// Exceptions from it. A caller may set them.
 const PROXY_EXCEPTIONS: &[&str] = &["NO_PROXY", "no_proxy"];
-/// What is not asked of the proxy: the loopback device inside belongs to the run, and test suites talk to servers of their own there.
+/// What is not asked of the proxy: the loopback device inside belongs to the run, and test suites talk to servers of
+/// their own there.
 const OWN_SERVERS: &str = "localhost,127.0.0.1,::1";
 
 /// How a program inside finds the proxy on `port`.
@@ -62,7 +64,8 @@ fn proxy_value(name: &str, port: u16) -> String {
     match name {
         // Without it node's own `fetch` looks at none of the others.
         "NODE_USE_ENV_PROXY" => "1".to_owned(),
-        // `ALL_PROXY` too: the port speaks SOCKS as well, but many clients refuse to start when they are told to and cannot.
+        // `ALL_PROXY` too: the port speaks SOCKS as well, but many clients refuse to start when they are told to and
+        // cannot.
         _ => format!("http://127.0.0.1:{port}"),
     }
 }
@@ -91,7 +94,8 @@ pub(crate) fn home<'p>(policy: &'p SandboxProcessRunnerPolicy, temporary: &'p Pa
     policy.home.path.as_deref().filter(|_| policy.tier == SandboxTier::C).unwrap_or(temporary)
 }
 
-/// The whole environment of a process whose private directory is `temporary`; with the port of its proxy, if it has one.
+/// The whole environment of a process whose private directory is `temporary`; with the port of its proxy, if it has
+/// one.
 pub(crate) fn compose(
     policy: &SandboxProcessRunnerPolicy,
     requested: &BTreeMap<String, String>,
@@ -152,8 +156,8 @@ pub(crate) fn has_proxy(policy: &SandboxProcessRunnerPolicy) -> bool {
     strict && policy.egress_rules.need_a_proxy()
 }
 
-/// Checks the variables that a caller asks for, as running the command would: so that what cannot run is refused before anybody
-/// is asked about it.
+/// Checks the variables that a caller asks for, as running the command would: so that what cannot run is refused before
+/// anybody is asked about it.
 ///
 /// # Errors
 /// When a variable is not one, or is not the caller's to set.

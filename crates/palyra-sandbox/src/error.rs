@@ -1,7 +1,7 @@
 //! Why a run was refused or could not be done: one enum, its variants grouped by whose fault it is.
 //!
-//! A process that ran and failed is not an error but a [`crate::ProcessOutcome`]. An error here means that nothing of the
-//! caller's command ran, except [`SandboxError::TreeStuck`]. Never answer an error by trying a weaker tier.
+//! A process that ran and failed is not an error but a [`crate::ProcessOutcome`]. An error here means that nothing of
+//! the caller's command ran, except [`SandboxError::TreeStuck`]. Never answer an error by trying a weaker tier.
 
 use std::io;
 use std::path::PathBuf;
@@ -163,7 +163,8 @@ pub enum SandboxError {
         #[source]
         source: io::Error,
     },
-    /// The settings of a repository in the workspace are too much to be looked through, so what they name would stay unguarded.
+    /// The settings of a repository in the workspace are too much to be looked through, so what they name would stay
+    /// unguarded.
     #[error("what the git settings in `{}` name cannot be kept from change: {reason}", path.display())]
     SettingsUnguarded {
         /// The file.

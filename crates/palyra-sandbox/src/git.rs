@@ -1,7 +1,7 @@
 //! Which settings of git are harmless: reviewed data.
 //!
-//! Many settings name a program that git starts: a pager, an editor, a hook, a filter, a credential helper. The list of those
-//! grows with git, so this is the list of the others.
+//! Many settings name a program that git starts: a pager, an editor, a hook, a filter, a credential helper. The list of
+//! those grows with git, so this is the list of the others.
 
 /// Settings that name no program: a whole section, or one key.
 const NAMING_NO_PROGRAM: &[&str] = &[
@@ -185,7 +185,8 @@ pub(crate) struct NamedPath {
     pub(crate) is_settings: bool,
 }
 
-/// What might be a path in the settings of a repository that name programs or files. Read generously: what is no path is not there.
+/// What might be a path in the settings of a repository that name programs or files. Read generously: what is no path
+/// is not there.
 pub(crate) fn named_paths(text: &str) -> Vec<NamedPath> {
     let mut section = String::new();
     let mut found = Vec::new();

@@ -1,8 +1,8 @@
 //! A command in a session and process group of its own: what plain unix offers to hold and end a tree of processes.
 //!
-//! The runner of macOS stands on this; Linux has better and only tests it. Ending the group ends every process that has not
-//! left it. One that starts a session of its own leaves: that is told as a missing layer, and the profile that it carries
-//! stays on it all the same.
+//! The runner of macOS stands on this; Linux has better and only tests it. Ending the group ends every process that has
+//! not left it. One that starts a session of its own leaves: that is told as a missing layer, and the profile that it
+//! carries stays on it all the same.
 #![expect(unsafe_code, reason = "setting up a child between fork and exec, and asking what it used")]
 
 use crate::outcome::ProcessExit;
@@ -51,8 +51,8 @@ pub(crate) struct Group {
     abandoned: bool,
 }
 
-/// Starts a command. When this returns, it is in its own group with its limits set: a child that could not do so never executed
-/// anything.
+/// Starts a command. When this returns, it is in its own group with its limits set: a child that could not do so never
+/// executed anything.
 pub(crate) fn start(start: &Start<'_>) -> io::Result<(Group, Pipes)> {
     let (stdin, our_stdin) = io::pipe()?;
     let (our_stdout, stdout) = io::pipe()?;
@@ -68,8 +68,8 @@ pub(crate) fn start(start: &Start<'_>) -> io::Result<(Group, Pipes)> {
     let limits = start.limits.to_vec();
     let descriptors = rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(MOST_DESCRIPTORS);
     let descriptors = RawFd::try_from(descriptors.min(MOST_DESCRIPTORS)).unwrap_or(RawFd::MAX);
-    // SAFETY: between fork and exec the closure makes system calls only: it allocates nothing and takes no lock. What it
-    // reads was made before.
+    // SAFETY: between fork and exec the closure makes system calls only: it allocates nothing and takes no lock. What
+    // it reads was made before.
     unsafe { command.pre_exec(move || confine(&limits, descriptors)) };
     let child = command.spawn()?;
     // The child's ends of the pipes go with it: while we hold them no stream ends.
@@ -90,8 +90,8 @@ pub(crate) fn start(start: &Start<'_>) -> io::Result<(Group, Pipes)> {
 fn confine(limits: &[(Resource, u64)], descriptors: RawFd) -> io::Result<()> {
     rustix::process::setsid()?;
     for number in 3..descriptors {
-        // SAFETY: only the flag is set, and of a descriptor that is not open the kernel says so. They are marked rather than
-        // closed: the one through which a failure is told must live until the program is executed.
+        // SAFETY: only the flag is set, and of a descriptor that is not open the kernel says so. They are marked rather
+        // than closed: the one through which a failure is told must live until the program is executed.
         let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
         match rustix::io::fcntl_setfd(descriptor, FdFlags::CLOEXEC) {
             Ok(()) | Err(Errno::BADF) => {}
@@ -136,8 +136,8 @@ impl Group {
         if self.ended.is_some() {
             return;
         }
-        // While the leader is on the table the group's number means this group. Twice: a child that was being made during the
-        // first is there for the second.
+        // While the leader is on the table the group's number means this group. Twice: a child that was being made
+        // during the first is there for the second.
         self.kill();
         self.kill();
         self.ended = wait(self.leader).ok();

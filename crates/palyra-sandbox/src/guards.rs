@@ -1,5 +1,5 @@
-//! Which paths inside the writable roots a profile of macOS keeps from change: those through which a write becomes code that runs
-//! later, outside. Linux mounts, and has its own.
+//! Which paths inside the writable roots a profile of macOS keeps from change: those through which a write becomes code
+//! that runs later, outside. Linux mounts, and has its own.
 
 use crate::layout;
 use crate::roots::Roots;
@@ -15,8 +15,8 @@ pub(crate) enum Guard {
     ReadOnly(PathBuf),
 }
 
-/// The paths of the layout that exist in the writable roots. Those that do not exist are left alone, as on Linux: `git init` writes
-/// its own.
+/// The paths of the layout that exist in the writable roots. Those that do not exist are left alone, as on Linux: `git
+/// init` writes its own.
 pub(crate) fn guards(roots: &Roots) -> Vec<Guard> {
     let mut guards = Vec::new();
     for root in roots.writable() {

@@ -1,10 +1,11 @@
-//! What of the system is hidden from a run: the interpreters that nobody allowed, and files with the host's credentials.
+//! What of the system is hidden from a run: the interpreters that nobody allowed, and files with the host's
+//! credentials.
 //!
-//! A command line says little about what will be executed: a Makefile, a build script or an option of an ordinary program starts
-//! what it likes. So an interpreter that is not allowed is not refused by reading arguments. It is gone: every name of it
-//! in the directories that hold programs, for every process of the run, however it is started. The promise is "these
-//! programs are gone", not "nothing interprets": a copy in the workspace, an interpreter that is compiled anew, and a
-//! program with a language of its own that is on no list are not covered.
+//! A command line says little about what will be executed: a Makefile, a build script or an option of an ordinary
+//! program starts what it likes. So an interpreter that is not allowed is not refused by reading arguments. It is gone:
+//! every name of it in the directories that hold programs, for every process of the run, however it is started. The
+//! promise is "these programs are gone", not "nothing interprets": a copy in the workspace, an interpreter that is
+//! compiled anew, and a program with a language of its own that is on no list are not covered.
 //!
 //! This file says what is hidden; each platform says how.
 
@@ -51,7 +52,8 @@ pub(crate) struct HiddenProgram {
 
 #[cfg(target_os = "linux")]
 impl HiddenProgram {
-    /// Whether a program that says why is put in its place: nobody asks whether a system has a shell before starting one.
+    /// Whether a program that says why is put in its place: nobody asks whether a system has a shell before starting
+    /// one.
     pub(crate) fn is_shell(&self) -> bool {
         ["sh", "bash"].contains(&self.family)
     }

@@ -1,10 +1,10 @@
 //! Which hosts a command line names.
 //!
-//! For people and policies to see before anything runs, and for egress mode `preflight`. It finds URLs anywhere in a word,
-//! `user@host:path`, and `host:port`; for well-known programs it knows where they take a host ([`programs`]), behind wrappers too. Where a host must
-//! stand, what cannot be read as one is kept as it is, and fits no rule. It cannot find a host that a program computes, reads from
-//! a file or knows by itself: in strict mode the proxy sees every connection, in the other modes nobody does. It must never
-//! be taken for the enforcement.
+//! For people and policies to see before anything runs, and for egress mode `preflight`. It finds URLs anywhere in a
+//! word, `user@host:path`, and `host:port`; for well-known programs it knows where they take a host ([`programs`]),
+//! behind wrappers too. Where a host must stand, what cannot be read as one is kept as it is, and fits no rule. It
+//! cannot find a host that a program computes, reads from a file or knows by itself: in strict mode the proxy sees
+//! every connection, in the other modes nobody does. It must never be taken for the enforcement.
 
 mod programs;
 
@@ -207,12 +207,12 @@ fn socket_address(word: &str) -> Option<NamedHost> {
     host_and_port(rest.split(',').next().unwrap_or(rest), Reading::Certain)
 }
 
-/// Compares the hosts that a call names with the allow-list, as far as its egress mode wants that, and tells all of them: those
-/// it asks for, then those in its arguments.
+/// Compares the hosts that a call names with the allow-list, as far as its egress mode wants that, and tells all of
+/// them: those it asks for, then those in its arguments.
 ///
 /// # Errors
-/// When the call asks for a host that no rule speaks of and the mode is not `none`; in preflight mode also when its arguments
-/// name one. When there are more than anybody would look through, and they were to be judged.
+/// When the call asks for a host that no rule speaks of and the mode is not `none`; in preflight mode also when its
+/// arguments name one. When there are more than anybody would look through, and they were to be judged.
 pub fn check_hosts(
     policy: &SandboxProcessRunnerPolicy,
     argv: &[String],

@@ -1,7 +1,7 @@
 //! Which parts of the host every process may see: reviewed data.
 //!
-//! Both tiers use these lists: Tier C binds what is on them and nothing else, Tier B lets Landlock grant what is on them and
-//! nothing else. Nothing here may hold secrets: no home, no `/etc` as a whole, no `/var`, no `/run`.
+//! Both tiers use these lists: Tier C binds what is on them and nothing else, Tier B lets Landlock grant what is on
+//! them and nothing else. Nothing here may hold secrets: no home, no `/etc` as a whole, no `/var`, no `/run`.
 
 use crate::policy::SandboxTier;
 #[cfg(target_os = "linux")]
@@ -69,9 +69,9 @@ pub(crate) fn program_directories() -> impl Iterator<Item = PathBuf> {
     })
 }
 
-/// Files below the directories that runs may read in which system-wide credentials are kept: tokens of package registries, of
-/// git hosts and of proxies. A run finds them empty, or not at all. Whoever administers the host often leaves them readable by
-/// everybody, since everybody on it is trusted; a run is not.
+/// Files below the directories that runs may read in which system-wide credentials are kept: tokens of package
+/// registries, of git hosts and of proxies. A run finds them empty, or not at all. Whoever administers the host often
+/// leaves them readable by everybody, since everybody on it is trusted; a run is not.
 #[cfg(not(windows))]
 pub(crate) const CREDENTIAL_FILES: &[&str] = &[
     // git reads the one in its own prefix.
@@ -102,8 +102,8 @@ pub(crate) const CREDENTIAL_FILES: &[&str] = &[
     "/usr/local/etc/wgetrc",
     "/usr/local/etc/curlrc",
 ];
-/// Files of `/etc` that programs need: read. Tier C copies them, which is cheaper than a mount each, and leaves out those that
-/// are not open to every user.
+/// Files of `/etc` that programs need: read. Tier C copies them, which is cheaper than a mount each, and leaves out
+/// those that are not open to every user.
 #[cfg(not(any(target_os = "macos", windows)))]
 pub(crate) const ETC_FILES: &[&str] = &[
     "/etc/ld.so.cache",

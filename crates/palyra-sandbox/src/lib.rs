@@ -1,13 +1,13 @@
 //! Processes with exactly the files, network, time and memory they were given.
 //!
-//! One door, [`run_constrained_process`], and two tiers behind it. Tier B confines a child process with what the kernel offers
-//! any process; Tier C puts it into namespaces of its own. The crate is synchronous: a run occupies the calling
-//! thread until it ends. It decides nothing: [`resolve_executable`] says what a command would really run, so that others
-//! can decide, and the runner then executes that and nothing else. What a host cannot enforce is refused by name;
-//! a run never falls back to a weaker tier, and [`Enforcement`] tells what held, not what was configured.
+//! One door, [`run_constrained_process`], and two tiers behind it. Tier B confines a child process with what the kernel
+//! offers any process; Tier C puts it into namespaces of its own. The crate is synchronous: a run occupies the calling
+//! thread until it ends. It decides nothing: [`resolve_executable`] says what a command would really run, so that
+//! others can decide, and the runner then executes that and nothing else. What a host cannot enforce is refused by
+//! name; a run never falls back to a weaker tier, and [`Enforcement`] tells what held, not what was configured.
 //!
-//! Unsafe code lives in `linux/{raw,child,mounts,sys,doorway}.rs`, in `group.rs`, `removal.rs` and in `windows/{file,job,process,token}.rs`,
-//! and nowhere else.
+//! Unsafe code lives in `linux/{raw,child,mounts,sys,doorway}.rs`, in `group.rs`, `removal.rs` and in
+//! `windows/{file,job,process,token}.rs`, and nowhere else.
 #![cfg_attr(
     not(any(target_os = "linux", target_os = "macos", windows)),
     expect(dead_code, reason = "elsewhere everything is refused before it is needed")
@@ -92,8 +92,8 @@ pub fn seccomp_profile(tier: SandboxTier) -> Vec<SeccompRule> {
 /// A process that fails, is killed or hits a limit is an outcome, not an error.
 ///
 /// # Errors
-/// When the request or the policy does not allow the run, or this host cannot provide what the tier promises. Then nothing
-/// of the command ran.
+/// When the request or the policy does not allow the run, or this host cannot provide what the tier promises. Then
+/// nothing of the command ran.
 pub fn run_constrained_process(
     policy: &SandboxProcessRunnerPolicy,
     executable: &ResolvedExecutable,

@@ -1,8 +1,8 @@
 //! The minimum: layers without which a call is refused.
 //!
-//! A tier has layers that it does not exist without, on every host. Others are there where the host has them, and the enforcement says
-//! so; an operator who wants one of those in any case demands it by name (`required_layers`), and a run that would not
-//! have it does not begin.
+//! A tier has layers that it does not exist without, on every host. Others are there where the host has them, and the
+//! enforcement says so; an operator who wants one of those in any case demands it by name (`required_layers`), and a
+//! run that would not have it does not begin.
 
 use crate::error::SandboxError;
 #[cfg(any(target_os = "macos", windows))]

@@ -20,7 +20,8 @@ pub enum OutputStream {
     Stderr,
 }
 
-/// Receives what happens while the process runs. Only bytes that are kept arrive here, so a flood cannot drown the receiver.
+/// Receives what happens while the process runs. Only bytes that are kept arrive here, so a flood cannot drown the
+/// receiver.
 pub trait OutputSink {
     /// Takes the next bytes of `stream`.
     fn chunk(&mut self, stream: OutputStream, bytes: &[u8]);
@@ -48,8 +49,8 @@ impl OutputSink for () {
 pub enum ProcessExit {
     /// It exited with this code.
     Code(i32),
-    /// This signal ended it. Bubblewrap reports signal n as code 128 + n, as shells do, and nothing tells it from a code that the
-    /// command chose: in Tier C it stays that code.
+    /// This signal ended it. Bubblewrap reports signal n as code 128 + n, as shells do, and nothing tells it from a
+    /// code that the command chose: in Tier C it stays that code.
     Signal(i32),
 }
 
@@ -150,7 +151,8 @@ pub struct ProcessOutcome {
 /// Programs that are hidden from a process that failed. A guess, made from how it ended and what it wrote.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MissingPrograms {
-    /// Those that it seems to have asked for; none when its exit code alone says that some program could not be started.
+    /// Those that it seems to have asked for; none when its exit code alone says that some program could not be
+    /// started.
     pub names: Vec<String>,
     /// How many names are hidden from it.
     pub hidden: usize,
@@ -171,7 +173,8 @@ impl MissingPrograms {
     }
 }
 
-/// The connections that a process made through the filtering proxy. Many clients hide what a denied one was told, so it is kept here.
+/// The connections that a process made through the filtering proxy. Many clients hide what a denied one was told, so it
+/// is kept here.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct EgressCount {
     /// How many a rule allows.

@@ -1,8 +1,8 @@
 //! What a process may have: the policy of one run, and the request that runs under it.
 //!
-//! The daemon reads its configuration and fills these types; this crate only obeys them. A field here is a limit that some
-//! layer enforces; none of them is advice. What was *really* enforced is told by [`crate::Enforcement`], which is never
-//! derived from this file.
+//! The daemon reads its configuration and fills these types; this crate only obeys them. A field here is a limit that
+//! some layer enforces; none of them is advice. What was *really* enforced is told by [`crate::Enforcement`], which is
+//! never derived from this file.
 
 use crate::run_home::RunHome;
 use palyra_egress::{Credentials, EgressRules};
@@ -92,7 +92,8 @@ pub struct SandboxProcessRunnerPolicy {
     pub max_file_size_bytes: u64,
     /// Names of the daemon's environment variables that are passed on. Everything else is cleared.
     pub env_allowlist: Vec<String>,
-    /// Layers, by the names that enforcement tells them by, without which a run is refused: more than the tier's own minimum.
+    /// Layers, by the names that enforcement tells them by, without which a run is refused: more than the tier's own
+    /// minimum.
     pub required_layers: Vec<String>,
     /// What it finds in its home directory. Tier C only.
     pub home: RunHome,

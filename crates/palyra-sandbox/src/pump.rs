@@ -1,9 +1,9 @@
 //! Moves bytes between the daemon and a running command, and watches the clock and the cancel signal.
 //!
-//! One `poll` over everything that can happen: output, room in the input pipe, the end of the command, a cancellation, something
-//! that an attendant watches, the deadline. Nothing sleeps and nothing looks at regular intervals. No stream may block another: all
-//! descriptors are non-blocking, and output beyond the limit is read, counted and dropped, so that a flood can neither fill
-//! memory nor stop the clock.
+//! One `poll` over everything that can happen: output, room in the input pipe, the end of the command, a cancellation,
+//! something that an attendant watches, the deadline. Nothing sleeps and nothing looks at regular intervals. No stream
+//! may block another: all descriptors are non-blocking, and output beyond the limit is read, counted and dropped, so
+//! that a flood can neither fill memory nor stop the clock.
 
 use crate::error::SandboxError;
 use crate::outcome::{CapturedStream, KILL_GRACE, LimitHit, OutputSink, OutputStream};

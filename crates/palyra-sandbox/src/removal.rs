@@ -1,12 +1,12 @@
 //! Removing a directory that a hostile process has filled.
 //!
-//! The usual recursive removal keeps a descriptor and a stack frame per level: a tree a hundred thousand directories deep,
-//! which takes a second to make, would bring the daemon down. Here depth costs nothing: directories found inside a directory
-//! are first moved up beside it. It runs only when every process that could interfere is gone, and never follows a
-//! symlink.
+//! The usual recursive removal keeps a descriptor and a stack frame per level: a tree a hundred thousand directories
+//! deep, which takes a second to make, would bring the daemon down. Here depth costs nothing: directories found inside
+//! a directory are first moved up beside it. It runs only when every process that could interfere is gone, and never
+//! follows a symlink.
 //!
-//! How long it takes is the process's choice too: sixty thousand directories take minutes. So what is more than a few files
-//! is removed by a thread of its own, and the run's answer does not wait for it.
+//! How long it takes is the process's choice too: sixty thousand directories take minutes. So what is more than a few
+//! files is removed by a thread of its own, and the run's answer does not wait for it.
 #![expect(unsafe_code, reason = "a function for the end of the process")]
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};

@@ -1,11 +1,12 @@
 //! The directories that a policy names: resolved, and checked against the daemon's own.
 //!
-//! Every backend starts here, so that a workspace means the same on every platform: an existing directory, free of symlinks,
-//! that does not lie in a protected path. Whether a root may *hold* a protected path depends on whether the backend can take
-//! back a part of what it gave; that is each backend's own check.
+//! Every backend starts here, so that a workspace means the same on every platform: an existing directory, free of
+//! symlinks, that does not lie in a protected path. Whether a root may *hold* a protected path depends on whether the
+//! backend can take back a part of what it gave; that is each backend's own check.
 //!
-//! INVARIANT (roots_are_not_replaceable): no root, and no protected path, is found through a directory that runs may write. A
-//! run could rename that directory and put a link in its place, and the next run would be given whatever the link names.
+//! INVARIANT (roots_are_not_replaceable): no root, and no protected path, is found through a directory that runs may
+//! write. A run could rename that directory and put a link in its place, and the next run would be given whatever the
+//! link names.
 
 use crate::error::SandboxError;
 use crate::executable::walk;
@@ -188,7 +189,8 @@ fn check_place(root: &Path, tier: SandboxTier) -> Result<(), SandboxError> {
     }
 }
 
-/// A protected path as the kernel would reach it; one that is not there yet keeps its name below the nearest parent that is.
+/// A protected path as the kernel would reach it; one that is not there yet keeps its name below the nearest parent
+/// that is.
 fn resolve_protected(path: &Path) -> PathBuf {
     if let Ok(resolved) = fs::canonicalize(path) {
         return resolved;

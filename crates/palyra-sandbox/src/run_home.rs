@@ -1,8 +1,8 @@
 //! The home directory that a run sees: the toolchains of the person, their caches, and who commits.
 //!
-//! A run's home has the path of the person's own, so that programs find their toolchains where they always do. It is empty but
-//! for what is listed here: parts of known toolchains, which hold no credentials ([`crate::toolchains`]). Nothing in it is a
-//! root that an operator named, so a run that has one is still contained.
+//! A run's home has the path of the person's own, so that programs find their toolchains where they always do. It is
+//! empty but for what is listed here: parts of known toolchains, which hold no credentials ([`crate::toolchains`]).
+//! Nothing in it is a root that an operator named, so a run that has one is still contained.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
 //! A private directory for one run: its `TMPDIR` and `HOME`. Gone when the run is.
 //!
-//! All of a daemon's lie in one directory of its own, the *place*, which nobody else can write to or list. It is there as long as
-//! the daemon is; what a daemon that was killed left behind, the next one removes.
+//! All of a daemon's lie in one directory of its own, the *place*, which nobody else can write to or list. It is there
+//! as long as the daemon is; what a daemon that was killed left behind, the next one removes.
 
 use crate::error::SandboxError;
 use crate::removal;
@@ -113,8 +113,8 @@ impl Scratch {
         self.born.is_some() && changed(&self.path) == self.born
     }
 
-    /// Removes it; tells whether it is gone. One that holds much goes later: how long that takes is up to whoever filled it,
-    /// and nobody shall wait for it.
+    /// Removes it; tells whether it is gone. One that holds much goes later: how long that takes is up to whoever
+    /// filled it, and nobody shall wait for it.
     #[cfg(target_os = "linux")]
     pub(crate) fn remove(self) -> bool {
         removal::remove_few(&self.path) // What is left is sent away when this value is dropped.

@@ -1,8 +1,8 @@
 //! The toolchains that people install in their home directory, and what of each a run may see: reviewed data.
 //!
 //! Parts are listed one by one because the same directories hold credentials (`~/.cargo/credentials.toml`,
-//! `~/.local/share/uv/credentials`, `~/.gradle/gradle.properties`, `~/.m2/settings.xml`). What is not listed is not there.
-//! Settings files are left out for the same reason: they may hold tokens of registries.
+//! `~/.local/share/uv/credentials`, `~/.gradle/gradle.properties`, `~/.m2/settings.xml`). What is not listed is not
+//! there. Settings files are left out for the same reason: they may hold tokens of registries.
 
 use crate::layout;
 use crate::run_home::RunHome;
@@ -129,8 +129,8 @@ pub fn installed_toolchains(at: Whereabouts<'_>) -> Vec<&'static str> {
     names.into_iter().collect()
 }
 
-/// The home directory of a run with these toolchains. What is missing, or a link that leads nowhere, is left out; so is what lies
-/// in a directory that runs may write, because they could put something else in its place.
+/// The home directory of a run with these toolchains. What is missing, or a link that leads nowhere, is left out; so is
+/// what lies in a directory that runs may write, because they could put something else in its place.
 #[must_use]
 pub fn home_with(names: &[String], at: Whereabouts<'_>, writable: &[PathBuf]) -> RunHome {
     let mut found = RunHome::default();

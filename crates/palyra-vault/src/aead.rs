@@ -1,7 +1,7 @@
 //! XChaCha20-Poly1305 and HKDF-SHA-256, as the vault uses them.
 //!
-//! Nonces are 24 random bytes: random ones of this length do not repeat. Associated data is a list of fields, each preceded by
-//! its length, with the purpose first: a ciphertext made for one purpose opens for no other.
+//! Nonces are 24 random bytes: random ones of this length do not repeat. Associated data is a list of fields, each
+//! preceded by its length, with the purpose first: a ciphertext made for one purpose opens for no other.
 
 use crate::error::VaultError;
 use chacha20poly1305::aead::inout::InOutBuf;

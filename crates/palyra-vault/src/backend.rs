@@ -1,7 +1,7 @@
 //! Where blobs are kept.
 //!
-//! A backend keeps encrypted blobs by their id and knows nothing of keys. Which one a vault uses is written in the vault's header
-//! when the vault is made, and changes only by a migration.
+//! A backend keeps encrypted blobs by their id and knows nothing of keys. Which one a vault uses is written in the
+//! vault's header when the vault is made, and changes only by a migration.
 
 mod files;
 mod keyring_items;
@@ -117,8 +117,8 @@ impl fmt::Display for BlobId {
 
 /// Keeps encrypted blobs.
 ///
-/// A write is durable when it returns, and replaces the blob whole or leaves it as it was. Writes come from one thread at a time;
-/// reads may come at any time.
+/// A write is durable when it returns, and replaces the blob whole or leaves it as it was. Writes come from one thread
+/// at a time; reads may come at any time.
 pub trait BlobBackend: Send + Sync + fmt::Debug {
     /// Which one it is.
     fn kind(&self) -> BackendKind;

@@ -1,9 +1,9 @@
 //! The external command of a key slot: for key services and hardware.
 //!
-//! The command is named by the operator's configuration, never by anything in the vault's directory. It gets one JSON document on
-//! its standard input and answers with one on its standard output; `docs/formats/vault.md` has the protocol. It protects a
-//! random key that encrypts the KEK, so the service never sees the KEK itself. Its output, its errors and its time are
-//! bounded.
+//! The command is named by the operator's configuration, never by anything in the vault's directory. It gets one JSON
+//! document on its standard input and answers with one on its standard output; `docs/formats/vault.md` has the
+//! protocol. It protects a random key that encrypts the KEK, so the service never sees the KEK itself. Its output, its
+//! errors and its time are bounded.
 
 use crate::aead::Key;
 use crate::error::VaultError;
@@ -303,7 +303,8 @@ fn end(child: &mut Child, output: &Result<Output, CommandFault>) -> std::io::Res
     child.wait()
 }
 
-/// The beginning of what a command said of its failure, without the key that it was given. Nothing, if that cannot be made sure.
+/// The beginning of what a command said of its failure, without the key that it was given. Nothing, if that cannot be
+/// made sure.
 fn shown(error: &Reading, key: Option<&Key>) -> String {
     let text = match key {
         None => Some(error.bytes.to_vec()),

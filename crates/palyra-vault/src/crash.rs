@@ -1,7 +1,8 @@
 //! Crash points: where a test may end the process.
 //!
-//! Outside of unit tests a point is nothing at all. In them, a child process that was told a number sends itself SIGKILL when it
-//! passes that many points, so that a test can end it at every instant that matters, one after the other.
+//! Outside of unit tests a point is nothing at all. In them, a child process that was told a number sends itself
+//! SIGKILL when it passes that many points, so that a test can end it at every instant that matters, one after the
+//! other.
 
 /// A place between two steps of a change.
 #[cfg(not(test))]

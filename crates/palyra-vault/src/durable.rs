@@ -1,8 +1,8 @@
 //! Files that are replaced whole or not at all.
 //!
-//! New content is written beside the target and made durable, then renamed over it, then the directory is made durable. A crash at
-//! any instant leaves the old file or the new one. What a crash leaves in the directory for temporary files is removed
-//! when the vault is opened.
+//! New content is written beside the target and made durable, then renamed over it, then the directory is made durable.
+//! A crash at any instant leaves the old file or the new one. What a crash leaves in the directory for temporary files
+//! is removed when the vault is opened.
 
 use crate::aead::random_array;
 use crate::crash::point;
@@ -81,8 +81,8 @@ pub(crate) fn remove(target: &Path) -> Result<bool, VaultError> {
     Ok(true)
 }
 
-/// Reads a file of at most `limit` bytes; nothing if there is none. A link is not followed: everything in the vault's directory
-/// is a file of its own.
+/// Reads a file of at most `limit` bytes; nothing if there is none. A link is not followed: everything in the vault's
+/// directory is a file of its own.
 pub(crate) fn read(path: &Path, limit: usize) -> Result<Option<Vec<u8>>, VaultError> {
     let failed = |source| VaultError::io(path, "cannot be read", source);
     let Some(mut file) = open(path).map_err(failed)? else { return Ok(None) };

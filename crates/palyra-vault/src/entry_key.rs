@@ -1,6 +1,7 @@
 //! A key of its own for one text: destroying the key destroys every copy of the ciphertext with it.
 //!
-//! The memory uses it. The journal keeps the ciphertext for ever; the key is kept elsewhere and is deleted when the entry is forgotten.
+//! The memory uses it. The journal keeps the ciphertext for ever; the key is kept elsewhere and is deleted when the
+//! entry is forgotten.
 
 use crate::aead::{KEY, Key, NONCE, Nonce, TAG, Tag, associated, random_array};
 use crate::error::VaultError;

@@ -1,8 +1,8 @@
 //! The envelope: how one secret and its versions become bytes. `docs/formats/vault.md` is the same in words.
 //!
-//! Every version has a data key of its own, encrypted under the vault's key-encryption key (KEK). The header holds everything
-//! but the values, and a seal over it: nobody without the KEK can change a byte, drop a version or put one secret's blob
-//! in another's place. Listing reads and checks headers; it decrypts nothing.
+//! Every version has a data key of its own, encrypted under the vault's key-encryption key (KEK). The header holds
+//! everything but the values, and a seal over it: nobody without the KEK can change a byte, drop a version or put one
+//! secret's blob in another's place. Listing reads and checks headers; it decrypts nothing.
 //!
 //! ```text
 //! magic 8 | KEK id 16 | header length 4 | header | seal nonce 24 | seal tag 16 | body of each version
@@ -11,8 +11,8 @@
 //! body:    ciphertext | tag 16
 //! ```
 //!
-//! Parsing is strict: lengths are checked before anything is allocated, every byte belongs to something, and a blob has one
-//! spelling.
+//! Parsing is strict: lengths are checked before anything is allocated, every byte belongs to something, and a blob has
+//! one spelling.
 
 mod reader;
 
@@ -273,8 +273,8 @@ impl<'a> Envelope<'a> {
         })
     }
 
-    /// The versions that `keep` keeps, as parts of a new blob under `to`. Values stay as they are; data keys are wrapped anew
-    /// where the KEK is another.
+    /// The versions that `keep` keeps, as parts of a new blob under `to`. Values stay as they are; data keys are
+    /// wrapped anew where the KEK is another.
     pub(crate) fn parts(
         &self,
         from: &Kek,

@@ -73,8 +73,8 @@ fn whole_blob() -> Option<(Vec<u8>, VaultId, Kek, SecretRef)> {
     Some((blob, vault, kek, reference))
 }
 
-/// The first byte says how many values there are, one byte each their lengths, then come the values, then the text. The text is cut
-/// after as many bytes as the values' first bytes say.
+/// The first byte says how many values there are, one byte each their lengths, then come the values, then the text. The
+/// text is cut after as many bytes as the values' first bytes say.
 ///
 /// # Panics
 /// When a value is left in the text, or the result depends on how the text was cut.

@@ -1,8 +1,8 @@
 //! The vault's own header, `vault.json`: which vault, where its blobs are, its key slots and its bindings.
 //!
-//! The file is canonical JSON on one line, sealed under a key that follows from the KEK. It is accepted only in exactly the bytes
-//! that we would write, so a flipped byte is found even where JSON would not mind. Until the seal is checked, only the slots are
-//! looked at, and what a slot holds is bound to it by the slot's own encryption.
+//! The file is canonical JSON on one line, sealed under a key that follows from the KEK. It is accepted only in exactly
+//! the bytes that we would write, so a flipped byte is found even where JSON would not mind. Until the seal is checked,
+//! only the slots are looked at, and what a slot holds is bound to it by the slot's own encryption.
 
 use crate::aead::{NONCE, TAG, Unauthentic, WRAPPED, associated, random_array};
 use crate::backend::BackendKind;

@@ -1,7 +1,8 @@
 //! The system's keyring: Secret Service on Linux, Keychain on macOS, Credential Manager on Windows.
 //!
-//! A keyring may ask its owner to unlock it and wait for as long as they think. So one thread talks to it, callers wait for a
-//! limited time, and a request that nobody waits for any more is not begun. A connection that broke is made anew once.
+//! A keyring may ask its owner to unlock it and wait for as long as they think. So one thread talks to it, callers wait
+//! for a limited time, and a request that nobody waits for any more is not begun. A connection that broke is made anew
+//! once.
 
 use crate::error::VaultError;
 use keyring_core::{CredentialStore, Error as KeyringError};
@@ -149,7 +150,8 @@ fn serve(connect: &Connect, queue: &Receiver<Job>) {
     }
 }
 
-/// Runs one operation; if the connection turns out to be broken, once more over a new one. Every operation may be repeated.
+/// Runs one operation; if the connection turns out to be broken, once more over a new one. Every operation may be
+/// repeated.
 fn with_store<T>(
     connect: &Connect,
     store: &mut Option<Arc<CredentialStore>>,

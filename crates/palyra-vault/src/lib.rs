@@ -1,22 +1,22 @@
 //! The vault: secrets that agents use and never see.
 //!
-//! - [`Vault`] keeps secrets by reference (`vault://<scope>/<name>`), in versions, each value encrypted under a key of its own.
-//!   Those keys are encrypted under one key-encryption key, which key slots open: a key file, a passphrase, the system's
-//!   keyring, a command of the operator's.
+//! - [`Vault`] keeps secrets by reference (`vault://<scope>/<name>`), in versions, each value encrypted under a key of
+//!   its own. Those keys are encrypted under one key-encryption key, which key slots open: a key file, a passphrase,
+//!   the system's keyring, a command of the operator's.
 //! - [`BlobBackend`] is where the encrypted blobs are: files, or the system's keyring.
 //! - [`Bindings`] say which credential goes with which request.
 //! - [`Redactor`] finds released values, in any usual encoding, in whatever a run writes.
 //!
-//! `docs/formats/vault.md` is the format in words, with test vectors. This crate never prints a value, and depends on nothing of
-//! ours but the vocabulary.
+//! `docs/formats/vault.md` is the format in words, with test vectors. This crate never prints a value, and depends on
+//! nothing of ours but the vocabulary.
 //!
-//! All of it is blocking: asynchronous callers use a thread for blocking work. `get` takes microseconds from a file and up to
-//! [`KEYRING_TIMEOUT`] from a keyring; opening by a passphrase takes what its cost says.
+//! All of it is blocking: asynchronous callers use a thread for blocking work. `get` takes microseconds from a file and
+//! up to [`KEYRING_TIMEOUT`] from a keyring; opening by a passphrase takes what its cost says.
 //!
 //! # Use
 //!
-//! A daemon holds one [`Vault`] for as long as it runs. For a call whose permit covers a secret it takes three steps: it opens the secret,
-//! has the run's [`Redactor`] look for it, and only then hands it to what needs it.
+//! A daemon holds one [`Vault`] for as long as it runs. For a call whose permit covers a secret it takes three steps:
+//! it opens the secret, has the run's [`Redactor`] look for it, and only then hands it to what needs it.
 //!
 //! ```
 //! use palyra_vault::*;

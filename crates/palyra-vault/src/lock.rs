@@ -1,8 +1,8 @@
 //! One process at a time: the vault's lock.
 //!
-//! The lock is held for as long as the vault is open. On UNIX it is a record lock: it belongs to this process alone, so a child
-//! that is just being started does not hold it after this process was killed. Record locks do not exclude two owners in one
-//! process, so a list in memory does.
+//! The lock is held for as long as the vault is open. On UNIX it is a record lock: it belongs to this process alone, so
+//! a child that is just being started does not hold it after this process was killed. Record locks do not exclude two
+//! owners in one process, so a list in memory does.
 
 use crate::error::VaultError;
 use std::fs::{File, OpenOptions};

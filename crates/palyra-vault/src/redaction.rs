@@ -1,18 +1,18 @@
 //! Redaction: released values, in any usual encoding, never reach an agent, a log or the journal.
 //!
-//! A [`Redactor`] is made from the values that a run was given. It finds each of them as it is, in Base64 in its three alignments and
-//! two alphabets, in hexadecimal digits, percent-encoded and escaped for JSON; [`forms`] has the list. A value that is longer
-//! than a line is looked for in pieces, so that a part of it is found too. [`RedactionStream`] does the same for bytes that arrive
-//! in chunks, whatever the chunks are.
+//! A [`Redactor`] is made from the values that a run was given. It finds each of them as it is, in Base64 in its three
+//! alignments and two alphabets, in hexadecimal digits, percent-encoded and escaped for JSON; [`forms`] has the list. A
+//! value that is longer than a line is looked for in pieces, so that a part of it is found too. [`RedactionStream`]
+//! does the same for bytes that arrive in chunks, whatever the chunks are.
 //!
-//! How it is fast: an automaton over ten thousand patterns misses the cache at every byte. So [`lane`] looks at a few bytes every few
-//! positions and asks a small bitmap whether they are part of any pattern; only where the bitmap says yes is the automaton run, over a
-//! few bytes. The work is bounded for each byte, whatever the text is, and the bitmap's hash is keyed by random numbers, so that no
-//! text can be made to hit it.
+//! How it is fast: an automaton over ten thousand patterns misses the cache at every byte. So [`lane`] looks at a few
+//! bytes every few positions and asks a small bitmap whether they are part of any pattern; only where the bitmap says
+//! yes is the automaton run, over a few bytes. The work is bounded for each byte, whatever the text is, and the
+//! bitmap's hash is keyed by random numbers, so that no text can be made to hit it.
 //!
-//! What it does not find: a value that was reversed, encrypted, compressed, cut into parts of less than a piece, or wrapped at
-//! odd widths. It is the last net under secrets that a process should not have held in the first place. The automaton keeps up to
-//! sixteen bytes of each pattern in memory that is not wiped; everything else here is.
+//! What it does not find: a value that was reversed, encrypted, compressed, cut into parts of less than a piece, or
+//! wrapped at odd widths. It is the last net under secrets that a process should not have held in the first place. The
+//! automaton keeps up to sixteen bytes of each pattern in memory that is not wiped; everything else here is.
 
 mod forms;
 mod lane;

@@ -1,8 +1,8 @@
 //! Key slots, as LUKS has them: any number of ways to the same key-encryption key (KEK).
 //!
-//! Each slot has a secret of its own: what a key file holds, what a passphrase becomes, what a keyring or a command gives out. A
-//! key that follows from that secret encrypts the KEK. The secret of a slot never follows from the KEK, so a KEK that became
-//! known is of no use after `rekey`.
+//! Each slot has a secret of its own: what a key file holds, what a passphrase becomes, what a keyring or a command
+//! gives out. A key that follows from that secret encrypts the KEK. The secret of a slot never follows from the KEK, so
+//! a KEK that became known is of no use after `rekey`.
 
 mod key_file;
 mod passphrase;
@@ -401,7 +401,8 @@ pub(crate) fn unlock(
     Err(VaultError::Unlock { failures })
 }
 
-/// The same slots, opening to another KEK. The secret of each must be at hand: it is proven by opening the slot as it is.
+/// The same slots, opening to another KEK. The secret of each must be at hand: it is proven by opening the slot as it
+/// is.
 pub(crate) fn relock(
     context: SlotContext<'_>,
     slots: &[SlotRecord],

@@ -5,8 +5,8 @@
 //! frame:  1, scope, name, version 8, created 8, expires 8, value | 2, binding: JSON | 3, count of frames before 8
 //! ```
 //!
-//! Frames are numbered by their nonces and bound to the header, so none can be moved, taken from another file or left out; the last
-//! says how many there are. An import reads the whole file before it changes anything.
+//! Frames are numbered by their nonces and bound to the header, so none can be moved, taken from another file or left
+//! out; the last says how many there are. An import reads the whole file before it changes anything.
 
 mod frames;
 
@@ -103,11 +103,13 @@ impl Vault {
         Ok(report)
     }
 
-    /// Adds the secrets and bindings of an exported file. The whole file is read and checked before anything is changed.
+    /// Adds the secrets and bindings of an exported file. The whole file is read and checked before anything is
+    /// changed.
     ///
     /// # Errors
-    /// The passphrase is wrong, the file was changed or cut off, a secret is there already and `conflict` refuses that, or something
-    /// cannot be written. Importing the same file again, with `Skip`, goes on where an import was interrupted.
+    /// The passphrase is wrong, the file was changed or cut off, a secret is there already and `conflict` refuses that,
+    /// or something cannot be written. Importing the same file again, with `Skip`, goes on where an import was
+    /// interrupted.
     pub fn import(
         &self,
         file: &mut (impl Read + Seek),

@@ -23,7 +23,8 @@ use zeroize::{Zeroize as _, Zeroizing};
 /// The longest value, in bytes.
 pub const MAX_VALUE: usize = 64 << 10;
 
-/// The value of a secret: 1 to [`MAX_VALUE`] bytes that are wiped when dropped and that only [`SecretValue::expose`] shows.
+/// The value of a secret: 1 to [`MAX_VALUE`] bytes that are wiped when dropped and that only [`SecretValue::expose`]
+/// shows.
 #[derive(Clone)]
 #[expect(missing_debug_implementations, reason = "a secret has no way to be printed")]
 pub struct SecretValue(Zeroizing<Vec<u8>>);

@@ -1,8 +1,8 @@
 //! The vault: secrets by reference, encrypted, in versions.
 //!
-//! A `Vault` is an opened vault: this process holds its lock, and a key slot was opened. Reading takes no lock and may happen on any
-//! thread at any time; changes are made one after the other. All work is blocking: asynchronous callers move it to a thread
-//! for that.
+//! A `Vault` is an opened vault: this process holds its lock, and a key slot was opened. Reading takes no lock and may
+//! happen on any thread at any time; changes are made one after the other. All work is blocking: asynchronous callers
+//! move it to a thread for that.
 
 mod bindings;
 mod migrate;

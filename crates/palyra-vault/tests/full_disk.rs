@@ -1,6 +1,7 @@
 //! A full disk, for real: a small tmpfs in a mount namespace of its own.
 //!
-//! Root makes the namespace by itself, anybody else inside a user namespace. Where neither is possible the test fails and says so.
+//! Root makes the namespace by itself, anybody else inside a user namespace. Where neither is possible the test fails
+//! and says so.
 
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]

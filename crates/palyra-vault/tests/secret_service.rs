@@ -1,7 +1,7 @@
 //! The Secret Service, for real: gnome-keyring on a session bus of its own.
 //!
-//! Each test starts itself again inside `dbus-run-session`, with a home directory that is thrown away. Needs the packages `dbus` and
-//! `gnome-keyring`; without them the tests fail.
+//! Each test starts itself again inside `dbus-run-session`, with a home directory that is thrown away. Needs the
+//! packages `dbus` and `gnome-keyring`; without them the tests fail.
 
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]

@@ -1,7 +1,7 @@
 //! The difference that a write would make to a file: for people who are asked about it.
 //!
-//! It holds bytes of the file that is there, so it is for those alone who may answer for the call. Both versions are bounded: the
-//! time that a difference takes grows with the square of its lines.
+//! It holds bytes of the file that is there, so it is for those alone who may answer for the call. Both versions are
+//! bounded: the time that a difference takes grows with the square of its lines.
 
 use super::Workspace;
 use super::error::{FileError, io_at};

@@ -2,13 +2,13 @@
 //!
 //! A tree is mostly what nobody wrote: build output, downloaded packages. Its ignore files name that, and a search that
 //! reads it first finds nothing else within its limits. The rules are git's: a pattern counts from the directory of its
-//! file down, the last and the deepest match decides, and nothing beneath an ignored directory is looked at. Patterns in
-//! `.ignore` outrank those in `.gitignore`. A `.gitignore` ends at the next repository beneath it.
+//! file down, the last and the deepest match decides, and nothing beneath an ignored directory is looked at. Patterns
+//! in `.ignore` outrank those in `.gitignore`. A `.gitignore` ends at the next repository beneath it.
 //!
 //! An agent can write ignore files as it can any other, so each is opened beneath its directory's descriptor without
-//! following a link, and has limits. One that is too large or cannot be compiled is counted as unreadable and has no effect:
-//! the answer then holds too much rather than too little. This file must never read an ignore file outside the workspace: neither
-//! the user's own excludes nor those in `.git/info`.
+//! following a link, and has limits. One that is too large or cannot be compiled is counted as unreadable and has no
+//! effect: the answer then holds too much rather than too little. This file must never read an ignore file outside the
+//! workspace: neither the user's own excludes nor those in `.git/info`.
 
 use super::Workspace;
 use super::beneath::{DirUse, open_regular};
@@ -111,8 +111,8 @@ impl IgnoreRules {
 }
 
 impl Workspace {
-    /// The rules for a directory: those of the directories above it, down from the workspace's root. Where they ignore the
-    /// directory itself they count no more, because a caller that names an ignored directory wants to see it.
+    /// The rules for a directory: those of the directories above it, down from the workspace's root. Where they ignore
+    /// the directory itself they count no more, because a caller that names an ignored directory wants to see it.
     pub(super) fn ignore_rules_above(&self, path: &ResolvedPath) -> Result<IgnoreRules, FileError> {
         let mut rules = IgnoreRules::new();
         let mut above = String::new();

@@ -1,12 +1,12 @@
 //! Leftovers: what a call that was cut off by the daemon's end left in the workspace.
 //!
-//! A change is prepared under temporary names beside its target (`transaction.rs`). They carry the call's id, so that the
-//! next start removes exactly those: of calls that the journal has as begun and not ended, in the directories of the paths
-//! that were recorded for them, regular files alone, by a way on which no link is followed.
+//! A change is prepared under temporary names beside its target (`transaction.rs`). They carry the call's id, so that
+//! the next start removes exactly those: of calls that the journal has as begun and not ended, in the directories of
+//! the paths that were recorded for them, regular files alone, by a way on which no link is followed.
 //!
 //! A change of one file is whole either way: its temporary is the new content that was not put in place, or the old one
-//! that was replaced. Of several files some may be changed and others not; then what may be an original is kept, because
-//! it may be the only copy. It must never remove a file whose name the call did not give.
+//! that was replaced. Of several files some may be changed and others not; then what may be an original is kept,
+//! because it may be the only copy. It must never remove a file whose name the call did not give.
 
 use super::Workspace;
 use super::beneath::{DirUse, file_type};

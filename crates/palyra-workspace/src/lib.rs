@@ -109,8 +109,9 @@ impl Workspace {
         Ok(Self { root: fd, identity, canonical, given })
     }
 
-    /// Whether the directory is still where it was opened. Every operation asks first, and so does whoever starts a process
-    /// in it: otherwise file tools would go on in a directory that was moved away, and processes in the one in its place.
+    /// Whether the directory is still where it was opened. Every operation asks first, and so does whoever starts a
+    /// process in it: otherwise file tools would go on in a directory that was moved away, and processes in the one in
+    /// its place.
     ///
     /// # Errors
     /// It was moved or removed, or another one is in its place.

@@ -2,7 +2,8 @@
 //!
 //! Names are data of whoever made them: control characters stay (the CLI escapes them), bytes that are not UTF-8 are
 //! replaced and flagged. A listing that was cut says so; it must never look complete when it is not. A directory's own
-//! entries are all listed; a deeper listing leaves out what ignore files name (`ignore_files.rs`) and does not enter `.git`.
+//! entries are all listed; a deeper listing leaves out what ignore files name (`ignore_files.rs`) and does not enter
+//! `.git`.
 
 use super::Workspace;
 use super::beneath::DirUse;

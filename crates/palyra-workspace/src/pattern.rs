@@ -1,13 +1,13 @@
 //! The caller's pattern, and the one way to look for it.
 //!
 //! The automaton's time is linear in the text, but a step can cost as much as the pattern is large: `a[ab]{1500}[^ab]`
-//! visits a thousand states for every byte, and one line may be a whole file. A deadline cannot reach into the automaton.
-//! So a line is looked at in windows whose length falls as the pattern grows, and whoever waits is asked between them:
-//! however pattern and text are chosen, the next question is never far.
+//! visits a thousand states for every byte, and one line may be a whole file. A deadline cannot reach into the
+//! automaton. So a line is looked at in windows whose length falls as the pattern grows, and whoever waits is asked
+//! between them: however pattern and text are chosen, the next question is never far.
 //!
-//! Windows overlap by a quarter, and what stands around a window is known to `^`, `$` and `\b`. So a line that fits into
-//! one window is searched exactly, and in a longer one every match of up to a quarter of a window is found. It must never
-//! hand a text of unbounded length to the automaton.
+//! Windows overlap by a quarter, and what stands around a window is known to `^`, `$` and `\b`. So a line that fits
+//! into one window is searched exactly, and in a longer one every match of up to a quarter of a window is found. It
+//! must never hand a text of unbounded length to the automaton.
 
 use super::error::FileError;
 use super::limits::{MAX_PATTERN_BYTES, MAX_REGEX_BYTES, MAX_REGEX_CACHE_BYTES};

@@ -35,10 +35,11 @@ impl Workspace {
         Ok(self.resolve_fully(text)?.path)
     }
 
-    /// Where a text leads that does not resolve: the place where the walk ended, and the one that the text names beyond it.
+    /// Where a text leads that does not resolve: the place where the walk ended, and the one that the text names beyond
+    /// it.
     ///
-    /// For deciding whether a caller may be told why: the error says something of what is there. Nothing for a text that never
-    /// gets beneath the root.
+    /// For deciding whether a caller may be told why: the error says something of what is there. Nothing for a text
+    /// that never gets beneath the root.
     #[must_use]
     pub fn whereabouts(&self, text: &str) -> Vec<String> {
         let Ok(mut walk) = Walk::new(self, text) else { return Vec::new() };

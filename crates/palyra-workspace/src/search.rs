@@ -1,9 +1,10 @@
 //! Searching: lines that match a pattern, in one file or in a tree.
 //!
-//! The pattern and the files are a stranger's, so time and memory are bounded in all of them: the caller's own wish to stop
-//! is asked for between files, lines and parts of lines (`pattern.rs`), one file is in memory at a time, and what is
-//! returned has a size of its own. Links are not followed, `.git` is only searched when the path names it. What ignore files
-//! name (`ignore_files.rs`), binary and very large files are skipped and counted. A search that was cut says so.
+//! The pattern and the files are a stranger's, so time and memory are bounded in all of them: the caller's own wish to
+//! stop is asked for between files, lines and parts of lines (`pattern.rs`), one file is in memory at a time, and what
+//! is returned has a size of its own. Links are not followed, `.git` is only searched when the path names it. What
+//! ignore files name (`ignore_files.rs`), binary and very large files are skipped and counted. A search that was cut
+//! says so.
 
 use super::Workspace;
 use super::beneath::{DirUse, file_type};

@@ -203,8 +203,8 @@ impl Transaction {
         }
     }
 
-    /// Hands over what is staged to a view of a store, where it becomes a plan: see [`FileChanges`]. `stop` is asked once,
-    /// before. What is not taken over is taken back.
+    /// Hands over what is staged to a view of a store, where it becomes a plan: see [`FileChanges`]. `stop` is asked
+    /// once, before. What is not taken over is taken back.
     pub(super) fn hand_over(
         mut self,
         stop: &dyn Fn() -> bool,
@@ -324,8 +324,8 @@ impl Step {
         }
     }
 
-    /// Gives the temporary the name that it has once it holds the original. Done before: whoever finds such a name after a
-    /// crash may be too careful with it, never too careless.
+    /// Gives the temporary the name that it has once it holds the original. Done before: whoever finds such a name
+    /// after a crash may be too careful with it, never too careless.
     fn announce_original(&mut self) -> Result<(), FileError> {
         let name = format!("{}{ORIGINAL_SUFFIX}", self.temporary);
         rename_no_replace(self.place.dir.as_fd(), &self.temporary, &name).map_err(changed_at(&self.place.path))?;

@@ -59,7 +59,8 @@ impl Workspace {
         Ok(written)
     }
 
-    /// Prepares a file in a view of a store instead of writing it: what it replaces will be kept, and a guarded file waits.
+    /// Prepares a file in a view of a store instead of writing it: what it replaces will be kept, and a guarded file
+    /// waits.
     ///
     /// # Errors
     /// As for [`Workspace::write`], but that git's and Palyra's own files are guarded instead of refused.

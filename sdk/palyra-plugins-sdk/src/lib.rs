@@ -31,8 +31,9 @@
 //! # fn main() {}
 //! ```
 //!
-//! Everything outside is reached through [`log`], [`http`], [`secrets`] and [`storage`], and only as far as the skill's grant
-//! goes: what its manifest asks for and the operator allows. Each call has an instance of its own, so nothing in memory outlives it.
+//! Everything outside is reached through [`log`], [`http`], [`secrets`] and [`storage`], and only as far as the skill's
+//! grant goes: what its manifest asks for and the operator allows. Each call has an instance of its own, so nothing in
+//! memory outlives it.
 
 #[doc(hidden)]
 #[allow(warnings, reason = "generated")]

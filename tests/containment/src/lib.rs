@@ -1,7 +1,7 @@
 //! A world to attack the sandbox in: a workspace, a daemon's state beside it, and a policy over both.
 //!
-//! Everything in this suite really runs. A probe that cannot run fails: a probe prints a word at its end, and a test that does
-//! not see that word has proven nothing.
+//! Everything in this suite really runs. A probe that cannot run fails: a probe prints a word at its end, and a test
+//! that does not see that word has proven nothing.
 
 #![expect(clippy::expect_used, clippy::panic, reason = "a test that cannot go on fails")]
 
@@ -190,8 +190,8 @@ pub fn expect_output(outcome: &ProcessOutcome, expect: &str) {
 
 const INNER: &str = "PALYRA_CONTAINMENT_INNER";
 
-/// Runs `body` in a process of its own, where no other test runs beside it: this test binary again, started by `wrapper` and
-/// told to run the test `name`. For what is counted per process, or done to it.
+/// Runs `body` in a process of its own, where no other test runs beside it: this test binary again, started by
+/// `wrapper` and told to run the test `name`. For what is counted per process, or done to it.
 pub fn alone(name: &str, wrapper: &[&str], body: impl FnOnce()) {
     if std::env::var(INNER).is_ok_and(|inner| inner == name) {
         return body();
@@ -227,8 +227,8 @@ pub fn as_root_alone(name: &str, wrapper: &[&str], body: impl FnOnce()) {
     alone(name, wrapper, body);
 }
 
-/// The same for a body that runs as an ordinary user, in a mount namespace that root prepared: `prepare` is a line of shell
-/// that ends in `&&`.
+/// The same for a body that runs as an ordinary user, in a mount namespace that root prepared: `prepare` is a line of
+/// shell that ends in `&&`.
 pub fn prepared_by_root(name: &str, prepare: &str, body: impl FnOnce()) {
     assert!(TAKE_ROOT.contains(&name), "{name} is not among the tests that take root");
     let dir = tempfile::Builder::new().prefix("palyra-prepared-").tempdir_in("/tmp").expect("a temporary directory");

@@ -17,8 +17,8 @@ pub fn binary(name: &str) -> PathBuf {
     path
 }
 
-/// The same command, started by a process that stands for an agent's client: what descends from a client does not speak for its person, and
-/// the tests do.
+/// The same command, started by a process that stands for an agent's client: what descends from a client does not speak
+/// for its person, and the tests do.
 #[must_use]
 pub fn behind_client(command: &Command) -> Command {
     let mut client = Command::new("timeout");
@@ -304,7 +304,8 @@ impl Drop for Host {
             drop(child.kill());
             drop(child.wait());
         }
-        // A daemon that leaves helpers behind has a bug that a test has just found; the machine is left clean all the same.
+        // A daemon that leaves helpers behind has a bug that a test has just found; the machine is left clean all the
+        // same.
         for pid in left_behind(&self.state()) {
             let _gone_already = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
         }

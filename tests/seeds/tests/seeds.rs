@@ -1,7 +1,7 @@
 //! Every fuzz target on its seeds: whole, cut at many places, and with single bytes changed.
 //!
-//! Fuzzing needs a nightly compiler and time; this needs neither, and keeps the targets from rotting. A target that is not
-//! in the table, or calls another function than the table says, fails.
+//! Fuzzing needs a nightly compiler and time; this needs neither, and keeps the targets from rotting. A target that is
+//! not in the table, or calls another function than the table says, fails.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -34,7 +34,8 @@ const TARGETS: [Target; 17] = targets! {
     "vault_envelope" => palyra_vault::fuzzing::envelope,
 };
 
-/// How many cuts and changes of one seed are tried. A policy set is compiled each time, which takes long without optimisation.
+/// How many cuts and changes of one seed are tried. A policy set is compiled each time, which takes long without
+/// optimisation.
 fn tries(target: &str) -> usize {
     if target == "policy_directory" { 4 } else { 64 }
 }

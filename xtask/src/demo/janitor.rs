@@ -2,8 +2,8 @@
 //!
 //! The demo starts a second process of this program in a process group of its own, where Ctrl-C does not reach it, and
 //! holds one end of a pipe to it. The pipe closes when the demo ends, however it ends, and then the janitor stops the
-//! daemon and removes the directory. No signal handler can promise that: SIGKILL cannot be caught. `palyra up` holds the
-//! pipe as well while it runs, so that a daemon that is just starting is not missed.
+//! daemon and removes the directory. No signal handler can promise that: SIGKILL cannot be caught. `palyra up` holds
+//! the pipe as well while it runs, so that a daemon that is just starting is not missed.
 
 use crate::shell::{Result, Trying as _};
 use std::io::{Read as _, Write as _};

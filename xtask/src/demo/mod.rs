@@ -1,7 +1,7 @@
 //! `cargo xtask demo`: one tool call from proposal to verified journal, with the real programs, on this machine.
 //!
-//! Nothing here is acted: every command is run as it is shown, and its exit code and its words are checked, so the demo is
-//! also the shortest end-to-end test. It lives in a directory of its own and leaves nothing behind, however it ends.
+//! Nothing here is acted: every command is run as it is shown, and its exit code and its words are checked, so the demo
+//! is also the shortest end-to-end test. It lives in a directory of its own and leaves nothing behind, however it ends.
 
 mod command;
 pub mod janitor;

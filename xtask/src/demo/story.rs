@@ -1,4 +1,5 @@
-//! The demo's parts, in the order of the one path: propose, decide, ask, execute, attest, record; and what lies around it.
+//! The demo's parts, in the order of the one path: propose, decide, ask, execute, attest, record; and what lies around
+//! it.
 
 use super::command::{Running, Typed, typed};
 use super::stage::Stage;

@@ -1,7 +1,7 @@
 //! The protocol's own conformance suite: which of its scenarios such a server can be asked, and why not the others.
 //!
-//! Every scenario that the suite has stands in one of the two tables, so that a later version's are looked at. The suite's
-//! other scenarios were written for a reference server with tools, prompts and resources of certain names.
+//! Every scenario that the suite has stands in one of the two tables, so that a later version's are looked at. The
+//! suite's other scenarios were written for a reference server with tools, prompts and resources of certain names.
 
 use crate::shell::{Failure, Result, Trying as _};
 use std::process::Command;

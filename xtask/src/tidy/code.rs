@@ -1,8 +1,8 @@
 //! Rust source without its comments and the contents of its literals.
 //!
-//! A check that looks for a word must not find it in a sentence about that word, nor in its own list of words. This is not
-//! a parser: it knows what begins and ends a comment and a literal, which is all that these checks need. What is taken
-//! out becomes spaces, so that lines and columns stay where they were.
+//! A check that looks for a word must not find it in a sentence about that word, nor in its own list of words. This is
+//! not a parser: it knows what begins and ends a comment and a literal, which is all that these checks need. What is
+//! taken out becomes spaces, so that lines and columns stay where they were.
 
 /// The source with comments and literals blanked.
 pub fn code_only(source: &str) -> String {

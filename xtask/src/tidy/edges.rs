@@ -5,9 +5,9 @@
 //! protocol ◀ policy, journal, skills, vault, identity, access ◀ engine ◀ agent ◀ daemon ▶ api ◀ cli
 //! ```
 //!
-//! The middle crates do not know each other, except that sandbox and plugins use egress and workspace. The command line does
-//! not reach into the daemon's crates. Each heavy dependency is used by one crate, so that exchanging it is a change in one
-//! crate. Dev-dependencies are not checked.
+//! The middle crates do not know each other, except that sandbox and plugins use egress and workspace. The command line
+//! does not reach into the daemon's crates. Each heavy dependency is used by one crate, so that exchanging it is a
+//! change in one crate. Dev-dependencies are not checked.
 
 use super::Violation;
 use serde_json::Value;
@@ -80,8 +80,8 @@ fn may_use(room: &str) -> Option<Vec<&'static str>> {
 
 /// Checks what `cargo metadata --no-deps` says.
 ///
-/// The rooms are the crates below `crates/`. What stands beside the house, to measure or to test it, may use any room; this
-/// program alone uses none, so that it compiles in seconds.
+/// The rooms are the crates below `crates/`. What stands beside the house, to measure or to test it, may use any room;
+/// this program alone uses none, so that it compiles in seconds.
 pub fn check(metadata: &Value) -> Vec<Violation> {
     let mut found = Vec::new();
     for package in array(&metadata["packages"]) {

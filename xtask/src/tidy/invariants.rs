@@ -1,7 +1,7 @@
 //! A named invariant has a test of that name.
 //!
-//! A comment `INVARIANT (name): …` is a promise to the next reader. The name leads to the proof: a function whose name holds
-//! it, or the paragraph of SPECIFICATION.md that says how it is kept.
+//! A comment `INVARIANT (name): …` is a promise to the next reader. The name leads to the proof: a function whose name
+//! holds it, or the paragraph of SPECIFICATION.md that says how it is kept.
 
 use super::Violation;
 use super::code::{code_only, is_word, line_of, words};

@@ -1,7 +1,7 @@
 //! What is linked: how many packages, under which licences, from where.
 //!
-//! Every package is code that runs with the daemon's rights. The ceiling is raised by a person who says what for, never in
-//! passing. The licences are those of `deny.toml`, which `cargo deny` reads as well.
+//! Every package is code that runs with the daemon's rights. The ceiling is raised by a person who says what for, never
+//! in passing. The licences are those of `deny.toml`, which `cargo deny` reads as well.
 
 use super::Violation;
 use super::tree::Tree;

@@ -1,7 +1,7 @@
 //! Files and functions stay small enough to be read.
 //!
-//! A file that passes 500 production lines is worth a look, one that passes 700 fails; a function fails past 80. Long means
-//! that a concept is missing, and it is found sooner than moved later. Tests are not counted.
+//! A file that passes 500 production lines is worth a look, one that passes 700 fails; a function fails past 80. Long
+//! means that a concept is missing, and it is found sooner than moved later. Tests are not counted.
 
 use super::Violation;
 use super::code::{code_only, is_word, line_of, words};
@@ -48,8 +48,8 @@ fn functions(code: &str) -> Vec<(usize, &str, usize)> {
     for at in words(code, "fn") {
         let name = code[at + 2..].trim_start();
         let name = &name[..name.find(|c| !is_word(c)).unwrap_or(name.len())];
-        // `fn(u8)` is a type, and a `;` before any `{` ends a declaration without a body. An array type in the signature
-        // hides its function from this check, which is a price we can pay.
+        // `fn(u8)` is a type, and a `;` before any `{` ends a declaration without a body. An array type in the
+        // signature hides its function from this check, which is a price we can pay.
         let Some(open) = code[at..].find(['{', ';']).map(|open| at + open) else { continue };
         if name.is_empty() || code[open..].starts_with(';') {
             continue;

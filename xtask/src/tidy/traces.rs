@@ -1,7 +1,7 @@
 //! No package hosts and no paths of one machine.
 //!
-//! Where packages come from is the affair of whoever builds: a mirror, a proxy, a vendored copy. And a path that exists on
-//! one developer's machine only is a test that fails everywhere else. Cargo's lock file names its registry on every
+//! Where packages come from is the affair of whoever builds: a mirror, a proxy, a vendored copy. And a path that exists
+//! on one developer's machine only is a test that fails everywhere else. Cargo's lock file names its registry on every
 //! entry; that is its format.
 
 use super::Violation;

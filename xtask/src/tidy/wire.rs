@@ -1,7 +1,8 @@
 //! The wire may grow, and nothing of it may change.
 //!
-//! Programs that others wrote speak `palyra.v1`. What they rely on is recorded in `proto/recorded.txt`, a line for each method, field and
-//! value: that line must stay true. A line that is new is to be recorded as well, so that it cannot change later.
+//! Programs that others wrote speak `palyra.v1`. What they rely on is recorded in `proto/recorded.txt`, a line for each
+//! method, field and value: that line must stay true. A line that is new is to be recorded as well, so that it cannot
+//! change later.
 
 use super::Violation;
 use super::tree::Tree;

@@ -1,8 +1,8 @@
 //! A witness is made in one place.
 //!
-//! `Permit`, `Recorded` and `VerifiedPeer` prove that something happened: a decision, a commit, a check of identity. That
-//! holds as long as their fields are private, nothing can copy them, and the file that earned them is the only one that
-//! makes them. Privacy is the compiler's work; this check keeps anybody from loosening it in passing.
+//! `Permit`, `Recorded` and `VerifiedPeer` prove that something happened: a decision, a commit, a check of identity.
+//! That holds as long as their fields are private, nothing can copy them, and the file that earned them is the only one
+//! that makes them. Privacy is the compiler's work; this check keeps anybody from loosening it in passing.
 
 use super::Violation;
 use super::code::{code_only, line_of, words};

@@ -1,8 +1,8 @@
 //! The wire formats of model providers: how a request is written, how a stream is read.
 //!
-//! A [`Dialect`] is pure: it makes bytes and reads events. It knows no host, no key and no socket. What a provider sends is
-//! read leniently where providers differ (fields that are missing or null) and strictly where it matters: a call without a
-//! name or an id is an error, because nothing could be proposed or answered.
+//! A [`Dialect`] is pure: it makes bytes and reads events. It knows no host, no key and no socket. What a provider
+//! sends is read leniently where providers differ (fields that are missing or null) and strictly where it matters: a
+//! call without a name or an id is an error, because nothing could be proposed or answered.
 
 mod anthropic;
 mod chat;

@@ -1,7 +1,7 @@
 //! Runs that are carried on in this process: who watches them, and how to end them.
 //!
-//! What is here is only news; the journal has the record. One watcher, the caller that began the run, may hold it up for a
-//! moment while its connection is slow. Everybody else who cannot keep up is let go, and may look at the record.
+//! What is here is only news; the journal has the record. One watcher, the caller that began the run, may hold it up
+//! for a moment while its connection is slow. Everybody else who cannot keep up is let go, and may look at the record.
 
 use palyra_protocol::{ApprovalId, CallId, CallState, Principal, Problem, RunId, RunResult, RunState, SessionId};
 use serde::Serialize;

@@ -1,12 +1,14 @@
 //! Runs: a session has runs, a run has turns, and every tool call of a turn goes the one path.
 //!
-//! [`Runs`] is a client of `Engine::propose` and nothing more. It has no way to an executor, and nothing it decides lets a
-//! call through. What it adds is the conversation: it asks the model ([`crate::models`]), records the answer, proposes the
-//! calls in it ([`calls`]), records what they gave, and asks again, until the model is done or the budget is.
+//! [`Runs`] is a client of `Engine::propose` and nothing more. It has no way to an executor, and nothing it decides
+//! lets a call through. What it adds is the conversation: it asks the model ([`crate::models`]), records the answer,
+//! proposes the calls in it ([`calls`]), records what they gave, and asks again, until the model is done or the budget
+//! is.
 //!
-//! The order of records makes a run safe to carry on. An answer is durable before its calls are proposed, and each call's
-//! idempotency key follows from the run, the turn and the call's place in it. So whatever instant the daemon dies at, the
-//! next start proposes the same calls under the same keys, and the engine answers with what it already did.
+//! The order of records makes a run safe to carry on. An answer is durable before its calls are proposed, and each
+//! call's idempotency key follows from the run, the turn and the call's place in it. So whatever instant the daemon
+//! dies at, the next start proposes the same calls under the same keys, and the engine answers with what it already
+//! did.
 
 mod calls;
 mod carry_on;
@@ -69,7 +71,8 @@ impl Runs {
         &self.0.engine
     }
 
-    /// Carries on what the last end of the daemon left. A run whose caller would not be let in any more stays where it is.
+    /// Carries on what the last end of the daemon left. A run whose caller would not be let in any more stays where it
+    /// is.
     ///
     /// # Errors
     /// The runs cannot be read.

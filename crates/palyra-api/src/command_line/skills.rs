@@ -1,7 +1,7 @@
 //! `skills`: what an author of skills does without a daemon, as a command line that two programs share.
 //!
-//! `palyra skills new|build|dev|try|package|import` needs compilers, the WebAssembly host and the format of packages, which
-//! the client does not link, so it hands over to `palyrad skills …`. Both parse this one definition.
+//! `palyra skills new|build|dev|try|package|import` needs compilers, the WebAssembly host and the format of packages,
+//! which the client does not link, so it hands over to `palyrad skills …`. Both parse this one definition.
 
 use super::Format;
 use clap::{Args, Subcommand, ValueEnum};
@@ -42,8 +42,8 @@ pub enum AuthorCommand {
     Dev(Dev),
     /// Call a tool once in a throw-away place, and compare what it used with what its manifest asks for
     ///
-    /// The guest gets what the manifest asks for, in an empty workspace and an empty storage that are removed afterwards. Nothing is
-    /// recorded and nobody is asked.
+    /// The guest gets what the manifest asks for, in an empty workspace and an empty storage that are removed
+    /// afterwards. Nothing is recorded and nobody is asked.
     #[command(after_help = EXIT_CODES)]
     Try(Try),
     /// Build, verify, look into and audit signed packages
@@ -84,8 +84,8 @@ pub struct New {
 /// Where compilers are, and where they work.
 #[derive(Debug, Clone, Args)]
 pub struct Compilers {
-    /// Compilers that several skills share: a directory with `python/`, an environment that has componentize-py, or with
-    /// `node_modules/`, which has componentize-js [default: those of the skill itself, and the PATH]
+    /// Compilers that several skills share: a directory with `python/`, an environment that has componentize-py, or
+    /// with `node_modules/`, which has componentize-js [default: those of the skill itself, and the PATH]
     #[arg(long, env = "PALYRA_SKILL_TOOLS", value_name = "DIR")]
     pub tools: Option<PathBuf>,
     /// Where compilers leave what they make [default: `target/palyra` in the skill's directory]
@@ -112,7 +112,8 @@ pub struct Trial {
     /// The input: JSON, or `@FILE`, or `-` for standard input
     #[arg(long, short, value_name = "JSON", default_value = "{}")]
     pub input: String,
-    /// A directory whose files the tool may see: what the manifest's roots name of it is copied, and the copy is thrown away
+    /// A directory whose files the tool may see: what the manifest's roots name of it is copied, and the copy is thrown
+    /// away
     #[arg(long, value_name = "DIR")]
     pub workspace: Option<PathBuf>,
     /// Send requests to the hosts that the manifest asks for; without it they fail

@@ -3,8 +3,8 @@
 use palyra_protocol::Review;
 use std::time::{Duration, Instant};
 
-/// For how long after a change of what is on screen keys do not count. Each key in that time begins it anew: a person who is
-/// typing into something else has not seen the change.
+/// For how long after a change of what is on screen keys do not count. Each key in that time begins it anew: a person
+/// who is typing into something else has not seen the change.
 pub const QUIET: Duration = Duration::from_millis(350);
 /// How long a yes can be taken back.
 pub const ARMED: Duration = Duration::from_secs(2);

@@ -1,7 +1,7 @@
 //! Keys from the terminal, as they are typed: one thread reads them, and what was typed together stays together.
 //!
-//! The terminal is left in a mode in which keys arrive at once and are not echoed; [`Keys`] puts the old mode back when it goes,
-//! also when the program panics.
+//! The terminal is left in a mode in which keys arrive at once and are not echoed; [`Keys`] puts the old mode back when
+//! it goes, also when the program panics.
 
 use crate::exit::Failure;
 use rustix::event::{PollFd, PollFlags, poll};

@@ -1,10 +1,11 @@
 //! Answering approvals at a terminal: what is on screen, which keys count, and when an answer is sent.
 //!
 //! The rules, which the line-by-line watch and the full screen share:
-//! - Enter never allows. Only an approval that was shown to its end can be allowed, and only by the digest that was shown.
+//! - Enter never allows. Only an approval that was shown to its end can be allowed, and only by the digest that was
+//!   shown.
 //! - A key that was typed before what is on screen appeared does not count, nor do several keys that arrive at once.
-//! - A yes is armed for two seconds. Until they are over the daemon is not told, and `u` takes it back; the same key again sends
-//!   it at once. Taking back is recorded.
+//! - A yes is armed for two seconds. Until they are over the daemon is not told, and `u` takes it back; the same key
+//!   again sends it at once. Taking back is recorded.
 //! - A new approval never moves the one that is being read.
 
 pub mod choice;

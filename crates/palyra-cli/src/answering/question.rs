@@ -1,4 +1,5 @@
-//! One approval, or several that are alike, on a terminal that is written line by line: shown to the end, then answered by a key.
+//! One approval, or several that are alike, on a terminal that is written line by line: shown to the end, then answered
+//! by a key.
 
 use super::gate::{ARMED, Gate, QUIET};
 use super::screen::{cut_beginning, wrap};

@@ -27,7 +27,8 @@ pub struct Connect {
     /// Switch the client's own ways to act off, so that it can act only through Palyra (Claude Code, Codex)
     #[arg(long)]
     pub exclusive: bool,
-    /// Leave the client its own tools, and have it ask Palyra before each: commands run in Palyra's sandbox (Claude Code, Codex)
+    /// Leave the client its own tools, and have it ask Palyra before each: commands run in Palyra's sandbox (Claude
+    /// Code, Codex)
     #[arg(long, conflicts_with = "exclusive")]
     pub hooks: bool,
     /// Print what would be written, and change nothing
@@ -71,8 +72,8 @@ impl Client {
 pub enum Mcp {
     /// Speak MCP on standard input and output; starts the daemon if it is not running
     ///
-    /// The client speaks with the token in `--token-file` or `PALYRA_TOKEN`, as the agent it was issued to. Without one it is
-    /// an agent of yours, `agent:mcp` unless `--as` names another: an MCP client is never the owner.
+    /// The client speaks with the token in `--token-file` or `PALYRA_TOKEN`, as the agent it was issued to. Without one
+    /// it is an agent of yours, `agent:mcp` unless `--as` names another: an MCP client is never the owner.
     Serve(Serve),
     /// Read a hook's question about a tool on standard input, and refuse every tool that acts past Palyra
     #[command(hide = true)]
@@ -84,8 +85,8 @@ pub struct Serve {
     /// A file that holds the token and nothing else
     #[arg(long, value_name = "FILE", conflicts_with = "act_as")]
     pub token_file: Option<PathBuf>,
-    /// The directory that tools work in, should the daemon have to be started and never have been: later starts are like the
-    /// last one
+    /// The directory that tools work in, should the daemon have to be started and never have been: later starts are
+    /// like the last one
     #[arg(long, value_name = "DIR")]
     pub workspace: Option<PathBuf>,
 }

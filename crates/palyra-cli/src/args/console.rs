@@ -5,8 +5,8 @@ use palyra_protocol::ConsoleId;
 
 /// Open the console in a browser: what waits, calls, grants, rules, the journal
 ///
-/// The daemon makes a code that opens once, within two minutes. The page makes a key that never leaves its browser, and signs with
-/// it everything it asks and everything you decide there. There is no password and no cookie.
+/// The daemon makes a code that opens once, within two minutes. The page makes a key that never leaves its browser, and
+/// signs with it everything it asks and everything you decide there. There is no password and no cookie.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   palyra console                         open it in the default browser

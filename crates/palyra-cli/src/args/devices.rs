@@ -55,7 +55,8 @@ pub struct PairingCode {
 
 Afterwards every command works there: palyra --host 192-168-1-5 status")]
 pub struct Pair {
-    /// Where the daemon is: a host name or an address, with `:PORT` where it is not 7443; a QR code's text says it itself
+    /// Where the daemon is: a host name or an address, with `:PORT` where it is not 7443; a QR code's text says it
+    /// itself
     #[arg(value_name = "HOST")]
     pub address: Option<String>,
     /// The code: 8 digits, the text of a QR code, or `-` for standard input

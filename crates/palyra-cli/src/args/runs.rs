@@ -5,8 +5,8 @@ use palyra_protocol::{RunId, SessionId};
 
 /// Have a model work on something with Palyra's tools, and watch it; Ctrl-C ends the run
 ///
-/// Every tool call that the model asks for is decided, approved where policy says so, sandboxed, attested and recorded like
-/// any other. What the model says goes to standard output, what happens to standard error.
+/// Every tool call that the model asks for is decided, approved where policy says so, sandboxed, attested and recorded
+/// like any other. What the model says goes to standard output, what happens to standard error.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   palyra run \"fix the failing test\" --agent coder

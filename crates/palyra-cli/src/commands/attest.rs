@@ -161,8 +161,8 @@ fn read(file: &Path) -> Result<Received, Failure> {
     outcome_of(result).map(Received).map_err(|fault| malformed(file, fault))
 }
 
-/// The outcome itself: what `palyra call` prints, or the `outcome` in an answer of the HTTP door. What the answer says of the
-/// call around its outcome has to agree with it.
+/// The outcome itself: what `palyra call` prints, or the `outcome` in an answer of the HTTP door. What the answer says
+/// of the call around its outcome has to agree with it.
 fn outcome_of(mut result: Map<String, Value>) -> Result<Map<String, Value>, &'static str> {
     if result.contains_key("output") {
         return Ok(result);

@@ -65,8 +65,8 @@ pub fn table(calls: &[Value]) {
     output::table(&["WHEN", "CALL", "STATE", "WHO", "TOOL", "WHAT"], &rows);
 }
 
-/// What a call was given: its review while it waits, its input and its difference otherwise. Standard output is for what the
-/// call returned.
+/// What a call was given: its review while it waits, its input and its difference otherwise. Standard output is for
+/// what the call returned.
 pub fn given(update: &CallUpdate) -> Result<(), Failure> {
     let Some(call) = read_optional::<CallRecord>(&update.call_json)? else { return Ok(()) };
     note!("{}  {}  {}", styled(BOLD, &call.tool), call.origin.principal, safe(&update.state));

@@ -153,8 +153,8 @@ pub fn read_token(file: &Path) -> Result<String, Failure> {
     Ok(text.trim().to_owned())
 }
 
-/// Passes bytes on until the daemon has said its last word. By two threads that block: a runtime's standard input and output
-/// are threads as well, with a hand-over to each.
+/// Passes bytes on until the daemon has said its last word. By two threads that block: a runtime's standard input and
+/// output are threads as well, with a hand-over to each.
 fn pass(heard_already: &[u8], stream: StdStream) -> Result<(), Failure> {
     let mut reader = stream.try_clone().map_err(broken)?;
     let mut writer = stream;

@@ -1,5 +1,5 @@
-//! `palyra redeem`: starts the command that a hook's ticket was made for, and behaves like it: its output, its exit code, its end when
-//! this program is ended.
+//! `palyra redeem`: starts the command that a hook's ticket was made for, and behaves like it: its output, its exit
+//! code, its end when this program is ended.
 
 use super::hook;
 use super::live::{self, Live};

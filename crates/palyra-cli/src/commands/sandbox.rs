@@ -10,7 +10,8 @@ use palyra_api::command_line::REFUSED;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
-/// Becomes `palyrad sandbox` with the words that were typed after `sandbox`. They were parsed already, so they are well formed.
+/// Becomes `palyrad sandbox` with the words that were typed after `sandbox`. They were parsed already, so they are well
+/// formed.
 pub fn hand_over(context: &Context) -> Result<(), Failure> {
     // Not to be taken for the code of a command that never ran.
     let refused = |failure| Failure { exit: REFUSED, ..failure };

@@ -1,5 +1,5 @@
-//! `palyra skills`: what an author does is handed over to `palyrad`, which has compilers, packages and the host of guests; the
-//! rest is the daemon's.
+//! `palyra skills`: what an author does is handed over to `palyrad`, which has compilers, packages and the host of
+//! guests; the rest is the daemon's.
 
 use super::managed_skills;
 use crate::args::skills::Skills;

@@ -131,8 +131,8 @@ struct Start {
     http_port: Option<u16>,
 }
 
-/// Starts the daemon for a command that needs one: like the last time, whatever the environment says. Before there was a
-/// last time, in this workspace.
+/// Starts the daemon for a command that needs one: like the last time, whatever the environment says. Before there was
+/// a last time, in this workspace.
 pub fn start_unasked(context: &Context, workspace: Option<PathBuf>) -> Result<(), Failure> {
     let start = match remembered(context)? {
         Some(LastStart { config, workspace, http_port, .. }) => Start { workspace: Some(workspace), config, http_port },
@@ -287,8 +287,8 @@ pub async fn down_quietly(context: &Context) -> Result<Pid, Failure> {
         match Failure::from(error) {
             // It ended before its answer was out.
             failure if failure.exit == UNREACHABLE => {}
-            // One that cannot decide any more, or is of another version, is ended by a signal: by its own user, who shows no
-            // token and acts as nobody else.
+            // One that cannot decide any more, or is of another version, is ended by a signal: by its own user, who
+            // shows no token and acts as nobody else.
             failure
                 if context.is_local_user() && (failure.exit == FAILED || code == Some(ProblemCode::UnknownMethod)) =>
             {

@@ -1,6 +1,7 @@
 //! `palyra vault`: secrets that agents use and never see.
 //!
-//! Values come in by a prompt, standard input or a file, and go out by `get` alone. Nothing here puts one into a message.
+//! Values come in by a prompt, standard input or a file, and go out by `get` alone. Nothing here puts one into a
+//! message.
 
 pub mod prompt;
 

@@ -207,8 +207,8 @@ impl App {
         }
     }
 
-    /// Takes what was typed together. A list takes several keys one by one; an approval takes one alone, and none that was typed
-    /// before it was opened.
+    /// Takes what was typed together. A list takes several keys one by one; an approval takes one alone, and none that
+    /// was typed before it was opened.
     pub fn typed(&mut self, typed: &Typed) -> Vec<Wish> {
         if self.line.is_some() || self.page == Page::Approval {
             return vec![self.typed_at_once(typed)];

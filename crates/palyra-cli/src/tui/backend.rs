@@ -1,6 +1,7 @@
 //! The terminal that the screen is drawn on, by the few sequences that every terminal knows.
 //!
-//! Keys are read elsewhere, so that drawing is all it does. What it draws was made safe before: cells hold single characters.
+//! Keys are read elsewhere, so that drawing is all it does. What it draws was made safe before: cells hold single
+//! characters.
 
 use ratatui::backend::{Backend, ClearType, WindowSize};
 use ratatui::buffer::Cell;

@@ -1,8 +1,8 @@
 //! `palyra tui`: the same approvals, calls and grants on a full screen.
 //!
-//! One loop waits for keys, for news of the daemon and for moments; [`app`] holds what is known and what keys do, [`draw`] puts it on
-//! the screen, [`feed`] brings the news. Nothing is polled: an idle screen costs nothing. The terminal is given back as it was, also
-//! when the program panics.
+//! One loop waits for keys, for news of the daemon and for moments; [`app`] holds what is known and what keys do,
+//! [`draw`] puts it on the screen, [`feed`] brings the news. Nothing is polled: an idle screen costs nothing. The
+//! terminal is given back as it was, also when the program panics.
 
 mod app;
 mod backend;

@@ -1,8 +1,8 @@
 //! `palyra.toml`: what was typed, and what was made of it.
 //!
 //! [`RawConfig`] is what serde reads: every key known, every unknown one refused with the nearest that exists.
-//! [`Config`] is what the daemon runs on; it has one constructor, which checks everything once. Each section has a file of
-//! its own here, which holds both.
+//! [`Config`] is what the daemon runs on; it has one constructor, which checks everything once. Each section has a file
+//! of its own here, which holds both.
 
 mod checks;
 mod effects;

@@ -7,11 +7,11 @@ use palyra_protocol::Custody;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The directory as it is named, made absolute. Links in it are followed anew whenever the rules are read, so that a link
-/// that is switched is noticed.
+/// The directory as it is named, made absolute. Links in it are followed anew whenever the rules are read, so that a
+/// link that is switched is noticed.
 ///
-/// INVARIANT (rules_are_not_workspace): what an agent may write is never read as a rule. The rules' loader asks `custody`
-/// about every file that it reads; this check says so before anything else is started.
+/// INVARIANT (rules_are_not_workspace): what an agent may write is never read as a rule. The rules' loader asks
+/// `custody` about every file that it reads; this check says so before anything else is started.
 pub(super) fn validate(given: &Path, workspace: &Path, custody: &dyn Custody) -> Result<PathBuf, ConfigError> {
     let dir = named(given)?;
     let in_reach = |source| ConfigError::InReach { what: "`policy_dir`", source };

@@ -9,8 +9,8 @@ use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The most output of a process that is kept: two streams, of which every byte may take six in JSON, fit into the largest
-/// answer, and an event of the journal is told in one.
+/// The most output of a process that is kept: two streams, of which every byte may take six in JSON, fit into the
+/// largest answer, and an event of the journal is told in one.
 const MAX_OUTPUT_BYTES: u64 = 4 << 20;
 const _: () = assert!(2 * 6 * MAX_OUTPUT_BYTES < palyra_api::client::MAX_REPLY_BYTES as u64);
 

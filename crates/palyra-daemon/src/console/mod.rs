@@ -1,12 +1,12 @@
 //! The console: where people see and decide in a browser.
 //!
-//! Every page is a shell without data, an asset or an answer to a signed request. [`shell`] and [`assets`] are open to everybody and
-//! tell nothing. The rest is below `/console/api/`: the gate takes the signature of the request for who is speaking
-//! ([`signed`]), and asks the one table of rights, like for every other route. What a page shows is rendered here, by templates
-//! that escape everything, from the same queries of the engine that the other doors use.
+//! Every page is a shell without data, an asset or an answer to a signed request. [`shell`] and [`assets`] are open to
+//! everybody and tell nothing. The rest is below `/console/api/`: the gate takes the signature of the request for who
+//! is speaking ([`signed`]), and asks the one table of rights, like for every other route. What a page shows is
+//! rendered here, by templates that escape everything, from the same queries of the engine that the other doors use.
 //!
-//! A page is one handler file, a template (or the common one of [`tables`]), and a small script. A new page needs a line in
-//! [`shell::PAGES`], its routes below, and their lines in the table of rights; tests compare all three.
+//! A page is one handler file, a template (or the common one of [`tables`]), and a small script. A new page needs a
+//! line in [`shell::PAGES`], its routes below, and their lines in the table of rights; tests compare all three.
 
 mod access;
 mod assets;
@@ -30,8 +30,8 @@ use crate::http::Door;
 use axum::Router;
 use axum::routing::{MethodFilter, MethodRouter};
 
-/// What no page of the console is without. Nothing inline, nothing from elsewhere, no frames; markup reaches the page only through
-/// one named Trusted Types policy.
+/// What no page of the console is without. Nothing inline, nothing from elsewhere, no frames; markup reaches the page
+/// only through one named Trusted Types policy.
 pub(crate) const PAGE_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
     connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'; \
     require-trusted-types-for 'script'; trusted-types palyra";

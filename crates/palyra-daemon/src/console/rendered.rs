@@ -1,7 +1,7 @@
 //! Answers of the console: fragments of a page, and documents.
 //!
-//! Templates escape everything for HTML. That does not make text honest: whatever somebody else wrote goes through [`seen`] or
-//! [`cut`] first, which make characters visible that reorder or hide text.
+//! Templates escape everything for HTML. That does not make text honest: whatever somebody else wrote goes through
+//! [`seen`] or [`cut`] first, which make characters visible that reorder or hide text.
 
 use crate::http::Refused;
 use askama::Template;
@@ -47,7 +47,8 @@ pub(super) fn cut(text: &str, most: usize) -> String {
     safe(&kept)
 }
 
-/// A time as an element that the page puts into the reader's own zone. Templates take it as it is: it consists of digits alone.
+/// A time as an element that the page puts into the reader's own zone. Templates take it as it is: it consists of
+/// digits alone.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct When(pub(super) Timestamp);
 

@@ -1,4 +1,5 @@
-//! The shells of the pages: navigation, an empty place for the content, and the script that fills it. They hold no data.
+//! The shells of the pages: navigation, an empty place for the content, and the script that fills it. They hold no
+//! data.
 
 use super::PAGE_POLICY;
 use super::rendered::fragment;

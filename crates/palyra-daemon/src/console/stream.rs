@@ -1,7 +1,7 @@
 //! News for a browser: one line of JSON for each event of the journal, resumable by its sequence number.
 //!
-//! A line says what kind of event it was and about which call; what it means is fetched by whichever page wants to know, with the
-//! rights of that request. Whoever may not read the journal hears of the approvals that they may see.
+//! A line says what kind of event it was and about which call; what it means is fetched by whichever page wants to
+//! know, with the rights of that request. Whoever may not read the journal hears of the approvals that they may see.
 
 use crate::http::{Asked, Caller, Door, Refused};
 use axum::body::{Body, Bytes};
@@ -55,7 +55,8 @@ struct Told {
 }
 
 impl Told {
-    /// Tells news until the browser goes, its session ends, or the daemon does. Each of the last two has a line of its own.
+    /// Tells news until the browser goes, its session ends, or the daemon does. Each of the last two has a line of its
+    /// own.
     async fn run(self, after: Option<u64>) {
         let (engine, peer) = (self.door.engine.clone(), self.caller.peer.clone());
         let closing = self.door.closing.clone();

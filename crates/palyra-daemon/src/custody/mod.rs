@@ -1,10 +1,10 @@
 //! What agents can write, and whether a file that decides lies there.
 //!
-//! File tools write in the workspace, runs write in the workspace and in `write_roots`. A file that decides must not lie
-//! there, and neither may a link or a directory that leads to it: an agent could put something else in its place. Names are
-//! followed as the kernel follows them, one by one, because a canonical path does not tell through which directories it
-//! was found. Two further ways to one file are looked at: other mounts of its directory ([`mounts`]), and other names of the
-//! file itself.
+//! File tools write in the workspace, runs write in the workspace and in `write_roots`. A file that decides must not
+//! lie there, and neither may a link or a directory that leads to it: an agent could put something else in its place.
+//! Names are followed as the kernel follows them, one by one, because a canonical path does not tell through which
+//! directories it was found. Two further ways to one file are looked at: other mounts of its directory ([`mounts`]),
+//! and other names of the file itself.
 //!
 //! INVARIANT (what_decides_is_out_of_reach): whatever is vouched for could be written by no agent at that time.
 
@@ -68,8 +68,8 @@ impl Custody for AgentReach {
 }
 
 impl AgentReach {
-    /// Whether a file could be written by another name: it has one, on a file system where agents can write, and the daemon's
-    /// user, as whom runs may act, could write it.
+    /// Whether a file could be written by another name: it has one, on a file system where agents can write, and the
+    /// daemon's user, as whom runs may act, could write it.
     fn may_have_other_names(&self, file: &Metadata) -> bool {
         let writable = file.uid() == rustix::process::geteuid().as_raw() || file.mode() & 0o022 != 0;
         let near = |root: &PathBuf| root.metadata().is_ok_and(|root| root.dev() == file.dev());

@@ -1,7 +1,7 @@
 //! Mounts: one directory may be found under several paths.
 //!
-//! The kernel says of each mount which part of which file system it shows. Two paths that come to the same part are the same
-//! file, whatever they are called. A mount that cannot be written through does not count.
+//! The kernel says of each mount which part of which file system it shows. Two paths that come to the same part are the
+//! same file, whatever they are called. A mount that cannot be written through does not count.
 
 use std::ffi::OsString;
 use std::io::{Error, ErrorKind};

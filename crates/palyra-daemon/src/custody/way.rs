@@ -1,7 +1,7 @@
 //! Following a path name by name, as the kernel does.
 //!
-//! A canonical path tells where a name leads. It does not tell through which directories and links it was found, and those
-//! are what somebody could replace.
+//! A canonical path tells where a name leads. It does not tell through which directories and links it was found, and
+//! those are what somebody could replace.
 
 use std::ffi::OsString;
 use std::fs::Metadata;

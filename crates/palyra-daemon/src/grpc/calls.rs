@@ -126,8 +126,8 @@ impl Calls for Door {
     }
 }
 
-/// Passes on what a call writes that was started by its ticket, then its end. A shell that is killed takes its command along: when the
-/// stream is closed before the end, the call ends too.
+/// Passes on what a call writes that was started by its ticket, then its end. A shell that is killed takes its command
+/// along: when the stream is closed before the end, the call ends too.
 async fn pass_redeemed(
     call: RedeemedCall,
     engine: Engine,
@@ -159,8 +159,8 @@ async fn pass_redeemed(
 /// How many updates wait for a slow client. Each holds at most one small piece of output.
 const BACKLOG: usize = 16;
 
-/// Passes on what a call's process writes. One that reads slowly holds up this and nothing else: the process writes on, and
-/// the oldest output is dropped.
+/// Passes on what a call's process writes. One that reads slowly holds up this and nothing else: the process writes on,
+/// and the oldest output is dropped.
 struct Passing {
     call_id: CallId,
     /// Nothing: nobody asked, or no more can come.
@@ -174,7 +174,8 @@ struct Passing {
 struct Gone;
 
 impl Passing {
-    /// Waits for a piece and passes it on. Cancelling loses nothing: a piece is taken only when there is room to send it.
+    /// Waits for a piece and passes it on. Cancelling loses nothing: a piece is taken only when there is room to send
+    /// it.
     async fn one(&mut self) -> Result<(), Gone> {
         let Some(output) = &mut self.output else { return std::future::pending().await };
         let room = self.sender.reserve().await.map_err(|_| Gone)?;

@@ -43,8 +43,9 @@ impl Gate {
         Ok(peer)
     }
 
-    /// Who is speaking: the paired device at the other end; or the uid that the kernel reports for the socket's other end, and
-    /// whom the token speaks for, if one is shown; the agent they act as, if any. Whoever shows something as a token is never taken for the owner.
+    /// Who is speaking: the paired device at the other end; or the uid that the kernel reports for the socket's other
+    /// end, and whom the token speaks for, if one is shown; the agent they act as, if any. Whoever shows something as a
+    /// token is never taken for the owner.
     fn identify<B>(&self, request: &http::Request<B>) -> Result<VerifiedPeer, Status> {
         let peer = match request.extensions().get::<Arc<ConnectedDevice>>() {
             Some(device) => self.by_device(device, request)?,

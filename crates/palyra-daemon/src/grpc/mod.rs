@@ -1,4 +1,5 @@
-//! The gRPC services, on the UNIX socket and for paired devices. Each file adapts one service: it parses, calls the engine, and packs the answer.
+//! The gRPC services, on the UNIX socket and for paired devices. Each file adapts one service: it parses, calls the
+//! engine, and packs the answer.
 
 mod access;
 mod approvals;
@@ -148,7 +149,8 @@ impl Door {
     }
 }
 
-/// An engine's refusal as a gRPC status: the kind picks the code, the caller gets the public message, the log the chain.
+/// An engine's refusal as a gRPC status: the kind picks the code, the caller gets the public message, the log the
+/// chain.
 fn refused(error: EngineError) -> Status {
     let code = match error.kind {
         ErrorKind::Invalid => Code::InvalidArgument,

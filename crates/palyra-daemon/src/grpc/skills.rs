@@ -1,4 +1,5 @@
-//! `Skills`: what people do with skills. Artifacts come in pieces, because a component of a large language is larger than a message.
+//! `Skills`: what people do with skills. Artifacts come in pieces, because a component of a large language is larger
+//! than a message.
 
 use super::{Door, Reply, Streamed, document, malformed, optional, parsed, refused};
 use palyra_api::v1::skills_server::Skills;

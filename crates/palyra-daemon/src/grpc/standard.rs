@@ -1,5 +1,5 @@
-//! What standard gRPC clients ask before anything else: whether the server is well (`grpc.health.v1`), and what it can do
-//! (`grpc.reflection.v1`, and `v1alpha` for older ones). Both answer only to callers that the gate lets in.
+//! What standard gRPC clients ask before anything else: whether the server is well (`grpc.health.v1`), and what it can
+//! do (`grpc.reflection.v1`, and `v1alpha` for older ones). Both answer only to callers that the gate lets in.
 
 use tonic::service::Routes;
 use tonic_reflection::server::Builder;

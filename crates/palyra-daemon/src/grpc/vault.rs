@@ -1,4 +1,5 @@
-//! Secrets: the vault's service. Values arrive in `bytes` fields, go straight into a type that wipes itself, and leave in one reply.
+//! Secrets: the vault's service. Values arrive in `bytes` fields, go straight into a type that wipes itself, and leave
+//! in one reply.
 
 use super::{Door, Reply, Streamed, document, malformed, parsed, refused};
 use palyra_api::v1::vault_server::Vault;

@@ -60,8 +60,8 @@ pub(super) async fn list(
 struct Reviewed {
     #[schema(value_type = Approval)]
     approval: ApprovalRecord,
-    /// What would run by its parts, what would change, what would hold it, why a person is asked with the rules' text, and the
-    /// grants that a yes could leave with what each would have answered.
+    /// What would run by its parts, what would change, what would hold it, why a person is asked with the rules' text,
+    /// and the grants that a yes could leave with what each would have answered.
     #[schema(value_type = std::collections::BTreeMap<String, serde_json::Value>)]
     review: Review,
     /// The review as rows of text in which everything that could deceive a reader is visible.

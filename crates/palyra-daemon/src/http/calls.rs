@@ -38,8 +38,8 @@ pub(super) struct Invoke {
     #[serde(default)]
     #[schema(value_type = Option<String>, pattern = "^[A-Za-z0-9._:/@-]{1,128}$")]
     run: Option<RunId>,
-    /// How long to wait for the end, in milliseconds: 30 s if nothing is said. With 0 the answer comes as soon as the call
-    /// is on record.
+    /// How long to wait for the end, in milliseconds: 30 s if nothing is said. With 0 the answer comes as soon as the
+    /// call is on record.
     #[serde(default = "default_wait")]
     #[schema(minimum = 0, maximum = 600_000, default = 30_000)]
     wait_ms: u64,

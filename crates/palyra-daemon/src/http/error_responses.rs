@@ -1,9 +1,9 @@
 //! What the HTTP library says by itself, said as everybody here says it.
 //!
-//! A head that is no HTTP, or too long, never becomes a request: hyper answers it with a bare status, and has no hook for
-//! that. So the connection's writer looks at each piece that goes out. A whole head of such a status that does not carry our
-//! request id is hyper's own, and a problem document goes out in its place. Nothing else can be taken for it: our own
-//! answers all carry an id, and no document or event of ours holds a bare line end.
+//! A head that is no HTTP, or too long, never becomes a request: hyper answers it with a bare status, and has no hook
+//! for that. So the connection's writer looks at each piece that goes out. A whole head of such a status that does not
+//! carry our request id is hyper's own, and a problem document goes out in its place. Nothing else can be taken for it:
+//! our own answers all carry an id, and no document or event of ours holds a bare line end.
 
 use super::gate::{ALWAYS, X_REQUEST_ID};
 use super::problem::Refused;

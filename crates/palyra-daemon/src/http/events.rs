@@ -48,9 +48,9 @@ impl From<OutputPiece> for Output {
 
 /// Follow a call to its end.
 ///
-/// Events: `state`, whose data is the call, first as it stands and then at every change; `output`, whose data is a piece of
-/// what its process writes; `closing` when the daemon ends and the call goes on after its restart. The stream ends after
-/// the last state.
+/// Events: `state`, whose data is the call, first as it stands and then at every change; `output`, whose data is a
+/// piece of what its process writes; `closing` when the daemon ends and the call goes on after its restart. The stream
+/// ends after the last state.
 #[utoipa::path(
     get,
     path = "/v1/calls/{call_id}/events",

@@ -92,8 +92,8 @@ impl Asked {
         Self { verb: request.method().clone(), route: extensions.get().cloned(), by: extensions.get().cloned() }
     }
 
-    /// Refusals of those who showed a token that opens are worth a line, and as many as their rate allows. Those of strangers
-    /// could fill a disk: the access registry counts them.
+    /// Refusals of those who showed a token that opens are worth a line, and as many as their rate allows. Those of
+    /// strangers could fill a disk: the access registry counts them.
     fn log(&self, span: &tracing::Span, status: StatusCode, refused: Option<&Refused>) {
         let Some(by) = self.by.as_ref().filter(|_| status.is_client_error() || status.is_server_error()) else {
             return;
@@ -171,8 +171,8 @@ impl Door {
         Err(Refused::new(StatusCode::METHOD_NOT_ALLOWED, problem).allow(verbs))
     }
 
-    /// Who is speaking: whoever opened the console session that a request is signed in, the device at the other end of the
-    /// connection, or whoever the token speaks for.
+    /// Who is speaking: whoever opened the console session that a request is signed in, the device at the other end of
+    /// the connection, or whoever the token speaks for.
     fn identify(&self, request: &mut Request) -> Result<VerifiedPeer, Refused> {
         let pattern = request.extensions().get::<MatchedPath>();
         if pattern.is_some_and(|pattern| pattern.as_str().starts_with(signed::SIGNED)) {

@@ -1,8 +1,9 @@
 //! Who is connected, so that nobody who shows nothing keeps those out who may come in.
 //!
-//! Whoever is on this machine can connect. A connection is a stranger's until a request on it was let in with a token, and
-//! again when the last one was not. Strangers share a few places, and the one that has done nothing for longest makes room
-//! for the next: somebody with a token sends it at once, and is no stranger any more. The many places are for them.
+//! Whoever is on this machine can connect. A connection is a stranger's until a request on it was let in with a token,
+//! and again when the last one was not. Strangers share a few places, and the one that has done nothing for longest
+//! makes room for the next: somebody with a token sends it at once, and is no stranger any more. The many places are
+//! for them.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -22,8 +23,8 @@ pub(super) struct Room {
 impl Room {
     const MOST: Self = Self { strangers: 256, known: 2048 };
 
-    /// What fits into this number of open files. The daemon keeps at least a quarter of them for its journal, its sockets and
-    /// what it runs, so that connections alone never use them up.
+    /// What fits into this number of open files. The daemon keeps at least a quarter of them for its journal, its
+    /// sockets and what it runs, so that connections alone never use them up.
     pub(super) fn within(open_files: Option<u64>) -> Self {
         let part = |of: usize| open_files.map_or(usize::MAX, |all| usize::try_from(all).unwrap_or(usize::MAX) / of);
         Self { strangers: Self::MOST.strangers.min(part(4)).max(1), known: Self::MOST.known.min(part(2)).max(1) }

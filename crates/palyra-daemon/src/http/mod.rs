@@ -1,7 +1,8 @@
 //! The HTTP door: loopback only, one token per caller, and no web page.
 //!
-//! [`gate`](gate::gate) stands before every route and asks the one table of rights. Each file behind it adapts one noun: it
-//! parses, calls the engine, and packs the answer. [`listen`](listen::Listening) holds the connections to their limits.
+//! [`gate`](gate::gate) stands before every route and asks the one table of rights. Each file behind it adapts one
+//! noun: it parses, calls the engine, and packs the answer. [`listen`](listen::Listening) holds the connections to
+//! their limits.
 
 mod approvals;
 mod calls;

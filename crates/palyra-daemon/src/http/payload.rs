@@ -85,8 +85,8 @@ pub(crate) async fn whole(
     Ok((seen <= most).then(|| bytes.into()))
 }
 
-/// Not JSON at all, or JSON of another shape. The reader calls a wrong type where one of several names is expected a mistake
-/// in the JSON, so whether it is one is looked at by itself.
+/// Not JSON at all, or JSON of another shape. The reader calls a wrong type where one of several names is expected a
+/// mistake in the JSON, so whether it is one is looked at by itself.
 fn unreadable(error: &serde_json::Error, body: &[u8]) -> Refused {
     let of_another_shape = error.classify() == serde_json::error::Category::Data
         || palyra_protocol::json::check_envelope(body, MAX_BODY, 1).is_ok();

@@ -1,7 +1,7 @@
 //! Refusals as problem documents (RFC 9457).
 //!
-//! A handler returns a [`Refused`]; the gate, which knows the request's id, writes the document. A caller gets the public
-//! message, the log the chain behind it.
+//! A handler returns a [`Refused`]; the gate, which knows the request's id, writes the document. A caller gets the
+//! public message, the log the chain behind it.
 
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};

@@ -1,8 +1,8 @@
 //! Where a request comes from: programs, and no web page of another origin.
 //!
 //! A page in a browser can send requests to loopback in three ways, and each shows itself. A name that was rebound to
-//! this address stands in `Host`. A script of another origin cannot leave `Origin` out, save for plain `GET`s; those, and
-//! images, forms and links, carry `Sec-Fetch-Site` in every current browser. No answer has CORS headers, so what a
+//! this address stands in `Host`. A script of another origin cannot leave `Origin` out, save for plain `GET`s; those,
+//! and images, forms and links, carry `Sec-Fetch-Site` in every current browser. No answer has CORS headers, so what a
 //! preflight asks for is never granted.
 
 use super::problem::Refused;
@@ -30,7 +30,8 @@ impl Site {
     }
 }
 
-/// Lets in what does not come from a page of another origin: a browser shows a device's certificate for any page that asks.
+/// Lets in what does not come from a page of another origin: a browser shows a device's certificate for any page that
+/// asks.
 fn check_device(uri: &Uri, headers: &HeaderMap) -> Result<(), Refused> {
     let host = match (uri.authority(), only(headers, &header::HOST)) {
         (Some(authority), Only::None) => authority.as_str(),

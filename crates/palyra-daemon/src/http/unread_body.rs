@@ -1,9 +1,9 @@
 //! Bodies that a handler leaves unread.
 //!
-//! A request can be refused before its body was read: the token is wrong, the route does not exist. Closing a connection
-//! with unread bytes makes the kernel send a reset, and the client may lose the answer. So the gate keeps a hold of every
-//! body, and reads on for a bounded while before it answers; where that is not enough, the answer says that the connection
-//! closes.
+//! A request can be refused before its body was read: the token is wrong, the route does not exist. Closing a
+//! connection with unread bytes makes the kernel send a reset, and the client may lose the answer. So the gate keeps a
+//! hold of every body, and reads on for a bounded while before it answers; where that is not enough, the answer says
+//! that the connection closes.
 
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::Request;

@@ -1,7 +1,7 @@
 //! How a call ended, as MCP tells it.
 //!
-//! What the agent can act on is a result of the tool, with `isError` where the call did not succeed: why, by which rule,
-//! what to do next. A tool that does not exist is an error of the request.
+//! What the agent can act on is a result of the tool, with `isError` where the call did not succeed: why, by which
+//! rule, what to do next. A tool that does not exist is an error of the request.
 
 use super::tools::ERROR;
 use palyra_engine::{CallUpdate, EngineError, ErrorKind};
@@ -39,7 +39,8 @@ pub(super) fn running(update: &CallUpdate) -> CallToolResult {
     CallToolResult::structured(told).with_meta(Some(meta(update)))
 }
 
-/// The answer to a call that came to no outcome; one that waits for a person when the daemon ends goes on after its restart.
+/// The answer to a call that came to no outcome; one that waits for a person when the daemon ends goes on after its
+/// restart.
 pub(super) fn failed(problem: &EngineError, call: Option<&CallId>) -> CallToolResult {
     let ending = problem.problem.known_code() == Some(ProblemCode::ShuttingDown);
     if matches!(problem.kind, ErrorKind::Unavailable | ErrorKind::Internal) && !ending {

@@ -1,7 +1,7 @@
 //! `tools/call`: a proposal on the one path, and a client that is told how it goes.
 //!
-//! The call is the engine's, not the connection's. A client that goes away finds the outcome in the journal, and gets it
-//! again with the same idempotency key. A client that cancels withdraws the call.
+//! The call is the engine's, not the connection's. A client that goes away finds the outcome in the journal, and gets
+//! it again with the same idempotency key. A client that cancels withdraws the call.
 
 use super::answer;
 use super::elicit::{self, Question};
@@ -117,8 +117,8 @@ impl McpServer {
         }
     }
 
-    /// Over HTTP the current revision cancels by closing the response; in all else a lost connection is not a wish, nor is
-    /// one that the daemon ended.
+    /// Over HTTP the current revision cancels by closing the response; in all else a lost connection is not a wish, nor
+    /// is one that the daemon ended.
     fn disconnecting_cancels(&self, context: &RequestContext<RoleServer>) -> bool {
         self.is_http()
             && !self.doors().ending.closing().is_cancelled()

@@ -16,8 +16,8 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// The longest question that is put to a client. Who is shown a part of a call must not approve the whole: a longer one is
-/// left to the approval screen.
+/// The longest question that is put to a client. Who is shown a part of a call must not approve the whole: a longer one
+/// is left to the approval screen.
 const MAX_QUESTION: usize = 16 << 10;
 
 /// A question that the client was asked. Dropping it takes the question back.

@@ -1,8 +1,8 @@
 //! MCP over HTTP: `/mcp` on the HTTP door, behind its gate.
 //!
 //! The gate has checked where a request comes from and who makes it. Messages are looked at here as strictly as on the
-//! socket before the SDK reads them. Whatever goes wrong is told in the way of whoever asked: an answer to a message is a
-//! message, an answer to anything else a problem document.
+//! socket before the SDK reads them. Whatever goes wrong is told in the way of whoever asked: an answer to a message is
+//! a message, an answer to anything else a problem document.
 
 use super::lines::{self, Told};
 use super::sessions::Sessions;
@@ -133,7 +133,8 @@ async fn checked(request: Request, asked: &mut Asked) -> Result<Request, Refusal
     Ok(Request::from_parts(parts, Body::from(bytes)))
 }
 
-/// The body, if it is small enough. One that is too large is read on for a while, so that its sender gets to hear the answer.
+/// The body, if it is small enough. One that is too large is read on for a while, so that its sender gets to hear the
+/// answer.
 async fn read(body: Body, asked: &mut Asked) -> Result<Bytes, Refusal> {
     let mut whose = Whose::new();
     let read = whole(body, MAX_MESSAGE_BYTES, |piece| whose.feed(piece));

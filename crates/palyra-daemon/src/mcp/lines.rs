@@ -1,8 +1,8 @@
 //! One JSON-RPC message a line, as strictly as inputs are read.
 //!
-//! A line that is too long, or is no JSON that every reader understands alike, or is no message, gets a typed answer with
-//! the request's id, as far as its bytes tell, and the next line is read. After too many of them in a row the connection ends: whoever sends such lines is not speaking
-//! this protocol.
+//! A line that is too long, or is no JSON that every reader understands alike, or is no message, gets a typed answer
+//! with the request's id, as far as its bytes tell, and the next line is read. After too many of them in a row the
+//! connection ends: whoever sends such lines is not speaking this protocol.
 
 use super::server::not_understood;
 use super::whose::Whose;
@@ -35,8 +35,8 @@ pub(super) struct Lines<R, W> {
     /// The rest of a line that was too long is being skipped, except for whose it is.
     skipping: Option<Whose>,
     bad: u32,
-    /// A refusal on its way out. In a task of its own, because reading may be given up at any moment, and half a line must not
-    /// be left behind.
+    /// A refusal on its way out. In a task of its own, because reading may be given up at any moment, and half a line
+    /// must not be left behind.
     refusing: Option<JoinHandle<io::Result<()>>>,
     writer: Arc<Mutex<W>>,
 }

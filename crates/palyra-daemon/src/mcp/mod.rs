@@ -1,8 +1,9 @@
 //! The MCP door: the same tools, for the agents people already run.
 //!
-//! One [`McpServer`] speaks the protocol and calls the engine; two ways lead to it. [`socket`] is for clients that start
-//! `palyra mcp serve`, which passes their bytes on; [`http`] is for clients that connect to `/mcp` with a token. Neither has
-//! rules of its own: a call is `Engine::propose`, a listing is what policy lets the caller at least ask for.
+//! One [`McpServer`] speaks the protocol and calls the engine; two ways lead to it. [`socket`] is for clients that
+//! start `palyra mcp serve`, which passes their bytes on; [`http`] is for clients that connect to `/mcp` with a token.
+//! Neither has rules of its own: a call is `Engine::propose`, a listing is what policy lets the caller at least ask
+//! for.
 
 mod answer;
 mod call;

@@ -54,7 +54,8 @@ struct Inner {
     calls: Mutex<HashMap<RequestId, CallId>>,
     places: Arc<Semaphore>,
     told_of_changes: AtomicBool,
-    /// The list that the client is told of changes to: what it was shown first, or would have been shown when it was ready.
+    /// The list that the client is told of changes to: what it was shown first, or would have been shown when it was
+    /// ready.
     shown: Mutex<Option<Vec<Arc<CatalogTool>>>>,
     /// Cancelled when the connection is gone.
     gone: CancellationToken,

@@ -1,7 +1,7 @@
 //! Sessions over HTTP, which only the revisions before the current one have: whose they are, and how many.
 //!
-//! A session belongs to the token or device that began it: to everybody else it does not exist. Clients often leave without a
-//! word, so a token that has no room for another loses the one that was idle longest.
+//! A session belongs to the token or device that began it: to everybody else it does not exist. Clients often leave
+//! without a word, so a token that has no room for another loses the one that was idle longest.
 
 use palyra_protocol::access::Credential;
 use rmcp::transport::streamable_http_server::session::SessionManager as _;
@@ -65,8 +65,8 @@ impl Sessions {
         Some(InUse { sessions: self.clone(), id: id.to_owned() })
     }
 
-    /// Makes room for a session that is about to begin, and keeps it until the guard is dropped. Nothing if every session
-    /// that could make room is at work.
+    /// Makes room for a session that is about to begin, and keeps it until the guard is dropped. Nothing if every
+    /// session that could make room is at work.
     pub(super) async fn begin(&self, token: &Credential) -> Option<tokio::sync::OwnedMutexGuard<()>> {
         let beginning = Arc::clone(&self.beginning).lock_owned().await;
         let live: Vec<String> = self.kept.sessions.read().await.keys().map(|id| id.to_string()).collect();

@@ -1,8 +1,9 @@
-//! MCP line by line, for `palyra mcp serve`, which does nothing but pass bytes on: on a UNIX socket of its own, and for paired devices.
+//! MCP line by line, for `palyra mcp serve`, which does nothing but pass bytes on: on a UNIX socket of its own, and for
+//! paired devices.
 //!
-//! The first line is a greeting: who the client speaks as. What follows is the protocol, one message a line. The socket is
-//! the daemon's user's alone, like the other one, and it never speaks for the owner: a client shows a token, or acts as an
-//! agent of the owner's. A paired device is known by its certificate and acts as an agent too.
+//! The first line is a greeting: who the client speaks as. What follows is the protocol, one message a line. The socket
+//! is the daemon's user's alone, like the other one, and it never speaks for the owner: a client shows a token, or acts
+//! as an agent of the owner's. A paired device is known by its certificate and acts as an agent too.
 
 use super::lines::Lines;
 use super::{Caller, McpServer};

@@ -1,9 +1,9 @@
 //! Which request a message is that cannot be read.
 //!
 //! A client waits for the answer to a request by its id. A message that is refused (a number that is not exact, a key
-//! that stands there twice, more bytes than fit) still has one, and the refusal must carry it. So the outermost level of
-//! its bytes is followed, and nothing is built of what lies deeper: pieces may be fed as they come, and nothing is kept
-//! but a key and an id of bounded length.
+//! that stands there twice, more bytes than fit) still has one, and the refusal must carry it. So the outermost level
+//! of its bytes is followed, and nothing is built of what lies deeper: pieces may be fed as they come, and nothing is
+//! kept but a key and an id of bounded length.
 
 use serde_json::value::RawValue;
 

@@ -1,7 +1,7 @@
 //! Connections that have not shown who they are: few, and never waited for.
 //!
-//! Whoever reaches the port can connect. Such connections share a fixed number of places. The one that has waited longest makes room for
-//! the next: a device that means it is through in a moment.
+//! Whoever reaches the port can connect. Such connections share a fixed number of places. The one that has waited
+//! longest makes room for the next: a device that means it is through in a moment.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

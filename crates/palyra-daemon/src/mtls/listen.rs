@@ -1,4 +1,5 @@
-//! Accepting paired devices: a handshake that does not come is not waited for, and a connection ends with its device's rights.
+//! Accepting paired devices: a handshake that does not come is not waited for, and a connection ends with its device's
+//! rights.
 
 use super::half_open::{HalfOpen, Place};
 use super::places::Places;

@@ -1,7 +1,8 @@
 //! The remote door: everything that crosses the network, under mutual TLS from the daemon's own authority.
 //!
-//! [`listen`] accepts paired devices and holds their connections to limits; [`serve`] hands their requests to the same gRPC services and
-//! HTTP door that this machine uses. [`pairing`] is a listener of its own, open only while a pairing code lives.
+//! [`listen`] accepts paired devices and holds their connections to limits; [`serve`] hands their requests to the same
+//! gRPC services and HTTP door that this machine uses. [`pairing`] is a listener of its own, open only while a pairing
+//! code lives.
 //!
 //! A device is known by its certificate alone. No header, no token and no address says who it is.
 

@@ -1,7 +1,8 @@
 //! The pairing listener: open while a code lives, and a conversation for each device that comes.
 //!
-//! The protocol is `docs/formats/pairing.md`; `palyra-identity` has its states. Here are the socket, the time limits, and the person who is
-//! asked: an approval of the subject `device_pairing`, answered at any door. A device that leaves takes its approval along.
+//! The protocol is `docs/formats/pairing.md`; `palyra-identity` has its states. Here are the socket, the time limits,
+//! and the person who is asked: an approval of the subject `device_pairing`, answered at any door. A device that leaves
+//! takes its approval along.
 
 use super::half_open::{HalfOpen, Place};
 use super::listen::HANDSHAKE_TIME;

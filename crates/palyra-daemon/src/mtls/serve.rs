@@ -1,7 +1,7 @@
 //! What a device's connection is served with: the gRPC services and the HTTP door of this machine, or MCP line by line.
 //!
-//! Which of them a request is for, its content type says. Who makes it, the connection says: the device goes along in the request's
-//! extensions, and both gates look there.
+//! Which of them a request is for, its content type says. Who makes it, the connection says: the device goes along in
+//! the request's extensions, and both gates look there.
 
 use crate::doors::Doors;
 use crate::grpc::Services;
@@ -95,7 +95,8 @@ impl DeviceService {
     }
 }
 
-/// Serves a connection. It is told to end when its device is shut out, when its certificate is over, and when the daemon ends.
+/// Serves a connection. It is told to end when its device is shut out, when its certificate is over, and when the
+/// daemon ends.
 async fn until_cut_off(connection: impl Graceful, device: &ConnectedDevice, doors: &Doors) {
     let mut connection = std::pin::pin!(connection);
     let served = tokio::select! {

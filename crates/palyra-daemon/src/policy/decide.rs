@@ -1,8 +1,9 @@
 //! `decide --jsonl`: a stream of proposed calls in, a stream of decisions with explanations out.
 //!
-//! A line is a call (`{"tool": …, "input": …, "principal": …}`), resolved in the workspace as the daemon would, or a question
-//! (`{"principal": …, "action": …, "resource": …, "context": …}`), asked as it stands. Each line gets one line, in order.
-//! A line that is neither gets an error and the stream goes on. Nothing is recorded and nothing is executed.
+//! A line is a call (`{"tool": …, "input": …, "principal": …}`), resolved in the workspace as the daemon would, or a
+//! question (`{"principal": …, "action": …, "resource": …, "context": …}`), asked as it stands. Each line gets one
+//! line, in order. A line that is neither gets an error and the stream goes on. Nothing is recorded and nothing is
+//! executed.
 
 use super::{Decide, REJECTED, loader};
 use crate::doors::DoorName;

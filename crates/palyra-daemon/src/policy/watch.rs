@@ -1,8 +1,8 @@
 //! Watches the policy directory: when its files have come to rest after a change, they are read anew.
 //!
-//! The kernel says when something happens; nobody looks for themselves. Editors and deployments write several files in several steps,
-//! so a change is taken up when nothing more has happened for a moment. Whatever is wrong with the files by then, the running
-//! set goes on.
+//! The kernel says when something happens; nobody looks for themselves. Editors and deployments write several files in
+//! several steps, so a change is taken up when nothing more has happened for a moment. Whatever is wrong with the files
+//! by then, the running set goes on.
 
 use crate::custody::Way;
 use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
@@ -101,8 +101,8 @@ struct Places {
 }
 
 impl Places {
-    /// The policy directory and its cases; each link on the way to them, which may be switched; and each file that a link in
-    /// them leads to.
+    /// The policy directory and its cases; each link on the way to them, which may be switched; and each file that a
+    /// link in them leads to.
     fn of(directory: &Path) -> Self {
         let mut places = Self::default();
         for directory in [directory.to_owned(), directory.join("cases")] {

@@ -1,8 +1,8 @@
 //! The command's streams, tied to ours while it runs.
 //!
-//! The thread that runs the command must never wait for whoever reads our output: the clock would stop with it. So a thread
-//! of its own writes, and what waits for it is at most what the policy lets through. Input comes the other way through a
-//! pipe, because a read from a descriptor that we share with others could block.
+//! The thread that runs the command must never wait for whoever reads our output: the clock would stop with it. So a
+//! thread of its own writes, and what waits for it is at most what the policy lets through. Input comes the other way
+//! through a pipe, because a read from a descriptor that we share with others could block.
 
 use palyra_egress::EgressRecord;
 use palyra_protocol::display::Sanitizer;

@@ -1,4 +1,5 @@
-//! What the code says about its tools, against what the manifest says. The manifest counts: it is what people and models are shown.
+//! What the code says about its tools, against what the manifest says. The manifest counts: it is what people and
+//! models are shown.
 
 use palyra_plugins::ToolDescription;
 use palyra_skills::Manifest;

@@ -1,4 +1,5 @@
-//! What is open to a guest that its author tries: files of a throw-away place, values from files, and other hosts only on request.
+//! What is open to a guest that its author tries: files of a throw-away place, values from files, and other hosts only
+//! on request.
 
 use super::refusal::Refusal;
 use super::{MAX_FILE, read_file};

@@ -1,4 +1,5 @@
-//! The host of guests for one command: compiled code is kept between commands, so that only a changed component is compiled.
+//! The host of guests for one command: compiled code is kept between commands, so that only a changed component is
+//! compiled.
 
 use super::refusal::Refusal;
 use crate::printing::tell;

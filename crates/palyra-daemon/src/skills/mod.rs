@@ -1,7 +1,7 @@
 //! `palyrad skills`: what an author of skills does. No daemon, no journal.
 //!
-//! `palyra skills` becomes this. A guest runs here only when its author tries it, with what its own manifest asks for, in a place that is
-//! thrown away. Everything that comes from a skill is shown inert.
+//! `palyra skills` becomes this. A guest runs here only when its author tries it, with what its own manifest asks for,
+//! in a place that is thrown away. Everything that comes from a skill is shown inert.
 
 mod audit;
 mod build;

@@ -1,5 +1,5 @@
-//! Artifacts and audits for people. Every text of a skill goes through `safe`: a manifest's words must not reach a terminal as
-//! commands.
+//! Artifacts and audits for people. Every text of a skill goes through `safe`: a manifest's words must not reach a
+//! terminal as commands.
 
 use crate::printing::say;
 use palyra_protocol::display::{safe, safe_lines};

@@ -1,4 +1,5 @@
-//! A place for one trial: a workspace with copies of what the manifest's roots name, and an empty storage. It is removed at the end.
+//! A place for one trial: a workspace with copies of what the manifest's roots name, and an empty storage. It is
+//! removed at the end.
 
 use super::refusal::Refusal;
 use palyra_plugins::Grant;

@@ -1,7 +1,7 @@
 //! Observed against declared, and the manifest that asks for no more than was used.
 //!
-//! Only what a single call shows is taken away or narrowed: entries that nothing used, wildcards that stand for what was seen, and
-//! quotas far above what was used. Comments and order of the author's file stay.
+//! Only what a single call shows is taken away or narrowed: entries that nothing used, wildcards that stand for what
+//! was seen, and quotas far above what was used. Comments and order of the author's file stay.
 
 use super::refusal::Refusal;
 use super::trial::Subject;

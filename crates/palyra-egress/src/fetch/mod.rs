@@ -1,10 +1,11 @@
 //! One HTTP exchange of our own, under the same rules as any process's connections.
 //!
-//! Each hop is a connection: asked of the rules, resolved once, checked, made to that address, recorded. A redirect is followed by this file and
-//! never by the HTTP library, so the next hop is asked like the first. Whoever decided about the first hop decided about its host and method
-//! and about nothing else: a hop to another origin, or with another method, is put to them too ([`FetchWatch::may_go`]). What a caller
-//! sent along stays with the origin it was meant for: when a redirect leaves it, only a plain GET or HEAD goes on, with
-//! fields that say nothing of the caller. Bodies come as they are sent; nothing is unpacked, so a small answer cannot become a large one.
+//! Each hop is a connection: asked of the rules, resolved once, checked, made to that address, recorded. A redirect is
+//! followed by this file and never by the HTTP library, so the next hop is asked like the first. Whoever decided about
+//! the first hop decided about its host and method and about nothing else: a hop to another origin, or with another
+//! method, is put to them too ([`FetchWatch::may_go`]). What a caller sent along stays with the origin it was meant
+//! for: when a redirect leaves it, only a plain GET or HEAD goes on, with fields that say nothing of the caller. Bodies
+//! come as they are sent; nothing is unpacked, so a small answer cannot become a large one.
 
 mod error;
 mod exchange;
@@ -92,8 +93,8 @@ pub struct Redirect {
 
 /// Who follows a fetch on its way.
 pub trait FetchWatch {
-    /// Whether a redirect may be followed: the rules allow this request, which goes to another origin than the one before it or has
-    /// another method.
+    /// Whether a redirect may be followed: the rules allow this request, which goes to another origin than the one
+    /// before it or has another method.
     ///
     /// # Errors
     /// When it may not; the fetch ends with that.
@@ -102,7 +103,8 @@ pub trait FetchWatch {
     /// Takes a connection, allowed or denied, when it is over.
     fn connection(&self, record: &EgressRecord);
 
-    /// What goes with a hop besides what the request says; asked for each anew, so nothing follows a redirect by itself.
+    /// What goes with a hop besides what the request says; asked for each anew, so nothing follows a redirect by
+    /// itself.
     ///
     /// # Errors
     /// The hop concerns a binding that does not cover it; the fetch ends with that.
@@ -216,8 +218,8 @@ impl Fetcher {
         }
     }
 
-    /// Sends one request and hands its answer to `sink` as it comes, on this thread, to the end. Redirects are not followed.
-    /// Returns whether the body came whole.
+    /// Sends one request and hands its answer to `sink` as it comes, on this thread, to the end. Redirects are not
+    /// followed. Returns whether the body came whole.
     ///
     /// # Errors
     /// When the request is denied or fails, or a limit ends it.

@@ -1,7 +1,7 @@
 //! The bytes beneath an exchange: over a connection that was made and checked before, and no other.
 //!
-//! The HTTP library is given one connected socket and cannot make another. Each wait ends at the deadline of the whole fetch or when
-//! the call is cancelled. What was moved is counted here, encrypted as it is.
+//! The HTTP library is given one connected socket and cannot make another. Each wait ends at the deadline of the whole
+//! fetch or when the call is cancelled. What was moved is counted here, encrypted as it is.
 
 use super::super::wait::{Woken, wait};
 use crate::CancelSignal;

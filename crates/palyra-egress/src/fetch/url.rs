@@ -1,7 +1,7 @@
 //! URLs as `fetch` reads them: strictly, and into the parts that rules speak about.
 //!
-//! A host that is read in one way when it is checked and in another when it is connected to is the oldest trick there is.
-//! So a URL is taken apart once, here, and everything after works with the parts.
+//! A host that is read in one way when it is checked and in another when it is connected to is the oldest trick there
+//! is. So a URL is taken apart once, here, and everything after works with the parts.
 
 use super::super::host::{Host, HostError, parse_port, split_port};
 use std::fmt;

@@ -57,7 +57,8 @@ fn http(status: u16, reason: &str, field: &str, error: &serde_json::Value, head_
     answer.into_bytes()
 }
 
-/// Tells a client that it is not served, in its own protocol as far as its first byte tells, and without ever waiting for it.
+/// Tells a client that it is not served, in its own protocol as far as its first byte tells, and without ever waiting
+/// for it.
 pub(super) fn busy(mut socket: &TcpStream, denial: &Denial) {
     let mut first = [0; 1];
     // Whatever fails here, the socket is closed next; a client that cannot take the answer sees that.

@@ -401,8 +401,8 @@ impl Client<'_> {
         }
     }
 
-    /// Ends our side and reads the client's to its end for a moment: a close with bytes unread would be a reset, and take
-    /// the answer with it.
+    /// Ends our side and reads the client's to its end for a moment: a close with bytes unread would be a reset, and
+    /// take the answer with it.
     pub(super) fn hear_out(&mut self) {
         let _told = self.socket.shutdown(Shutdown::Write);
         let deadline = Instant::now() + LINGER;

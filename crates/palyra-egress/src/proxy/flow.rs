@@ -1,7 +1,7 @@
 //! One direction of a connection.
 //!
-//! Bytes that a gate has to see pass through memory; once it is open the kernel moves them from socket to socket through a pipe,
-//! and this process never touches them.
+//! Bytes that a gate has to see pass through memory; once it is open the kernel moves them from socket to socket
+//! through a pipe, and this process never touches them.
 
 use super::super::gate::{Gate, Seen, Shut, Step};
 use rustix::io::Errno;
@@ -10,8 +10,8 @@ use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::OwnedFd;
 
-/// How much is moved at once, and how much a pipe is asked to hold once there is much to move. What a user's pipes may hold
-/// together is limited, so a tunnel that only chats keeps the small pipe it was made with.
+/// How much is moved at once, and how much a pipe is asked to hold once there is much to move. What a user's pipes may
+/// hold together is limited, so a tunnel that only chats keeps the small pipe it was made with.
 const BULK: usize = 1 << 20;
 const MUCH: usize = 64 * 1024;
 /// How much is read at once for a gate.

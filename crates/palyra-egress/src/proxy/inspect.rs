@@ -1,9 +1,10 @@
 //! Requests to bound hosts: read whole, sent anew with what is attached, their answers cleaned.
 //!
-//! A tunnel to a bound host ends here: the client greets the run's own authority. One request is read, the credentials that cover it are
-//! attached, and it is sent over a connection of our own, whose certificate is checked as `palyra.http.fetch` checks it. The answer goes
-//! back as it comes, through a filter that knows what was attached. Everything that cannot be looked at is refused by name: bytes that are
-//! not TLS, HTTP/2, an upgrade, an answer that is compressed though nobody asked for that.
+//! A tunnel to a bound host ends here: the client greets the run's own authority. One request is read, the credentials
+//! that cover it are attached, and it is sent over a connection of our own, whose certificate is checked as
+//! `palyra.http.fetch` checks it. The answer goes back as it comes, through a filter that knows what was attached.
+//! Everything that cannot be looked at is refused by name: bytes that are not TLS, HTTP/2, an upgrade, an answer that
+//! is compressed though nobody asked for that.
 
 use super::super::credentials::{AnswerFilter, Attached, Credentials, OutgoingRequest};
 use super::super::denial::{Denial, DenialCode};

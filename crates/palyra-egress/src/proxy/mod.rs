@@ -1,8 +1,9 @@
 //! The filtering proxy: one port, three protocols, a thread for each connection.
 //!
-//! A connection has a thread because everything it does can block: resolving, connecting, moving bytes. There are never more than
-//! [`ProxyLimits::max_connections`] of them, and who comes when all places are taken waits a moment for one. Each waits in `poll` with a deadline and for the order to stop, so
-//! [`Proxy::stop`] ends all of them at once and nothing is left behind. What a run may do to the journal is bounded too: after
+//! A connection has a thread because everything it does can block: resolving, connecting, moving bytes. There are never
+//! more than [`ProxyLimits::max_connections`] of them, and who comes when all places are taken waits a moment for one.
+//! Each waits in `poll` with a deadline and for the order to stop, so [`Proxy::stop`] ends all of them at once and
+//! nothing is left behind. What a run may do to the journal is bounded too: after
 //! [`ProxyLimits::max_total_connections`] further ones are refused and counted in one record.
 //!
 //! The listener may live in another network namespace; connections to servers are made in the one of this process.

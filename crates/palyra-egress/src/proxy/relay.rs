@@ -1,8 +1,8 @@
 //! Both directions of a connection, until it is over.
 //!
-//! A client that has sent its request says nothing more, so nobody would read from it and see it go. It is watched all the same: a client
-//! that gave up must not keep its place until the server remembers it, and a client that only said that it has no more to send
-//! must still get its answer.
+//! A client that has sent its request says nothing more, so nobody would read from it and see it go. It is watched all
+//! the same: a client that gave up must not keep its place until the server remembers it, and a client that only said
+//! that it has no more to send must still get its answer.
 
 use super::super::gate::{Gate, Hello, Shut};
 use super::super::wait::{Woken, wait};
@@ -142,8 +142,8 @@ impl Relay {
         }
         match self.up.go(client, server) {
             Ok(()) => Ok(()),
-            // A client may stop sending when the server has answered already, and a server may answer and close before it has
-            // read the whole request; the answer counts.
+            // A client may stop sending when the server has answered already, and a server may answer and close before
+            // it has read the whole request; the answer counts.
             Err(Broken::Source) if self.kind == Kind::Request && self.down.read > 0 => {
                 self.up.abandon();
                 Ok(())

@@ -1,14 +1,15 @@
 //! The processes of agents' clients on this host, and whether a caller on the socket descends from one.
 //!
-//! A client that keeps its own shell can run `palyra`, and the socket takes it for the daemon's user. So the daemon remembers which
-//! process an agent's connection came from, and looks at the ancestors of whoever answers. What it goes by:
+//! A client that keeps its own shell can run `palyra`, and the socket takes it for the daemon's user. So the daemon
+//! remembers which process an agent's connection came from, and looks at the ancestors of whoever answers. What it goes
+//! by:
 //!
 //! - the parents of the caller, up to the first process of the host, each by its id and the time it was started;
-//! - for a caller that was left behind by its parents (`setsid`, `nohup`), the control group: one that was started after the client, in the
-//!   client's group, may be the client's.
+//! - for a caller that was left behind by its parents (`setsid`, `nohup`), the control group: one that was started
+//!   after the client, in the client's group, may be the client's.
 //!
-//! A process that another service starts on the agent's behalf (`systemd-run`, `at`, a container's daemon) cannot be told from a
-//! person's. A rule can demand an approver on another device instead.
+//! A process that another service starts on the agent's behalf (`systemd-run`, `at`, a container's daemon) cannot be
+//! told from a person's. A rule can demand an approver on another device instead.
 
 use std::fs;
 use std::sync::{Mutex, PoisonError};

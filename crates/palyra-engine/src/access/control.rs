@@ -218,8 +218,8 @@ pub(super) async fn commit(
     Ok(after)
 }
 
-/// Whoever wrote the file while the daemon ran has changed nobody's rights; but it is not overwritten in silence. It is kept
-/// aside, and the journal says so. The change itself counts already, so nothing here can fail it.
+/// Whoever wrote the file while the daemon ran has changed nobody's rights; but it is not overwritten in silence. It is
+/// kept aside, and the journal says so. The change itself counts already, so nothing here can fail it.
 async fn look_before_replacing(file: &RegistryFile, journal: &JournalStore, known: Option<Digest>, revision: u64) {
     let aside = blocking(file, "cannot be put aside", move |file| file.set_aside_unless(known, revision)).await;
     let noted = match aside {

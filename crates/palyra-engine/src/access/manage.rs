@@ -79,7 +79,8 @@ impl Engine {
         self.may_change(peer, &needed)?;
         let one_at_a_time = Arc::clone(&self.access().writing).lock_owned().await;
         let no_reload_meanwhile = self.running_policy().hold().await;
-        // What the peer came with may be gone by now, or the rules may be others. From here on nothing changes but by us.
+        // What the peer came with may be gone by now, or the rules may be others. From here on nothing changes but by
+        // us.
         let token = self.may_change(peer, &needed)?;
         let (engine, by) = (self.clone(), peer.effective().clone());
         let changing = tokio::spawn(async move {
@@ -167,8 +168,8 @@ impl Engine {
         self.change(peer, Needed::on_daemon(PolicyAction::TokenCreate), move |edit| edit.create_token(new)).await
     }
 
-    /// Replaces a token's secret. Both hold for `overlap`; then the old one opens nothing. Without an overlap the tokens
-    /// that were issued with it go too, unless they are to be kept.
+    /// Replaces a token's secret. Both hold for `overlap`; then the old one opens nothing. Without an overlap the
+    /// tokens that were issued with it go too, unless they are to be kept.
     ///
     /// # Errors
     /// There is no such token, it is not active, or the peer may not issue one like it.

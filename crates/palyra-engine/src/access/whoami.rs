@@ -72,8 +72,8 @@ impl Engine {
         Ok(catalog.iter().filter(|tool| self.sees_tool(peer, tool) && !denied(tool)).cloned().collect())
     }
 
-    /// What would be decided about a call of a tool whose arguments touch nothing in particular; where it is the arguments that
-    /// decide, that they do.
+    /// What would be decided about a call of a tool whose arguments touch nothing in particular; where it is the
+    /// arguments that decide, that they do.
     fn right_to_call(&self, peer: &VerifiedPeer, tool: &CatalogTool) -> RightView {
         let name = tool.name().as_str();
         let context = PolicyRequestContext {
@@ -198,7 +198,8 @@ mod tests {
     use palyra_policy::{Membership, PolicyDecision, PolicyEngine};
     use palyra_protocol::{Principal, WorkspaceRole};
 
-    /// What a role leaves room for and no default rule gives: secrets are given one by one, and nobody waives by default.
+    /// What a role leaves room for and no default rule gives: secrets are given one by one, and nobody waives by
+    /// default.
     const LEFT_TO_OPERATORS: [PolicyAction; 2] = [PolicyAction::VaultGet, PolicyAction::ApprovalWaive];
 
     /// A table that promises what policy then denies would be no promise.

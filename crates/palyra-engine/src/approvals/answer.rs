@@ -81,7 +81,8 @@ impl Engine {
             let ended = self.settle_approval(self.expired(&asked), None).await?;
             return Err(JournalError::AlreadyResolved { state: ended.state }.into());
         }
-        // The answer, and the grant that it leaves, are of the rules that the approval is bound to: they stay until it is recorded.
+        // The answer, and the grant that it leaves, are of the rules that the approval is bound to: they stay until it
+        // is recorded.
         let rules_stay = self.running_policy().stay().await;
         // Asked under other rules, and not decided again yet: it is now.
         let asked = self.reconsider_one(asked).await?;
@@ -162,8 +163,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Records an answer, or an end without one, and tells everybody who waits or watches. Once begun it is carried through:
-    /// whoever asked for it may go away, and an answer that is on record still reaches its call.
+    /// Records an answer, or an end without one, and tells everybody who waits or watches. Once begun it is carried
+    /// through: whoever asked for it may go away, and an answer that is on record still reaches its call.
     pub(crate) async fn settle_approval(
         &self,
         resolve: Resolve,

@@ -37,7 +37,8 @@ impl Engine {
         });
         drop(self.approval_news().send(Arc::clone(&approval)));
         if let Some(problem) = self.token_gone(approval.token.as_ref()) {
-            // Withdrawn while the approval was on its way to the journal, where whoever withdrew the token did not see it.
+            // Withdrawn while the approval was on its way to the journal, where whoever withdrew the token did not see
+            // it.
             self.end_unanswered(&approval, self.cancelled(&approval, problem)).await?;
         }
         self.after_answer(call.into_resolved(), approval, answer, live).await.map(Some)
@@ -67,8 +68,8 @@ impl Engine {
         self.start_approved(call, &answered).await
     }
 
-    /// Starts a call that people have approved, if policy still asks for just that approval of just this call, and the token
-    /// it was proposed with still opens.
+    /// Starts a call that people have approved, if policy still asks for just that approval of just this call, and the
+    /// token it was proposed with still opens.
     pub(crate) async fn start_approved(
         &self,
         call: ResolvedCall,

@@ -33,8 +33,8 @@ impl Engine {
         Ok(self.review_of(peer, &asked).await)
     }
 
-    /// What a person is shown about an approval that they may see. What cannot be found out is not in it; nothing here keeps an
-    /// approval from being shown.
+    /// What a person is shown about an approval that they may see. What cannot be found out is not in it; nothing here
+    /// keeps an approval from being shown.
     pub async fn review_of(&self, peer: &VerifiedPeer, asked: &ApprovalRecord) -> Review {
         let mut review = Review::of(asked);
         review.rules = self.asking_rules(asked).await;

@@ -1,6 +1,7 @@
-//! Approvals, in one place: asking people ([`ask`]), their answers ([`answer`]), the grants that a yes can leave ([`grants`]), and
-//! deciding again about what waits when other rules take over ([`reconsider`]). Approvals that are about no call that waits to
-//! run begin in [`request`]; [`build_review`] makes what people are shown. Here is what doors can list.
+//! Approvals, in one place: asking people ([`ask`]), their answers ([`answer`]), the grants that a yes can leave
+//! ([`grants`]), and deciding again about what waits when other rules take over ([`reconsider`]). Approvals that are
+//! about no call that waits to run begin in [`request`]; [`build_review`] makes what people are shown. Here is what
+//! doors can list.
 
 pub(crate) mod answer;
 pub(crate) mod ask;
@@ -86,8 +87,8 @@ impl Engine {
         self.authorize(peer, PolicyAction::ApprovalList, PolicyResource::Daemon, None)
     }
 
-    /// Ends every approval whose call was proposed with a token that opens nothing any more. What was withdrawn leaves nothing
-    /// behind that goes on once somebody says yes.
+    /// Ends every approval whose call was proposed with a token that opens nothing any more. What was withdrawn leaves
+    /// nothing behind that goes on once somebody says yes.
     pub(crate) async fn end_orphaned_questions(&self) -> Result<(), EngineError> {
         for asked in self.pending_approvals().await? {
             let Some(problem) = self.token_gone(asked.token.as_ref()) else { continue };

@@ -1,8 +1,9 @@
 //! Approvals outlive rules: each that waits is decided again when others decide.
 //!
-//! An approval is about a call under certain rules. When those change, or who belongs to what, the call is put to the new ones. If they
-//! ask the same people for the same reasons, the approval stays, bound to them, and the journal says so. Otherwise it ends at once
-//! with `policy_changed`, and whoever proposed the call is told: nobody answers where no answer can start the call.
+//! An approval is about a call under certain rules. When those change, or who belongs to what, the call is put to the
+//! new ones. If they ask the same people for the same reasons, the approval stays, bound to them, and the journal says
+//! so. Otherwise it ends at once with `policy_changed`, and whoever proposed the call is told: nobody answers where no
+//! answer can start the call.
 
 use crate::engine::Engine;
 use crate::error::EngineError;

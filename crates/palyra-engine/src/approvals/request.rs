@@ -1,8 +1,9 @@
 //! Approvals that are about no call that waits to run: effects, a device, a skill.
 //!
-//! Whoever needs one hands in an [`ApprovalRequest`] and gets a [`RequestedApproval`]: the record that people are shown, and a
-//! way to wait for its end. Such an approval is listed, answered, expired and withdrawn like any other, and leaves no grant.
-//! One that waits when the daemon ends waits again after the next start, except for a device, whose connection is gone.
+//! Whoever needs one hands in an [`ApprovalRequest`] and gets a [`RequestedApproval`]: the record that people are
+//! shown, and a way to wait for its end. Such an approval is listed, answered, expired and withdrawn like any other,
+//! and leaves no grant. One that waits when the daemon ends waits again after the next start, except for a device,
+//! whose connection is gone.
 
 use crate::engine::Engine;
 use crate::error::EngineError;

@@ -1,11 +1,13 @@
 //! The console's sessions: who opened one, with which browser's key, and whether a request is theirs.
 //!
-//! A person asks for a one-time code at a door that knows them. The page that is opened with it makes a key that never leaves its
-//! browser, registers it with the code, and signs every request. A session acts as the person who made the code, as far as
-//! what they made it with still reaches: a token that is withdrawn, or a device that is revoked, takes its sessions along.
+//! A person asks for a one-time code at a door that knows them. The page that is opened with it makes a key that never
+//! leaves its browser, registers it with the code, and signs every request. A session acts as the person who made the
+//! code, as far as what they made it with still reaches: a token that is withdrawn, or a device that is revoked, takes
+//! its sessions along.
 //!
-//! Sessions live in memory and end with the daemon. The journal records when each began and ended, and its key: that is what
-//! the signatures of decisions are checked by. There is no cookie, because cookies are sent to every port of a host.
+//! Sessions live in memory and end with the daemon. The journal records when each began and ended, and its key: that is
+//! what the signatures of decisions are checked by. There is no cookie, because cookies are sent to every port of a
+//! host.
 
 mod requests;
 mod sessions;
@@ -80,7 +82,8 @@ impl Engine {
         self.register_console(opener, page).await
     }
 
-    /// Opens a session for the paired device that the connection was made by: its certificate says who it is, so it needs no code.
+    /// Opens a session for the paired device that the connection was made by: its certificate says who it is, so it
+    /// needs no code.
     ///
     /// # Errors
     /// It may not.

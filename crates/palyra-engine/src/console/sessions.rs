@@ -155,7 +155,8 @@ impl ConsoleSession {
         }
     }
 
-    /// Takes a nonce that was not used before. Those older than `since` are refused by their time, so they are forgotten.
+    /// Takes a nonce that was not used before. Those older than `since` are refused by their time, so they are
+    /// forgotten.
     pub(super) fn take_nonce(&self, nonce: &str, at_ms: u64, since: u64) -> Result<(), NonceRefusal> {
         let mut nonces = self.nonces.lock().unwrap_or_else(PoisonError::into_inner);
         if nonces.contains_key(nonce) {

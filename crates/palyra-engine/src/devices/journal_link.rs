@@ -1,7 +1,8 @@
 //! The device registry's place in the journal.
 //!
-//! Changes of the registry are recorded before they count, by threads that may wait. Everything else that happens to devices is
-//! noted by handshakes that may not: it goes through a bounded queue, and what finds no room there is counted.
+//! Changes of the registry are recorded before they count, by threads that may wait. Everything else that happens to
+//! devices is noted by handshakes that may not: it goes through a bounded queue, and what finds no room there is
+//! counted.
 
 use crate::engine::{Engine, WeakEngine};
 use palyra_identity::{IdentityEvent, IdentityJournal, JournalFailure, RecordedRegistry, RegistryChange};

@@ -106,7 +106,8 @@ impl Engine {
         self.change_device(peer, device, move |identity, by, id| identity.rotate(by, id.as_str())).await
     }
 
-    /// Revokes a device and those that belong to it. Their next request is refused, and what they proposed does not start.
+    /// Revokes a device and those that belong to it. Their next request is refused, and what they proposed does not
+    /// start.
     ///
     /// # Errors
     /// There is no such device, it is revoked already, or the peer may not.
@@ -208,7 +209,8 @@ impl Engine {
         Ok(self.known_devices().await?.ok_or_else(unknown)?)
     }
 
-    /// Changes a device, whole or not at all, and lets the change take effect: streams end, what was proposed does not start.
+    /// Changes a device, whole or not at all, and lets the change take effect: streams end, what was proposed does not
+    /// start.
     async fn change_device<T: Send + 'static>(
         &self,
         peer: &VerifiedPeer,

@@ -1,8 +1,9 @@
 //! Paired devices, as the engine knows them.
 //!
-//! `palyra-identity` holds the authority, the registry and pairing. Here they are bound to the journal ([`journal_link`]), opened when
-//! they are first needed, tended, and asked about callers ([`admission`]). [`manage`] is what people do with devices, [`pairing`] how a
-//! new one is let in. The engine opens no socket: the daemon's remote door does.
+//! `palyra-identity` holds the authority, the registry and pairing. Here they are bound to the journal
+//! ([`journal_link`]), opened when they are first needed, tended, and asked about callers ([`admission`]). [`manage`]
+//! is what people do with devices, [`pairing`] how a new one is let in. The engine opens no socket: the daemon's remote
+//! door does.
 
 mod admission;
 mod journal_link;

@@ -6,8 +6,9 @@
 //!                                                      └▶ guarded or reviewed changes wait as one approval
 //! ```
 //!
-//! [`Effects`] is the store with the rules about it. `settle.rs` is the diagram above, `waiting.rs` what follows a person's
-//! answer, `recover.rs` what a start does about effects that were cut off, `undo.rs` and `shown.rs` what people ask for.
+//! [`Effects`] is the store with the rules about it. `settle.rs` is the diagram above, `waiting.rs` what follows a
+//! person's answer, `recover.rs` what a start does about effects that were cut off, `undo.rs` and `shown.rs` what
+//! people ask for.
 //!
 //! This module must never change the workspace before `effect.intended` is durable.
 

@@ -1,7 +1,7 @@
 //! Settling: from what a call left in its view to what counts of it.
 //!
-//! Runs on a thread that may wait. The order is what a crash can rely on: the plan is durable, then `effect.intended` is
-//! recorded, then the workspace changes, then the outcome is recorded.
+//! Runs on a thread that may wait. The order is what a crash can rely on: the plan is durable, then `effect.intended`
+//! is recorded, then the workspace changes, then the outcome is recorded.
 
 use super::about::{ABOUT, About, CHANGES, Waiting, headline};
 use super::judge::{Judged, question_about_waiting};

@@ -1,7 +1,7 @@
 //! Undo: a person has what a call, a run or a session changed put back.
 //!
-//! An undo is an effect like any other: planned, recorded before it is carried out, and itself undoable. Entries that were
-//! changed since stay as they are and are named, each with a proposal of what both sides' changes come to.
+//! An undo is an effect like any other: planned, recorded before it is carried out, and itself undoable. Entries that
+//! were changed since stay as they are and are named, each with a proposal of what both sides' changes come to.
 
 use super::about::{ABOUT, About};
 use super::shown::Known;

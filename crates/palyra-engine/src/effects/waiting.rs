@@ -189,8 +189,8 @@ impl Engine {
         (text, more)
     }
 
-    /// One change as text: the difference of a text file, a line about everything else. No value of a secret that was released is in
-    /// it, whatever a program has written into the file.
+    /// One change as text: the difference of a text file, a line about everything else. No value of a secret that was
+    /// released is in it, whatever a program has written into the file.
     pub(super) fn diff_of(&self, store: &ViewStore, view: &str, change: &EffectChange) -> String {
         self.released().clean(self.diff_as_written(store, view, change))
     }

@@ -1,7 +1,7 @@
 //! Clear: from a decision to a recorded permit, by policy, by a grant, or by a person's answer.
 //!
-//! Where the rules that decided, or the grant that was found, are gone by the time of the record, nothing is recorded and there is
-//! no permit: the path resolves and decides the call anew.
+//! Where the rules that decided, or the grant that was found, are gone by the time of the record, nothing is recorded
+//! and there is no permit: the path resolves and decides the call anew.
 
 use crate::engine::Engine;
 use crate::flow::decide::{AllowedCall, Decided, DeniedCall, GrantableCall};

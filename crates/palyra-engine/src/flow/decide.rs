@@ -1,8 +1,9 @@
-//! Decide: Cedar is asked as things stand, as they would stand with a grant, and as they would stand with people's approval.
+//! Decide: Cedar is asked as things stand, as they would stand with a grant, and as they would stand with people's
+//! approval.
 //!
-//! INVARIANT (decision_belongs_to_call): [`Engine::decide`] takes a resolved call and gives back one value that holds the call and the
-//! decision about it. The fields are private to this file, so nobody can put another call beside a decision. Permits, approvals
-//! and records of the journal are made from that value alone.
+//! INVARIANT (decision_belongs_to_call): [`Engine::decide`] takes a resolved call and gives back one value that holds
+//! the call and the decision about it. The fields are private to this file, so nobody can put another call beside a
+//! decision. Permits, approvals and records of the journal are made from that value alone.
 
 use crate::catalog::ToolCatalog;
 use crate::config::ToolCallConfig;
@@ -162,7 +163,8 @@ impl Engine {
         }
     }
 
-    /// What is told about a proposal that is no call: where policy forbids what it names, that, and nothing of what is there.
+    /// What is told about a proposal that is no call: where policy forbids what it names, that, and nothing of what is
+    /// there.
     pub(crate) fn decide_unresolved(&self, refusal: Refusal, detail: Detail) -> Result<DeniedCall, Refusal> {
         let Some(call) = refusal.named.as_deref().cloned() else { return Err(refusal) };
         let decision = decide(&self.policy(), self.tool_facts(), &call, detail);
@@ -293,9 +295,9 @@ fn of_own_things(
     verdict
 }
 
-/// What policy says about a call, each secret that it uses, and guarded paths that a client would write: the strictest of all.
-/// A secret is asked about as `vault.get`, which is
-/// sensitive: neither a rule that waives approvals of a tool nor a yes to other calls covers it.
+/// What policy says about a call, each secret that it uses, and guarded paths that a client would write: the strictest
+/// of all. A secret is asked about as `vault.get`, which is sensitive: neither a rule that waives approvals of a tool
+/// nor a yes to other calls covers it.
 fn strictest(
     policy: &PolicyEngine,
     request: &PolicyRequest,

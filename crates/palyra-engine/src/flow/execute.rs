@@ -210,7 +210,8 @@ impl Running<'_> {
         self.live.output()
     }
 
-    /// Where connections are recorded. A tool that uses it obeys [`EgressLog::stop`] and keeps no observer when it is done.
+    /// Where connections are recorded. A tool that uses it obeys [`EgressLog::stop`] and keeps no observer when it is
+    /// done.
     pub(crate) fn egress(&self) -> &EgressLog {
         self.egress.get_or_init(|| EgressLog::open(self.engine.clone(), self.call.id().clone(), self.cancel()))
     }
@@ -286,7 +287,8 @@ impl Engine {
         let may_start = handover::may_start(live).await;
         let started_at = self.clock().now();
         let run = Running { engine: self, call: &call, authority: &authority, live, egress: OnceLock::new() };
-        // Asked last: a tool that was removed or replaced while its call waited does not run, and nothing runs in its place.
+        // Asked last: a tool that was removed or replaced while its call waited does not run, and nothing runs in its
+        // place.
         let ran = match may_start {
             Ok(()) if !self.catalog().holds(&tool) => Executed::not_run(tool_replaced(call.tool())),
             Ok(()) => match self.note_sources(&call).await {
@@ -295,7 +297,8 @@ impl Engine {
             },
             Err(not_started) => not_started,
         };
-        // Whatever was released to this run, by this call or an earlier one, leaves no trace in what the call gives back.
+        // Whatever was released to this run, by this call or an earlier one, leaves no trace in what the call gives
+        // back.
         let ran = match self.released().of(&call) {
             Some(redactor) => ran.redacted(&redactor),
             None => ran,

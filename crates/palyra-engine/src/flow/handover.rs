@@ -2,11 +2,12 @@
 //!
 //! Two kinds of calls end otherwise than the rest of the path, and neither has a path of its own:
 //!
-//! - A call **by ticket** is a process. It is decided, approved and recorded while the hook waits; then it stands at [`StartGate`] until the
-//!   client starts the wrapped command, which shows the ticket ([`Engine::redeem`]). A client that does not start it, because a person
-//!   said no there, leaves a call that did not run.
-//! - A call **by the client** is the client's own file tool or fetch. It is resolved, decided, approved and recorded like a call of the tool
-//!   that it resembles. Its job is [`HandedOver`], which does nothing: the attestation says that the client carries it out.
+//! - A call **by ticket** is a process. It is decided, approved and recorded while the hook waits; then it stands at
+//!   [`StartGate`] until the client starts the wrapped command, which shows the ticket ([`Engine::redeem`]). A client
+//!   that does not start it, because a person said no there, leaves a call that did not run.
+//! - A call **by the client** is the client's own file tool or fetch. It is resolved, decided, approved and recorded
+//!   like a call of the tool that it resembles. Its job is [`HandedOver`], which does nothing: the attestation says
+//!   that the client carries it out.
 
 use crate::access::VerifiedPeer;
 use crate::engine::Engine;
@@ -109,7 +110,8 @@ pub(crate) fn to_client(
     Ok(Box::new(HandedOver))
 }
 
-/// The paths that nothing writes without consent. Where the new content is not known, a file that is judged by it counts as one.
+/// The paths that nothing writes without consent. Where the new content is not known, a file that is judged by it
+/// counts as one.
 fn guarded(place: &Place<'_>, facets: &Facets, content: Option<&[u8]>) -> Vec<String> {
     let Some(effects) = place.effects else { return Vec::new() };
     let counts = |path: &&String| match path.parse::<EffectPath>() {
@@ -141,7 +143,8 @@ pub struct RedeemedCall {
 }
 
 impl Engine {
-    /// Starts the call that a ticket was made for. The ticket is the authority: whoever the door admits may show it, once.
+    /// Starts the call that a ticket was made for. The ticket is the authority: whoever the door admits may show it,
+    /// once.
     ///
     /// # Errors
     /// There is no such ticket, or it was shown before.
@@ -165,7 +168,8 @@ impl Engine {
         self.end_of(call, |_| {}).await
     }
 
-    /// Ends a call because the command that started it has gone: a client's shell that is killed takes its command along.
+    /// Ends a call because the command that started it has gone: a client's shell that is killed takes its command
+    /// along.
     pub fn abandon(&self, peer: &VerifiedPeer, call: &CallId) {
         if let Some(live) = self.live().get(call) {
             live.withdraw(Withdrawal::By(peer.effective().clone()));

@@ -7,9 +7,10 @@ use palyra_protocol::{ApprovalRecord, ApprovalState, Authority, DecisionId, Gran
 
 /// A call that was decided and, where policy says so, approved.
 ///
-/// INVARIANT (no_execution_without_permit): private fields, no `Clone`, and three constructors, all in this file. Each takes a call
-/// together with the decision about it: one that allows, or one that needs people together with their authority. An executor takes
-/// `Recorded<Permit>` by value, so a permit is carried out at most once and only after its intent is durable.
+/// INVARIANT (no_execution_without_permit): private fields, no `Clone`, and three constructors, all in this file. Each
+/// takes a call together with the decision about it: one that allows, or one that needs people together with their
+/// authority. An executor takes `Recorded<Permit>` by value, so a permit is carried out at most once and only after its
+/// intent is durable.
 #[derive(Debug)]
 pub struct Permit {
     resolved: ResolvedCall,

@@ -110,8 +110,8 @@ impl Engine {
         }
     }
 
-    /// Whether the proposal is the first under its idempotency key. Asked before anything is resolved: what the earlier call
-    /// was about may be gone by now, and its outcome is still the answer.
+    /// Whether the proposal is the first under its idempotency key. Asked before anything is resolved: what the earlier
+    /// call was about may be gone by now, and its outcome is still the answer.
     async fn first_of_its_key(&self, proposal: &ToolProposal) -> Result<(), Stop> {
         if self.closing().is_cancelled() {
             let problem = Problem::new("shutting_down", "the daemon is shutting down", "try again after its restart");

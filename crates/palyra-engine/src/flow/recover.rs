@@ -28,8 +28,8 @@ pub struct Recovered {
 }
 
 impl Engine {
-    /// Takes care of every call that has not ended. Called once, when every source has brought its tools and before any door
-    /// opens.
+    /// Takes care of every call that has not ended. Called once, when every source has brought its tools and before any
+    /// door opens.
     ///
     /// # Errors
     /// The journal cannot be read or written.
@@ -76,8 +76,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Removes the temporary files of a call that was cut off; gives those that may hold an original and stay. Before the
-    /// call's end is recorded: a start that is cut off here does it again.
+    /// Removes the temporary files of a call that was cut off; gives those that may hold an original and stay. Before
+    /// the call's end is recorded: a start that is cut off here does it again.
     fn remove_leftovers(&self, call: &CallView) -> Vec<String> {
         let Some(record) = &call.record else { return Vec::new() };
         if record.facets.paths_written.is_empty() || Path::new(&record.workspace_root) != self.workspace().root() {

@@ -1,8 +1,8 @@
 //! Resolve: from what a caller alleges to a call that can be decided.
 //!
 //! The tool is known, the input valid and canonical, every path free of links, the program the one that would really
-//! run. What is resolved here is shown to policy and to people, and the very same values are executed later. What an input
-//! stands for is its tool's to say (`tools/`).
+//! run. What is resolved here is shown to policy and to people, and the very same values are executed later. What an
+//! input stands for is its tool's to say (`tools/`).
 
 use crate::catalog::{CatalogTool, ToolCatalog};
 use crate::flow::handover;
@@ -15,7 +15,8 @@ use palyra_sandbox::{Fault, SandboxError};
 use palyra_workspace::FileError;
 use std::sync::Arc;
 
-/// Why a proposal did not become a call: it is none (`rejected`), or a rule that no policy can lift forbids it (`denied`).
+/// Why a proposal did not become a call: it is none (`rejected`), or a rule that no policy can lift forbids it
+/// (`denied`).
 #[derive(Debug)]
 pub struct Refusal {
     pub(crate) state: CallState,
@@ -41,7 +42,8 @@ impl Refusal {
         Self { state: CallState::Denied, problem, lasting: true, reached: None, named: None }
     }
 
-    /// The same, with what the input names as far as it could be followed: policy is asked whether the caller may know why.
+    /// The same, with what the input names as far as it could be followed: policy is asked whether the caller may know
+    /// why.
     #[must_use]
     pub fn reaching(mut self, facets: Facets) -> Self {
         self.reached = Some(Box::new(facets));

@@ -1,9 +1,9 @@
 //! What has happened and is not on record yet: tried again until it is.
 //!
-//! A disk can be full when a call's end is to be recorded. If the call ran, the effect cannot be taken back, and whoever
-//! waits must not be told that nothing happened. So the call stays under way: everybody who asks learns that it is not on
-//! record yet, and recording is tried again, ever more slowly, for as long as the daemon lives. A daemon that ends tries once
-//! more, then records that nobody knows; if that fails too, the next start does it.
+//! A disk can be full when a call's end is to be recorded. If the call ran, the effect cannot be taken back, and
+//! whoever waits must not be told that nothing happened. So the call stays under way: everybody who asks learns that it
+//! is not on record yet, and recording is tried again, ever more slowly, for as long as the daemon lives. A daemon that
+//! ends tries once more, then records that nobody knows; if that fails too, the next start does it.
 //!
 //! An outcome that is not durable is never told to anybody.
 

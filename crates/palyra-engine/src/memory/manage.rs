@@ -1,4 +1,5 @@
-//! The memory for people: add, list, search, show, forget. Each asks policy about the scope, and about every entry that is told.
+//! The memory for people: add, list, search, show, forget. Each asks policy about the scope, and about every entry that
+//! is told.
 
 use super::{Memory, Retained};
 use crate::access::VerifiedPeer;
@@ -126,7 +127,8 @@ impl Engine {
         Ok(MemoryHit { fits_journal, ..entry.into() })
     }
 
-    /// The text that the journal's ciphertext of an entry opens to; nothing if it is another entry's, or the key does not fit.
+    /// The text that the journal's ciphertext of an entry opens to; nothing if it is another entry's, or the key does
+    /// not fit.
     async fn opened_from_journal(
         &self,
         record: &MemoryRecord,

@@ -1,12 +1,13 @@
 //! The memory: what agents and people asked the daemon to keep, and what may be done after it was recalled.
 //!
-//! Nothing is extracted automatically: an entry exists because a call of `palyra.memory.retain` was decided, or a person added it. The
-//! daemon stamps it with who, which call and from which sources; its trust is the minimum over these and nothing raises it. What a
-//! session recalls becomes a fact of the session (`context.recalled_trust`), durable before the text is handed out.
+//! Nothing is extracted automatically: an entry exists because a call of `palyra.memory.retain` was decided, or a
+//! person added it. The daemon stamps it with who, which call and from which sources; its trust is the minimum over
+//! these and nothing raises it. What a session recalls becomes a fact of the session (`context.recalled_trust`),
+//! durable before the text is handed out.
 //!
-//! The text stays out of the journal: a call that retains is recorded with a keyed digest of the text, a call that searches with the
-//! texts' salted digests ([`palyra_protocol::memory`]). The key of the digest lives as long as the process, so that nobody can try
-//! guesses against a journal later.
+//! The text stays out of the journal: a call that retains is recorded with a keyed digest of the text, a call that
+//! searches with the texts' salted digests ([`palyra_protocol::memory`]). The key of the digest lives as long as the
+//! process, so that nobody can try guesses against a journal later.
 
 mod manage;
 mod provenance;
@@ -81,7 +82,8 @@ impl Memory {
         *lowest = (*lowest).min(trust);
     }
 
-    /// An input of `palyra.memory.retain` as it is recorded: its text is a seal. The text waits for the people who are asked.
+    /// An input of `palyra.memory.retain` as it is recorded: its text is a seal. The text waits for the people who are
+    /// asked.
     pub(crate) fn recorded_input(&self, input: &Value) -> Result<CanonicalJson, Problem> {
         let mut recorded = input.clone();
         if let Some(text) = input.get("text").and_then(Value::as_str) {
@@ -145,7 +147,8 @@ pub(crate) fn checked_text(text: &str) -> Result<(), Problem> {
 }
 
 impl Engine {
-    /// Brings the memory to where the journal is: what a crash interrupted is finished. Called once, before any door opens.
+    /// Brings the memory to where the journal is: what a crash interrupted is finished. Called once, before any door
+    /// opens.
     ///
     /// # Errors
     /// One of the two cannot be read or written.

@@ -10,7 +10,8 @@ use palyra_protocol::{MemoryRecord, MemoryScope, MemorySource, Origin};
 const MAX_TEXT: usize = 64 * 1024;
 
 impl Engine {
-    /// What a call finds in its caller's own scopes and in the workspace's. The session has recalled it when this returns.
+    /// What a call finds in its caller's own scopes and in the workspace's. The session has recalled it when this
+    /// returns.
     pub(crate) async fn recall(
         &self,
         origin: &Origin,

@@ -101,7 +101,8 @@ impl Engine {
         self.end_of(call_id, |_| {}).await
     }
 
-    /// What a call's process writes, from the oldest part that is still buffered; nothing for a call that is not under way.
+    /// What a call's process writes, from the oldest part that is still buffered; nothing for a call that is not under
+    /// way.
     ///
     /// # Errors
     /// There is none, or the peer may not see it.

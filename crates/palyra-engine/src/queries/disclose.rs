@@ -1,7 +1,7 @@
 //! How much of an explanation a caller gets to see.
 //!
-//! A whole explanation speaks of rules and groups beyond the call it explains. It is for those who may ask for explanations;
-//! everybody else learns the answer, the rules that gave it and what their own call lacked.
+//! A whole explanation speaks of rules and groups beyond the call it explains. It is for those who may ask for
+//! explanations; everybody else learns the answer, the rules that gave it and what their own call lacked.
 
 use crate::access::VerifiedPeer;
 use crate::engine::Engine;

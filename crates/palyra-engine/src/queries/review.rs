@@ -259,8 +259,8 @@ fn read_decisions(
     Ok(())
 }
 
-/// An approval that a person answered, and how; expiry and withdrawal are no answers. Where a rule counts people, no other rule
-/// could spare them.
+/// An approval that a person answered, and how; expiry and withdrawal are no answers. Where a rule counts people, no
+/// other rule could spare them.
 fn answered_by_a_person(record: ApprovalRecord) -> Option<(bool, ApprovalRecord)> {
     let by = &record.resolution.as_ref()?.by;
     if by.kind() != PrincipalKind::User || record.people > 1 || record.fresh || !record.subject.is_call() {

@@ -1,7 +1,8 @@
 //! What a listing shows: every question, grant and tool is asked about by itself.
 //!
-//! The right to a listing is the right to ask for one. What is in it is decided item by item, so that a rule about one agent's
-//! questions, or about one tool, holds in every listing. What somebody may not see looks like something that is not there.
+//! The right to a listing is the right to ask for one. What is in it is decided item by item, so that a rule about one
+//! agent's questions, or about one tool, holds in every listing. What somebody may not see looks like something that is
+//! not there.
 
 use crate::access::VerifiedPeer;
 use crate::catalog::CatalogTool;

@@ -1,4 +1,5 @@
-//! What is due when: a heap, so that the earliest is found at once and entering costs the same with one and with ten thousand.
+//! What is due when: a heap, so that the earliest is found at once and entering costs the same with one and with ten
+//! thousand.
 
 use palyra_protocol::Timestamp;
 use std::cmp::Reverse;

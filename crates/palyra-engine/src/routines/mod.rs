@@ -1,12 +1,13 @@
 //! Routines: calls and prompts on a schedule.
 //!
-//! A routine's action is a tool call, which goes the one path like any other call, or a prompt for an agent, which a [`StartRun`]
-//! carries out. One task sleeps until the earliest slot ([`scheduler`]); the slots wait in a heap, so that looking at the next one costs
-//! the same with one routine and with ten thousand. What there is follows from the journal's events ([`book`]).
+//! A routine's action is a tool call, which goes the one path like any other call, or a prompt for an agent, which a
+//! [`StartRun`] carries out. One task sleeps until the earliest slot ([`scheduler`]); the slots wait in a heap, so that
+//! looking at the next one costs the same with one routine and with ten thousand. What there is follows from the
+//! journal's events ([`book`]).
 //!
-//! INVARIANT (slot_runs_once): a slot is recorded as started before its call is proposed, the journal refuses a scheduled slot that is
-//! not later than its newest, and the call's idempotency key is made from routine and slot. So neither a restart nor a clock that was
-//! set back runs a slot twice.
+//! INVARIANT (slot_runs_once): a slot is recorded as started before its call is proposed, the journal refuses a
+//! scheduled slot that is not later than its newest, and the call's idempotency key is made from routine and slot. So
+//! neither a restart nor a clock that was set back runs a slot twice.
 
 mod agenda;
 mod book;

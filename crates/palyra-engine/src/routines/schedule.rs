@@ -7,8 +7,8 @@
 //! - A fixed time that exists twice runs once, the first time.
 //! - A pattern with a wildcard in minutes or hours runs at each of its instants, also in the hour that comes twice.
 //!
-//! After a pause of the daemon only the latest slot is caught up, and only if it is no older than [`CATCH_UP`]; the others
-//! are missed, and recorded as such.
+//! After a pause of the daemon only the latest slot is caught up, and only if it is no older than [`CATCH_UP`]; the
+//! others are missed, and recorded as such.
 
 use croner::Cron;
 use croner::parser::{CronParser, Seconds, Year};

@@ -8,14 +8,15 @@ use palyra_journal::{AboutWhat, JournalError};
 use palyra_protocol::{JournalEvent, RoutineId, SlotKey, SlotKind, SlotRecord, SlotState, Timestamp};
 use std::time::Duration;
 
-/// The longest sleep while there is a routine: a clock that was set, or a machine that slept, is noticed within this time.
+/// The longest sleep while there is a routine: a clock that was set, or a machine that slept, is noticed within this
+/// time.
 const LONGEST_SLEEP: Duration = Duration::from_secs(60);
 /// How long to wait after the journal took nothing.
 const RETRY: Duration = Duration::from_secs(5);
 
 impl Engine {
-    /// Reads the routines from the journal, takes care of slots that the last end left open, and begins to run what is due. Called once,
-    /// after [`Engine::recover`].
+    /// Reads the routines from the journal, takes care of slots that the last end left open, and begins to run what is
+    /// due. Called once, after [`Engine::recover`].
     ///
     /// # Errors
     /// The journal cannot be read.
@@ -58,8 +59,8 @@ impl Engine {
         Ok(())
     }
 
-    /// A slot that had begun when the daemon ended: its call is followed if there is one, and proposed under the same key if there is none
-    /// and it is not too late.
+    /// A slot that had begun when the daemon ended: its call is followed if there is one, and proposed under the same
+    /// key if there is none and it is not too late.
     async fn take_up(&self, slot: SlotRecord) {
         let Some(record) = self.routine_room().book().get(&slot.routine_id).map(|entry| entry.record.clone()) else {
             return;

@@ -1,9 +1,9 @@
 //! Auditing what is installed: at every start, on an interval, and whenever something changed that an audit depends on.
 //!
-//! An audit only ever takes away. A version that fails is quarantined, and stays so until a person releases it; one that a person
-//! quarantined is not touched. Each version is looked at by itself and its change recorded at once, so a daemon that is killed in
-//! the middle goes on at the next start. A version whose files and whose circumstances are the same as at its last audit is not
-//! read again.
+//! An audit only ever takes away. A version that fails is quarantined, and stays so until a person releases it; one
+//! that a person quarantined is not touched. Each version is looked at by itself and its change recorded at once, so a
+//! daemon that is killed in the middle goes on at the next start. A version whose files and whose circumstances are the
+//! same as at its last audit is not read again.
 
 use super::drift::Snapshot;
 use super::{OpenSkills, blocking, daemon, refusals};
@@ -104,7 +104,8 @@ impl OpenSkills {
         Ok(read)
     }
 
-    /// Reads policy and advisories anew; tells what of them changed. What cannot be used leaves the ones before in force. Blocks.
+    /// Reads policy and advisories anew; tells what of them changed. What cannot be used leaves the ones before in
+    /// force. Blocks.
     fn refresh(&self) -> Result<Option<SkillCause>, EngineError> {
         let before = self.basis.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let read = Arc::new(AuditBasis::read(self.setup.audit_policy.as_deref(), self.setup.advisories.as_deref())?);

@@ -1,7 +1,7 @@
 //! How every installed version of every skill stands: the journal's events, folded.
 //!
-//! The book is memory; the journal is the record. An event is entered here after it is durable, so that the two never say
-//! different things for longer than that.
+//! The book is memory; the journal is the record. An event is entered here after it is durable, so that the two never
+//! say different things for longer than that.
 
 use super::audit::LastAudit;
 use super::tool::{self, SkillCode};
@@ -126,7 +126,8 @@ impl SkillBook {
         Ok(())
     }
 
-    /// Reads the manifest of every version, as it was admitted, and makes its tools. What cannot be read is left to the audit.
+    /// Reads the manifest of every version, as it was admitted, and makes its tools. What cannot be read is left to the
+    /// audit.
     pub(super) fn read_manifests(&mut self, managed: &ManagedDirectory, host: &PluginHost, config: &ToolCallConfig) {
         for (skill, entry) in &mut self.skills {
             for (version, state) in &mut entry.versions {

@@ -1,7 +1,8 @@
 //! What the code of a skill reaches the world through, for one call.
 //!
-//! Each door asks again after the grant did: egress rules and policy about every request, the vault about every secret, the guard
-//! about every file. What a door hands out was recorded before: connections as they end, secrets as they are released.
+//! Each door asks again after the grant did: egress rules and policy about every request, the vault about every secret,
+//! the guard about every file. What a door hands out was recorded before: connections as they end, secrets as they are
+//! released.
 
 use super::super::tools::http_fetch::Hops;
 use crate::effects::Effects;
@@ -65,8 +66,9 @@ pub(super) fn endpoints(pattern: &str) -> Vec<String> {
     if has_port { vec![pattern.to_owned()] } else { vec![format!("{pattern}:443"), format!("{pattern}:80")] }
 }
 
-/// The secrets of the vault that a grant opens. One that is bound to endpoints is attached there and never shown; any other is
-/// handed to the code that asks for it. What is not in the vault is left out: the code is told that it is not there.
+/// The secrets of the vault that a grant opens. One that is bound to endpoints is attached there and never shown; any
+/// other is handed to the code that asks for it. What is not in the vault is left out: the code is told that it is not
+/// there.
 pub(super) fn secret_uses(grant: &Grant, place: &Place<'_>) -> Vec<SecretUse> {
     let Some(vault) = place.vault else { return Vec::new() };
     let bindings = vault.bindings();
@@ -109,7 +111,8 @@ impl HttpDoor for EgressDoor {
         let headers = request.headers().iter().cloned();
         let request = FetchRequest::new(request.method(), url, headers, request.body().to_vec())
             .map_err(|error| invalid(error.to_string()))?;
-        // Policy is asked about each request, as about a redirect: the call was approved for patterns, not for every host.
+        // Policy is asked about each request, as about a redirect: the call was approved for patterns, not for every
+        // host.
         self.hops.may_go(&request).map_err(|denial| HttpFault::Denied(denial.message))?;
         let most = usize::try_from(allowance.reply_bytes).unwrap_or(usize::MAX);
         let limits = FetchLimits { timeout: allowance.timeout, max_body_bytes: most, ..FetchLimits::default() };
@@ -217,7 +220,8 @@ impl FilesDoor for WorkspaceDoor {
     }
 }
 
-/// Whether a path runs as code later or says what may run. A skill never changes such a file: nothing of it could wait for a person.
+/// Whether a path runs as code later or says what may run. A skill never changes such a file: nothing of it could wait
+/// for a person.
 fn guarded(effects: &Effects, path: &WorkspacePath) -> bool {
     match path.to_string().parse::<EffectPath>() {
         Ok(path) => effects.guard().lists(&path) || effects.guard().guards_file(&path, None, &[]),

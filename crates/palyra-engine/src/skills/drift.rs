@@ -1,9 +1,9 @@
 //! Whether an installation is still what was hashed.
 //!
-//! Hashing a large component for every call would cost more than the call. So what was hashed is remembered together with what the
-//! file system says about every file: identity, size, and the two times, of which no program can set the second. Where that is
-//! unchanged, the content is. A file that changed only just before it was looked at could change again without its times
-//! showing it; such a look counts for nothing, and the next one hashes again.
+//! Hashing a large component for every call would cost more than the call. So what was hashed is remembered together
+//! with what the file system says about every file: identity, size, and the two times, of which no program can set the
+//! second. Where that is unchanged, the content is. A file that changed only just before it was looked at could change
+//! again without its times showing it; such a look counts for nothing, and the next one hashes again.
 
 use rustix::fs::{Stat, lstat};
 use std::path::{Path, PathBuf};

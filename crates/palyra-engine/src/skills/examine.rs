@@ -1,5 +1,5 @@
-//! Looking at an artifact before it is installed: its signature, whether its key is trusted, what an audit finds, and what it
-//! would change.
+//! Looking at an artifact before it is installed: its signature, whether its key is trusted, what an audit finds, and
+//! what it would change.
 
 use super::OpenSkills;
 use super::refusals;

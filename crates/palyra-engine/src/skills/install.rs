@@ -1,8 +1,8 @@
 //! Installing a skill: verified, audited, compiled, recorded, unpacked; whole or not at all.
 //!
-//! The order matters. Trust is recorded before anything is unpacked, and an unpacked version counts once its event is on record: a
-//! start removes whatever has none. A version that passes becomes the one that runs; one that does not is installed and
-//! quarantined, and whatever ran before goes on.
+//! The order matters. Trust is recorded before anything is unpacked, and an unpacked version counts once its event is
+//! on record: a start removes whatever has none. A version that passes becomes the one that runs; one that does not is
+//! installed and quarantined, and whatever ran before goes on.
 
 use super::audit::{LastAudit, eligible, first_fault, quarantine, standing};
 use super::examine::Examined;
@@ -55,8 +55,8 @@ impl Engine {
     /// Installs a skill.
     ///
     /// # Errors
-    /// The peer may not, the artifact is none, its key is not trusted, it may do more than the version before, or it cannot be
-    /// compiled.
+    /// The peer may not, the artifact is none, its key is not trusted, it may do more than the version before, or it
+    /// cannot be compiled.
     pub async fn install_skill(
         &self,
         peer: &VerifiedPeer,

@@ -104,8 +104,8 @@ impl Engine {
         self.told(&open, &skill, Some(&version))
     }
 
-    /// Releases a quarantined version, or the one that runs. It is audited again; a check that fails still needs to be named
-    /// by a person, with a reason.
+    /// Releases a quarantined version, or the one that runs. It is audited again; a check that fails still needs to be
+    /// named by a person, with a reason.
     ///
     /// # Errors
     /// It is not quarantined, fails a check that was not named, or the peer may not.
@@ -275,7 +275,8 @@ fn refuse_standing(skill: &SkillId, failed: &[String], overrides: &[String]) -> 
 }
 
 impl OpenSkills {
-    /// Removes the files of a version: its installation, its compiled code, and with the last version its storage. Blocks.
+    /// Removes the files of a version: its installation, its compiled code, and with the last version its storage.
+    /// Blocks.
     fn discard(&self, skill: &SkillId, version: &SkillVersion, modules: &[Digest]) -> Result<(), EngineError> {
         match self.managed.remove(skill, version) {
             Err(error) if !matches!(error, palyra_skills::unpack::UnpackError::NotInstalled { .. }) => {

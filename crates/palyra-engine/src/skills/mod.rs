@@ -1,13 +1,14 @@
-//! Skills in the daemon: signed packages that are installed, audited again and again, quarantined, and called like any tool.
+//! Skills in the daemon: signed packages that are installed, audited again and again, quarantined, and called like any
+//! tool.
 //!
-//! `palyra-skills` knows artifacts, trust and audits; `palyra-plugins` runs components. Here the two meet the journal and the
-//! one path. [`book`] is how every installed version stands, folded from the journal's events; [`trust`] binds the trust store to
-//! the journal; [`audit`] looks at what is installed, at every start, on an interval and whenever something changed that an audit
-//! depends on; [`install`] and [`manage`] are what people do; [`tool`] makes a tool of what is eligible, and [`doors`] are what its
-//! code reaches the world through.
+//! `palyra-skills` knows artifacts, trust and audits; `palyra-plugins` runs components. Here the two meet the journal
+//! and the one path. [`book`] is how every installed version stands, folded from the journal's events; [`trust`] binds
+//! the trust store to the journal; [`audit`] looks at what is installed, at every start, on an interval and whenever
+//! something changed that an audit depends on; [`install`] and [`manage`] are what people do; [`tool`] makes a tool of
+//! what is eligible, and [`doors`] are what its code reaches the world through.
 //!
-//! INVARIANT (only_eligible_skills_run): the catalog holds the tools of the current version of a skill while that version is
-//! eligible and the trust store is the recorded one, and an execution asks once more.
+//! INVARIANT (only_eligible_skills_run): the catalog holds the tools of the current version of a skill while that
+//! version is eligible and the trust store is the recorded one, and an execution asks once more.
 
 mod audit;
 mod book;

@@ -1,6 +1,7 @@
 //! Records of skill calls, kept for replay: one file for each call, the oldest given up when they take too much room.
 //!
-//! A record holds what the code heard from outside. One of a call that read a secret may hold parts of it, and is not kept.
+//! A record holds what the code heard from outside. One of a call that read a secret may hold parts of it, and is not
+//! kept.
 
 use palyra_plugins::CallRecord;
 use palyra_protocol::{CallId, Digest};
@@ -31,8 +32,8 @@ impl RecordStore {
         self.directory.join(format!("{call}.json"))
     }
 
-    /// Keeps a record, if it can be replayed; gives its digest. A record that cannot be written is given up: the call's outcome
-    /// does not depend on it. Blocks.
+    /// Keeps a record, if it can be replayed; gives its digest. A record that cannot be written is given up: the call's
+    /// outcome does not depend on it. Blocks.
     pub(super) fn keep(&self, call: &CallId, record: &CallRecord) -> Option<Digest> {
         if !record.complete || record.may_hold_secrets() {
             return None;

@@ -1,8 +1,8 @@
 //! A skill's tool: what a manifest says, as a tool of the catalog, and a call of it as a job for the host of Tier A.
 //!
-//! Facets name everything that the grant opens: the skill with the digests of its code and its grant, hosts, secrets, paths. So a yes
-//! is a yes to this code with this grant. The input was held to the manifest's schema by the catalog; the output is held to it
-//! here.
+//! Facets name everything that the grant opens: the skill with the digests of its code and its grant, hosts, secrets,
+//! paths. So a yes is a yes to this code with this grant. The input was held to the manifest's schema by the catalog;
+//! the output is held to it here.
 
 use super::doors::{self, CallDoors};
 use super::drift::Snapshot;

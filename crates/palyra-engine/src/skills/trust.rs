@@ -1,7 +1,7 @@
 //! The trust store, bound to the journal: whom this daemon trusts to sign skills.
 //!
-//! A change is prepared beside the file, recorded, and then put in place, like a change of the access registry. A store that is
-//! not the recorded one trusts nobody: no skill is listed until somebody puts it back, or begins again.
+//! A change is prepared beside the file, recorded, and then put in place, like a change of the access registry. A store
+//! that is not the recorded one trusts nobody: no skill is listed until somebody puts it back, or begins again.
 
 use super::{OpenSkills, blocking, refusals};
 use crate::access::VerifiedPeer;
@@ -206,7 +206,8 @@ impl Engine {
         self.audit_all(&open, SkillCause::TrustStore, peer.effective()).await
     }
 
-    /// Begins again with a store that trusts nobody: the way out where the file was lost or changed. Every skill is quarantined.
+    /// Begins again with a store that trusts nobody: the way out where the file was lost or changed. Every skill is
+    /// quarantined.
     ///
     /// # Errors
     /// The peer may not, or the disk fails.

@@ -1,7 +1,8 @@
-//! What would hold a process: from the configuration and what its call asks for, to facts for policy and rules for its proxy.
+//! What would hold a process: from the configuration and what its call asks for, to facts for policy and rules for its
+//! proxy.
 //!
-//! The network is the call's own: a run gets the hosts that its call asked for and nothing else of the operator's list. What a command
-//! line seems to name plays no part in it.
+//! The network is the call's own: a run gets the hosts that its call asked for and nothing else of the operator's list.
+//! What a command line seems to name plays no part in it.
 
 use palyra_egress::EgressRules;
 use palyra_protocol::{Containment, ContainmentTier, NetworkReach, WorkspaceUse};
@@ -10,8 +11,8 @@ use palyra_sandbox::{
 };
 use std::sync::Arc;
 
-/// Variables that tell programs about the machine and the person's habits, and hold no secret. Any other variable of the daemon's
-/// that is passed on counts as one that may.
+/// Variables that tell programs about the machine and the person's habits, and hold no secret. Any other variable of
+/// the daemon's that is passed on counts as one that may.
 const SETTINGS: &[&str] = &[
     "PATH",
     "LANG",
@@ -56,7 +57,8 @@ pub(super) fn walls(policy: &SandboxProcessRunnerPolicy, asked: &[String], works
         let hosts: Vec<_> = named.iter().filter_map(|named| Some((named.known()?, named.port))).collect();
         Arc::new(policy.egress_rules.narrowed_to(&hosts))
     } else {
-        // Nothing enforces the list here, so there is nothing to narrow: the calls are compared with all of it beforehand.
+        // Nothing enforces the list here, so there is nothing to narrow: the calls are compared with all of it
+        // beforehand.
         Arc::clone(&policy.egress_rules)
     };
     let network = match (strict, named.is_empty()) {

@@ -1,8 +1,8 @@
 //! Where a shell stood when it ended: what a client that keeps a shell of its own goes on in.
 //!
-//! A sandboxed process has no way out but its two streams. So the shell is told to write its directory to standard error when it exits,
-//! between marks that [`Filter`] takes out again before anybody sees them. A program that writes such marks itself tells a
-//! directory of its choice; it could have gone there as well.
+//! A sandboxed process has no way out but its two streams. So the shell is told to write its directory to standard
+//! error when it exits, between marks that [`Filter`] takes out again before anybody sees them. A program that writes
+//! such marks itself tells a directory of its choice; it could have gone there as well.
 
 use std::path::Path;
 

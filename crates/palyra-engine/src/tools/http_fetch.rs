@@ -1,8 +1,8 @@
 //! `palyra.http.fetch`: one request to a host that the rules allow.
 //!
-//! A redirect may lead to a host that nobody decided about. So each hop to another origin, and each with another method, is
-//! decided like a call to that host: what policy denies ends the fetch, and so does what needs more people than have approved
-//! this call. Otherwise an open redirect on one host would carry its approval to every other.
+//! A redirect may lead to a host that nobody decided about. So each hop to another origin, and each with another
+//! method, is decided like a call to that host: what policy denies ends the fetch, and so does what needs more people
+//! than have approved this call. Otherwise an open redirect on one host would carry its approval to every other.
 
 use super::input::printable;
 use super::schema::object;

@@ -1,19 +1,19 @@
 //! The tools: one file each, one trait for all.
 //!
-//! To add a built-in tool, write `tools/<name>.rs` beside the others and enter it in [`BUILTIN`]. The file holds everything
-//! that is particular to the tool:
+//! To add a built-in tool, write `tools/<name>.rs` beside the others and enter it in [`BUILTIN`]. The file holds
+//! everything that is particular to the tool:
 //!
-//! 1. its **definition**: name, description, schemas, capabilities, risk. Validation, policy context, listings, help and the
-//!    schemas that doors publish all follow from it;
-//! 2. how its input becomes **facts** ([`Tool::prepare`]): the facets that rules, people and grants judge the call by, and a
-//!    [`Job`] in which every path and program is resolved already;
+//! 1. its **definition**: name, description, schemas, capabilities, risk. Validation, policy context, listings, help
+//!    and the schemas that doors publish all follow from it;
+//! 2. how its input becomes **facts** ([`Tool::prepare`]): the facets that rules, people and grants judge the call by,
+//!    and a [`Job`] in which every path and program is resolved already;
 //! 3. how the job is **executed** ([`Job::execute`]), after the call was decided, approved and recorded.
 //!
 //! Skills and other sources of tools implement the same trait and enter the catalog as sources of their own
 //! ([`crate::Engine::replace_tools`]).
 //!
-//! A tool must name in its facets everything that it will touch: nothing else is decided, shown or covered by the call's
-//! digest. A job must look up nothing anew, because what it finds then is not what was shown.
+//! A tool must name in its facets everything that it will touch: nothing else is decided, shown or covered by the
+//! call's digest. A job must look up nothing anew, because what it finds then is not what was shown.
 
 mod containment;
 mod echo;
@@ -73,8 +73,9 @@ pub trait Tool: fmt::Debug + Send + Sync {
     /// The input names something that cannot be, or that no rule can allow.
     fn prepare(&self, input: Input<'_>, place: &Place<'_>) -> Result<Prepared, Refusal>;
 
-    /// What a call would be decided by if this host had every program and the operator allowed every host: for cases beside
-    /// a policy, which are resolved in an empty workspace. Tools that ask for neither need no answer of their own.
+    /// What a call would be decided by if this host had every program and the operator allowed every host: for cases
+    /// beside a policy, which are resolved in an empty workspace. Tools that ask for neither need no answer of their
+    /// own.
     ///
     /// # Errors
     /// As for [`Tool::prepare`].
@@ -82,8 +83,8 @@ pub trait Tool: fmt::Debug + Send + Sync {
         Ok(self.prepare(input, place)?.facets)
     }
 
-    /// What a call would change in files, as people are shown it before they answer. Only those see it who may answer; it may
-    /// hold what the files hold now. `facets` are those that [`Tool::prepare`] found.
+    /// What a call would change in files, as people are shown it before they answer. Only those see it who may answer;
+    /// it may hold what the files hold now. `facets` are those that [`Tool::prepare`] found.
     fn changes(&self, _input: Input<'_>, _facets: &Facets, _place: &Place<'_>) -> Vec<ReviewedChange> {
         Vec::new()
     }
@@ -123,7 +124,8 @@ impl Prepared {
 
 /// What a tool has prepared. It is executed at most once, for a recorded permit of its call.
 pub trait Job: fmt::Debug + Send + Sync {
-    /// Does it, and tells what happened. It ends soon after [`Running::cancel`] is cancelled, and keeps nothing of `run`.
+    /// Does it, and tells what happened. It ends soon after [`Running::cancel`] is cancelled, and keeps nothing of
+    /// `run`.
     fn execute<'r>(self: Box<Self>, run: &'r Running<'_>) -> Executing<'r>;
 }
 
@@ -151,8 +153,8 @@ impl Place<'_> {
         self.workspace
     }
 
-    /// The path in the workspace that part of an input names: the root where the input says nothing. `name` enters it in the
-    /// facets; where the path leads nowhere, a refusal names what it leads through.
+    /// The path in the workspace that part of an input names: the root where the input says nothing. `name` enters it
+    /// in the facets; where the path leads nowhere, a refusal names what it leads through.
     fn path(&self, input: Input<'_>, pointer: &str, name: fn(&mut Facets, String)) -> Result<ResolvedPath, Refusal> {
         let text = input.optional(pointer).unwrap_or(".");
         self.workspace.resolve(text).map_err(|error| {
@@ -170,7 +172,8 @@ impl Place<'_> {
         self.effects.is_none_or(|effects| effects.store().is_ok())
     }
 
-    /// Refuses guarded paths where nothing can wait for consent. Without its new content a file that is judged by it is refused.
+    /// Refuses guarded paths where nothing can wait for consent. Without its new content a file that is judged by it is
+    /// refused.
     fn refuse_guarded(&self, facets: &Facets, content: Option<&[u8]>) -> Result<(), Refusal> {
         let Some(effects) = self.effects else { return Ok(()) };
         let guards = |path: &&String| {

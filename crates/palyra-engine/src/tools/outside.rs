@@ -1,8 +1,9 @@
 //! Reading outside the workspace, where the configuration lets calls ask for that.
 //!
-//! A path outside is named in facets of its own (`outside`), so that no rule about the workspace's paths covers it by mistake; the
-//! rules that ship have a person asked each time. What is found is opened when the call is resolved: what was shown is what is read.
-//! Whether something is there is not told before the answer. The daemon's own files are never read.
+//! A path outside is named in facets of its own (`outside`), so that no rule about the workspace's paths covers it by
+//! mistake; the rules that ship have a person asked each time. What is found is opened when the call is resolved: what
+//! was shown is what is read. Whether something is there is not told before the answer. The daemon's own files are
+//! never read.
 
 use super::{Input, Place};
 use crate::config::OutsidePaths;

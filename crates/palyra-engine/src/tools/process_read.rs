@@ -1,6 +1,7 @@
 //! `palyra.process.read` and `palyra.process.stop`: a process that runs in the background.
 //!
-//! Both are about calls of the same principal. They touch nothing that the call of `palyra.process.start` was not decided about.
+//! Both are about calls of the same principal. They touch nothing that the call of `palyra.process.start` was not
+//! decided about.
 
 use super::schema::object;
 use super::{Executing, Input, Job, Made, Place, Prepared, Preparing, Tool, process_start};

@@ -299,8 +299,8 @@ impl Command {
         self.facets.programs_sha256 = executable.rewritable();
     }
 
-    /// Names the hosts that the command asks for, and those in its arguments. What it reaches beyond them is the sandbox's
-    /// business.
+    /// Names the hosts that the command asks for, and those in its arguments. What it reaches beyond them is the
+    /// sandbox's business.
     fn asks_for_hosts(&mut self, policy: &SandboxProcessRunnerPolicy) -> Result<(), Refusal> {
         let hosts = check_hosts(policy, &self.facets.argv, &self.requested_hosts)?;
         self.facets.hosts = hosts.iter().map(ToString::to_string).collect();
@@ -467,7 +467,8 @@ fn on_view(
     }
 }
 
-/// What to say about a program that could not move a directory: views cannot do that, and programs do not know of views.
+/// What to say about a program that could not move a directory: views cannot do that, and programs do not know of
+/// views.
 fn moved_directory(outcome: &ProcessOutcome) -> Option<String> {
     let said = [&outcome.stderr.bytes, &outcome.stdout.bytes].map(|bytes| String::from_utf8_lossy(bytes));
     let crossed = said.iter().any(|text| text.contains("Invalid cross-device link") || text.contains("EXDEV"));

@@ -1,7 +1,8 @@
 //! `palyra.process.start`: a program in the background, in the sandbox like `palyra.process.run`.
 //!
-//! The call *is* the process: it is under way for as long as the process runs, its outcome is how the process ended, and its id is the
-//! process's name. Doors that serve agents answer as soon as it runs. `palyra.process.read` and `palyra.process.stop` take it from there.
+//! The call *is* the process: it is under way for as long as the process runs, its outcome is how the process ended,
+//! and its id is the process's name. Doors that serve agents answer as soon as it runs. `palyra.process.read` and
+//! `palyra.process.stop` take it from there.
 
 use super::{Executing, Input, Job, Made, Place, Prepared, Tool, process_run};
 use crate::flow::execute::{Executed, Running};

@@ -1,7 +1,8 @@
 //! The secrets that a call names: by reference alone, each with the way in which it reaches what uses it.
 //!
-//! What an input names as the source of a secret is a vault reference and nothing else: no file, no variable, no command. A call
-//! that wants a secret that is not there is refused with the reference, so that a person can fill it in.
+//! What an input names as the source of a secret is a vault reference and nothing else: no file, no variable, no
+//! command. A call that wants a secret that is not there is refused with the reference, so that a person can fill it
+//! in.
 
 use super::{Input, Place};
 use crate::flow::resolve::Refusal;

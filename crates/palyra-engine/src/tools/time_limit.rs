@@ -12,7 +12,8 @@ pub(super) struct TimeLimit {
 }
 
 impl TimeLimit {
-    /// From what the call itself wants, what the daemon gives any call, what it gives a process, and the most that a call may have.
+    /// From what the call itself wants, what the daemon gives any call, what it gives a process, and the most that a
+    /// call may have.
     pub(super) fn of(wanted: Option<Duration>, execution: Duration, wall_clock: Duration, longest: Duration) -> Self {
         let ask = "ask for more with `timeout_ms`";
         let raise = "raise `longest_timeout_ms` in palyra.toml";

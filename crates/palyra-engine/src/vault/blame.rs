@@ -1,7 +1,7 @@
 //! Blame: every use of a secret, from the journal.
 //!
-//! Two kinds of events tell it: the vault's own, which an index has, and the connections of those calls that a secret was released
-//! to, which name the secrets that were attached to them.
+//! Two kinds of events tell it: the vault's own, which an index has, and the connections of those calls that a secret
+//! was released to, which name the secrets that were attached to them.
 
 use crate::access::VerifiedPeer;
 use crate::engine::Engine;

@@ -36,8 +36,8 @@ impl VaultHandle {
         Self { engine }
     }
 
-    /// The current value of a secret, for the daemon's own use; nothing if there is no such secret. That it is used, and for
-    /// what, is on record before the value is opened.
+    /// The current value of a secret, for the daemon's own use; nothing if there is no such secret. That it is used,
+    /// and for what, is on record before the value is opened.
     ///
     /// # Errors
     /// The vault cannot be opened or read, or the use cannot be recorded.

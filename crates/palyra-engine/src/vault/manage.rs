@@ -1,7 +1,7 @@
 //! The vault for people: put, get, list, delete, bind, and tend it.
 //!
-//! Every operation asks scope and policy about the peer, records the access, does it, and records what was changed. The order is the
-//! promise: nothing is opened or changed that is not on record.
+//! Every operation asks scope and policy about the peer, records the access, does it, and records what was changed. The
+//! order is the promise: nothing is opened or changed that is not on record.
 
 use super::store::Absent;
 use super::{SecretMetadata, SecretValue, VaultError};

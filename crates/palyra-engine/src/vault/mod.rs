@@ -1,12 +1,12 @@
 //! The vault in the daemon: who may use which secret, for what, and on record.
 //!
-//! The library `palyra-vault` keeps secrets and knows nobody. This module opens it for the daemon, asks scope and policy before
-//! anything is done, and records every access before it happens.
+//! The library `palyra-vault` keeps secrets and knows nobody. This module opens it for the daemon, asks scope and
+//! policy before anything is done, and records every access before it happens.
 //!
 //! # For other parts of the daemon
 //!
-//! [`Engine::vault`](crate::Engine::vault) gives a [`VaultHandle`]. What the daemon itself needs (the key of an authority, a model
-//! provider's key, a skill's secret) it reads with [`VaultHandle::get_for_daemon`], and keeps with
+//! [`Engine::vault`](crate::Engine::vault) gives a [`VaultHandle`]. What the daemon itself needs (the key of an
+//! authority, a model provider's key, a skill's secret) it reads with [`VaultHandle::get_for_daemon`], and keeps with
 //! [`VaultHandle::put_for_daemon`]:
 //!
 //! ```no_run

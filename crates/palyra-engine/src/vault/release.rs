@@ -1,7 +1,8 @@
 //! Releasing secrets to a call whose permit is recorded.
 //!
-//! Each release is an event before the value is opened: who, which secret, for which call, how, to which program and endpoints. Every
-//! released value is remembered for as long as its run is: whatever a call of that run puts out later is searched for it.
+//! Each release is an event before the value is opened: who, which secret, for which call, how, to which program and
+//! endpoints. Every released value is remembered for as long as its run is: whatever a call of that run puts out later
+//! is searched for it.
 
 use super::VaultError;
 use super::attach::RunCredentials;

@@ -1,7 +1,7 @@
 //! The vault's place in the daemon: where it is, what opens it, and the one opened vault.
 //!
-//! It is opened when it is first needed and then stays open. The first value that is put makes it. Everything here blocks; the
-//! asynchronous half is `handle.rs`.
+//! It is opened when it is first needed and then stays open. The first value that is put makes it. Everything here
+//! blocks; the asynchronous half is `handle.rs`.
 
 use palyra_protocol::Clock;
 use palyra_vault::{
@@ -149,8 +149,8 @@ impl VaultStore {
         }
     }
 
-    /// The secrets that `SCOPE/KEY` or `SCOPE/*` stands for and that are there. Nothing is opened; a vault that cannot be opened
-    /// now has none.
+    /// The secrets that `SCOPE/KEY` or `SCOPE/*` stands for and that are there. Nothing is opened; a vault that cannot
+    /// be opened now has none.
     pub(crate) fn matching(&self, pattern: &str) -> Vec<palyra_protocol::SecretRef> {
         let Some((scope, key)) = pattern.split_once('/') else { return Vec::new() };
         if key != "*" {

@@ -1,6 +1,7 @@
 //! Tending the vault itself: unlocking, key slots, another key, another backend, copies of all of it.
 //!
-//! Only people whom policy lets `vault.manage` come here. Each step is recorded before it is taken and again when it is done.
+//! Only people whom policy lets `vault.manage` come here. Each step is recorded before it is taken and again when it is
+//! done.
 
 use super::manage::SlotRequest;
 use super::store::Absent;

@@ -56,8 +56,8 @@ impl Identity {
         self.registry().look().generations.iter().rev().map(view).collect()
     }
 
-    /// The certificates that a device trusts from now on: every generation that is trusted, the one that the server shows
-    /// first.
+    /// The certificates that a device trusts from now on: every generation that is trusted, the one that the server
+    /// shows first.
     #[must_use]
     pub fn trust_bundle(&self) -> Vec<CertificateDer<'static>> {
         let now = self.now();
@@ -65,8 +65,9 @@ impl Identity {
         state.generations.iter().filter(|g| g.is_trusted(now)).map(|g| g.certificate.clone()).collect()
     }
 
-    /// Lets a new generation follow. The one before stays trusted for `overlap`, so that every device that renews meanwhile knows
-    /// both; devices that do not come in that time have to be paired again. With no overlap all of them have to. Blocks.
+    /// Lets a new generation follow. The one before stays trusted for `overlap`, so that every device that renews
+    /// meanwhile knows both; devices that do not come in that time have to be paired again. With no overlap all of them
+    /// have to. Blocks.
     ///
     /// `hosts` are those that the new generation is made for; none leaves them as they are.
     ///
@@ -116,7 +117,8 @@ impl Identity {
             let retires_at = now.plus(overlap);
             earlier.retires_at = Some(earlier.retires_at.map_or(retires_at, |at| at.min(retires_at)));
         }
-        // Those that were retired are remembered as long as there is room, so that their certificates are called by name.
+        // Those that were retired are remembered as long as there is room, so that their certificates are called by
+        // name.
         let excess = (root.authorities.len() + 1).saturating_sub(MAX_GENERATIONS);
         root.authorities.drain(..excess);
         let (record, key) = authority::make(&root.zone, &hosts, generation, now)?;

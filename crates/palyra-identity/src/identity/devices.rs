@@ -130,7 +130,8 @@ impl Identity {
         self.device(id.as_str())
     }
 
-    /// Forgets a device that is revoked, and those that belong to it. Their certificates are then not known here. Blocks.
+    /// Forgets a device that is revoked, and those that belong to it. Their certificates are then not known here.
+    /// Blocks.
     ///
     /// # Errors
     /// There is no such device, or it is not revoked.
@@ -176,8 +177,8 @@ impl Identity {
         })
     }
 
-    /// Issues a certificate for a browser beside a connected device. It acts for the same principal with the same role, lives
-    /// for a week, and is revoked with the device. Blocks.
+    /// Issues a certificate for a browser beside a connected device. It acts for the same principal with the same role,
+    /// lives for a week, and is revoked with the device. Blocks.
     ///
     /// The request names the browser's `name`; the key is made, and packed for the browser, on the device's side.
     ///

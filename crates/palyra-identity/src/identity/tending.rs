@@ -1,4 +1,5 @@
-//! What has to be done now and then, whoever comes: certificates that end, devices that never came, counts to write down.
+//! What has to be done now and then, whoever comes: certificates that end, devices that never came, counts to write
+//! down.
 
 use super::Identity;
 use super::authorities::MAX_OVERLAP;
@@ -13,8 +14,9 @@ const MAX_REMOVED: usize = 64;
 impl Identity {
     /// Does what is due. To be called about once a minute; blocks.
     ///
-    /// The server's certificate is renewed, the authority is followed by its next generation, keys of retired ones leave the vault,
-    /// devices that were paired and never came are removed, and what is counted in memory is written down.
+    /// The server's certificate is renewed, the authority is followed by its next generation, keys of retired ones
+    /// leave the vault, devices that were paired and never came are removed, and what is counted in memory is written
+    /// down.
     ///
     /// # Errors
     /// The first thing that failed; the rest was done.
@@ -34,8 +36,8 @@ impl Identity {
         done.into_iter().collect()
     }
 
-    /// Removes devices whose pairing ended on the daemon's side alone: the certificate was issued, nobody ever came with it, and
-    /// it is over.
+    /// Removes devices whose pairing ended on the daemon's side alone: the certificate was issued, nobody ever came
+    /// with it, and it is over.
     fn remove_uncollected(&self) -> Result<(), IdentityError> {
         let now = self.now();
         if uncollected(&self.registry().look(), now).is_empty() {

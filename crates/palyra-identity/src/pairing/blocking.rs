@@ -1,7 +1,7 @@
 //! Both sides of a pairing over a stream that blocks, in the thread that calls.
 //!
-//! A device's program uses [`pair`] as it is. The daemon serves many connections in tasks and drives the states itself; [`serve`] is the same
-//! for a thread. Time limits are the stream's: set them before.
+//! A device's program uses [`pair`] as it is. The daemon serves many connections in tasks and drives the states itself;
+//! [`serve`] is the same for a thread. Time limits are the stream's: set them before.
 
 use super::PairingError;
 use super::channel::{ChannelBinding, DeviceChannel};
@@ -148,8 +148,8 @@ where
         Ok(stream.flush()?)
     }
 
-    /// Sends a message and waits for the answer. A daemon that refused before it was asked has closed already; its answer may
-    /// still be there.
+    /// Sends a message and waits for the answer. A daemon that refused before it was asked has closed already; its
+    /// answer may still be there.
     fn ask(&mut self, frame: &[u8]) -> Result<Vec<u8>, PairingError> {
         let sent = self.send(frame);
         let answer = self.receive();

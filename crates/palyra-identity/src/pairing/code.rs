@@ -1,7 +1,8 @@
 //! Pairing codes: what a person types or a camera reads.
 //!
-//! A PIN has eight digits: one chance in a hundred million a guess, and three guesses. A QR code carries 128 random bits, the
-//! daemon's address and the fingerprint of its authority. What the daemon keeps of either is a digest, in memory only.
+//! A PIN has eight digits: one chance in a hundred million a guess, and three guesses. A QR code carries 128 random
+//! bits, the daemon's address and the fingerprint of its authority. What the daemon keeps of either is a digest, in
+//! memory only.
 
 use crate::entropy::{self, NoEntropy};
 use data_encoding::BASE32_NOPAD;

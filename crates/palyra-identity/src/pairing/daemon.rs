@@ -4,8 +4,8 @@
 //! AwaitingHello ─hello▶ AwaitingProof ─proof▶ Pending ─answer▶ AwaitingStored ─stored▶ the device
 //! ```
 //!
-//! The states know no transport: a message comes in without its frame, what goes out has one. Every error ends the pairing; what to
-//! send before closing is [`PairingError::refusal`].
+//! The states know no transport: a message comes in without its frame, what goes out has one. Every error ends the
+//! pairing; what to send before closing is [`PairingError::refusal`].
 
 use super::PairingError;
 use super::channel::ChannelBinding;
@@ -97,8 +97,8 @@ impl AwaitingProof {
         let pending = counted(&slot, &source, || {
             slot.check()?;
             let Message::Proof(proof) = Message::read(message)? else { return Err(MessageError::Unexpected.into()) };
-            // INVARIANT (the_device_proves_first): before it has, nothing that depends on the code has left the daemon but its
-            // share, which tells nothing. So a guess costs an attempt that is counted here.
+            // INVARIANT (the_device_proves_first): before it has, nothing that depends on the code has left the daemon
+            // but its share, which tells nothing. So a guess costs an attempt that is counted here.
             if !proving.keys.is_device(&proof.tag) {
                 return Err(slot.desk.wrong_guess(proving.code.id));
             }
@@ -182,7 +182,8 @@ impl Pending {
         self.answer.wait(self.time_left()).ok_or(PairingError::Unanswered)
     }
 
-    /// A person has answered: what to send. After a yes the device is in the registry, durably, before this returns. Blocks.
+    /// A person has answered: what to send. After a yes the device is in the registry, durably, before this returns.
+    /// Blocks.
     ///
     /// # Errors
     /// The answer is no, too late or another pairing's; or the registry refuses.

@@ -1,7 +1,8 @@
 //! The daemon's pairing desk: which codes live, who is pairing, who waits for a person.
 //!
-//! Everything here is in memory and bounded. A restart forgets codes and pairings that wait; a device is paired from the moment its
-//! certificate is in the registry, and not before. So a restart in the middle of a pairing leaves a paired device or none.
+//! Everything here is in memory and bounded. A restart forgets codes and pairings that wait; a device is paired from
+//! the moment its certificate is in the registry, and not before. So a restart in the middle of a pairing leaves a
+//! paired device or none.
 
 use super::code::{Address, CodeId, CodeKind, CodeVerifier, PairingCode, Pin, QrCode};
 use super::daemon::AwaitingHello;
@@ -54,8 +55,8 @@ pub struct CodeRequest {
     pub by: Principal,
     /// How long the code lives.
     pub life: Duration,
-    /// A device that exists and gets a new key and certificate, where its own were lost or are over. It keeps its principal and
-    /// role, whatever is asked for here.
+    /// A device that exists and gets a new key and certificate, where its own were lost or are over. It keeps its
+    /// principal and role, whatever is asked for here.
     pub device: Option<DeviceId>,
     /// Where the daemon waits, for a QR code; none for a PIN.
     pub address: Option<Address>,
@@ -261,8 +262,8 @@ impl PairingDesk {
         lived
     }
 
-    /// Until when the pairing listener has to be open; nothing when no code lives. The listener opens when a code is made and closes when
-    /// this says nothing: to be asked after every attempt, and when that time has come.
+    /// Until when the pairing listener has to be open; nothing when no code lives. The listener opens when a code is
+    /// made and closes when this says nothing: to be asked after every attempt, and when that time has come.
     #[must_use]
     pub fn open_until(&self) -> Option<Timestamp> {
         let now = self.now();
@@ -281,8 +282,8 @@ impl PairingDesk {
         over.into_iter().for_each(|code| self.code_ended(code, "expired"));
     }
 
-    /// A device connected to the pairing listener and its handshake is over. `source` says where it comes from, as exactly as
-    /// the listener knows.
+    /// A device connected to the pairing listener and its handshake is over. `source` says where it comes from, as
+    /// exactly as the listener knows.
     ///
     /// # Errors
     /// No code lives, wrong guesses have closed the desk for a while, or too many are pairing. The device is told with
@@ -352,7 +353,8 @@ impl PairingDesk {
         PairingError::CodeBurned
     }
 
-    /// A device proved that it knows the code. INVARIANT (a_code_is_used_once): the first to prove it has it, and nobody after.
+    /// A device proved that it knows the code. INVARIANT (a_code_is_used_once): the first to prove it has it, and
+    /// nobody after.
     pub(super) fn use_up(&self, id: CodeId) -> Result<CodeRequest, PairingError> {
         let now = self.now();
         let mut open = self.lock();
@@ -392,7 +394,8 @@ impl PairingDesk {
         open.pending.values().map(|(view, _)| view).filter(|view| now < view.expires_at).cloned().collect()
     }
 
-    /// A person says yes. The certificate is made when the device collects it, which it does at once if it is still there.
+    /// A person says yes. The certificate is made when the device collects it, which it does at once if it is still
+    /// there.
     ///
     /// # Errors
     /// No such pairing waits.

@@ -30,8 +30,8 @@ pub struct DeviceIntroduction {
     pub platform: Platform,
 }
 
-/// Begins a pairing over a connection whose handshake is over: what to send, and what comes next. The key is made for this
-/// pairing and stays here.
+/// Begins a pairing over a connection whose handshake is over: what to send, and what comes next. The key is made for
+/// this pairing and stays here.
 ///
 /// # Errors
 /// The machine gives no randomness.

@@ -1,7 +1,8 @@
 //! How long something lives, by two clocks.
 //!
-//! The wall clock can be set; the machine's monotonic clock cannot. What lives for minutes is over when either says so, and also when the
-//! wall clock stands before its beginning. So a clock that jumps ends codes and pairings early and never revives one.
+//! The wall clock can be set; the machine's monotonic clock cannot. What lives for minutes is over when either says so,
+//! and also when the wall clock stands before its beginning. So a clock that jumps ends codes and pairings early and
+//! never revives one.
 
 use palyra_protocol::Timestamp;
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
 //! CPace with key confirmation: how two sides that know one code agree on a key, and how each proves it to the other.
 //!
-//! Suite CPACE-RISTR255-SHA512 of draft-irtf-cfrg-cpace-21 in its initiator-responder form; the device begins. Confirmation is
-//! that of the draft's section 10.4. See the parent module for why this PAKE and this crate.
+//! Suite CPACE-RISTR255-SHA512 of draft-irtf-cfrg-cpace-21 in its initiator-responder form; the device begins.
+//! Confirmation is that of the draft's section 10.4. See the parent module for why this PAKE and this crate.
 
 use super::channel::ChannelBinding;
 use super::code::CodeVerifier;
@@ -46,8 +46,8 @@ pub(crate) struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// INVARIANT (bound_to_the_channel): the TLS connection and both keys are part of the generator. Who sits in between has two
-    /// connections, and so two generators.
+    /// INVARIANT (bound_to_the_channel): the TLS connection and both keys are part of the generator. Who sits in
+    /// between has two connections, and so two generators.
     pub(super) fn channel_identifier(&self) -> Vec<u8> {
         let keys = [self.device_key, self.channel.server_key()];
         lv_cat(&[CONTEXT, self.channel.exporter(), keys[0].as_bytes(), keys[1].as_bytes()])

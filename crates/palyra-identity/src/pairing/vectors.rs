@@ -1,5 +1,5 @@
-//! The published vectors, held against this code. They were computed by another implementation, written from the draft and from
-//! `docs/formats/pairing.md` alone.
+//! The published vectors, held against this code. They were computed by another implementation, written from the draft
+//! and from `docs/formats/pairing.md` alone.
 
 use super::channel::ChannelBinding;
 use super::code::{CodeVerifier, PairingCode};

@@ -1,7 +1,8 @@
 //! Frames and fields: how pairing messages stand on the wire.
 //!
-//! A frame is a length (two bytes, big-endian) and so many bytes, at least one and at most [`MAX_FRAME`]. Inside, fields follow each
-//! other in a fixed order; those whose length varies have it in front, in two bytes. Nothing may be left over.
+//! A frame is a length (two bytes, big-endian) and so many bytes, at least one and at most [`MAX_FRAME`]. Inside,
+//! fields follow each other in a fixed order; those whose length varies have it in front, in two bytes. Nothing may be
+//! left over.
 
 /// The most bytes of one message.
 pub const MAX_FRAME: usize = 12 * 1024;
@@ -38,7 +39,8 @@ impl MessageError {
     }
 }
 
-/// Puts frames together from bytes as they arrive. It never holds more than one frame and what came behind it in one piece.
+/// Puts frames together from bytes as they arrive. It never holds more than one frame and what came behind it in one
+/// piece.
 #[derive(Debug, Default)]
 pub struct FrameReader(Vec<u8>);
 

@@ -1,7 +1,7 @@
 //! Four words that both screens show: people compare them instead of digits.
 //!
-//! The words come from the key that the two sides agreed on, so nobody else can choose them. A person who sees the same words in both
-//! places knows that the device asking to be let in is the one in their hand.
+//! The words come from the key that the two sides agreed on, so nobody else can choose them. A person who sees the same
+//! words in both places knows that the device asking to be let in is the one in their hand.
 
 use std::fmt;
 

@@ -1,8 +1,9 @@
 //! The registry's documents, read strictly and checked as a whole.
 //!
-//! `identity_registry.json` is the root: the daemon's zone, its authority, and the digest of every shard. A shard holds the
-//! devices whose ids hash to its number. A change writes one shard of 256 and the root, so its cost hardly grows with the number of
-//! devices, and the root's digest still covers every byte. A document is accepted whole or not at all.
+//! `identity_registry.json` is the root: the daemon's zone, its authority, and the digest of every shard. A shard holds
+//! the devices whose ids hash to its number. A change writes one shard of 256 and the root, so its cost hardly grows
+//! with the number of devices, and the root's digest still covers every byte. A document is accepted whole or not at
+//! all.
 
 use super::records::{CertificateRecord, DeviceKind, DeviceRecord, MAX_CERTIFICATES, Revocation};
 use crate::authority::AuthorityRecord;

@@ -1,12 +1,13 @@
 //! The registry's files, replaced so that a crash at any instant leaves a registry that is whole.
 //!
-//! A change takes four steps. The shards that it touches are written as new files, named by their digests; the new root is
-//! written beside the old one; all of it is made durable. Then the journal records the root's digest, which is the moment the change
-//! counts. Then the new root takes the old one's place, and the shards that no root names any more are removed.
+//! A change takes four steps. The shards that it touches are written as new files, named by their digests; the new root
+//! is written beside the old one; all of it is made durable. Then the journal records the root's digest, which is the
+//! moment the change counts. Then the new root takes the old one's place, and the shards that no root names any more
+//! are removed.
 //!
-//! A start compares with the newest digest of the journal. The root fits: all is well. The copy beside it fits: the crash came after the
-//! record, and the replacement is finished. Neither fits: somebody else wrote the file, or put an old one back, and it
-//! is refused: an old registry may hold a device that was revoked.
+//! A start compares with the newest digest of the journal. The root fits: all is well. The copy beside it fits: the
+//! crash came after the record, and the replacement is finished. Neither fits: somebody else wrote the file, or put an
+//! old one back, and it is refused: an old registry may hold a device that was revoked.
 
 use super::document::{MAX_ROOT_BYTES, MAX_SHARD_BYTES, ShardId};
 use crate::private_file;
@@ -115,8 +116,8 @@ impl RegistryFiles {
         Ok(())
     }
 
-    /// Puts a root aside that is not the one that was written last, before it is replaced. A directory is nobody's registry
-    /// and stays where it is.
+    /// Puts a root aside that is not the one that was written last, before it is replaced. A directory is nobody's
+    /// registry and stays where it is.
     pub(crate) fn set_aside_unless(&self, known: &[u8], revision: u64) -> io::Result<Option<Odd>> {
         let meta = match self.root.symlink_metadata() {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Some(Odd { found: None, aside: None })),

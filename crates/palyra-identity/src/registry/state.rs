@@ -1,7 +1,7 @@
 //! The registry in memory: what every handshake and every request looks at.
 //!
-//! A look takes two hash tables, however many devices there are and however many were revoked. A change replaces the entries of one
-//! device and nothing else.
+//! A look takes two hash tables, however many devices there are and however many were revoked. A change replaces the
+//! entries of one device and nothing else.
 
 use super::document::{RootDocument, ShardId};
 use super::records::{DeviceRecord, DeviceState, DeviceView, DeviceWarning, RENEW_BEFORE, Serial};
@@ -192,7 +192,8 @@ impl State {
         self.keys.contains_key(key) || self.generations.iter().any(|generation| generation.key_sha256 == *key)
     }
 
-    /// INVARIANT (revoked_on_next_request): how a certificate stands now. Asked at every handshake and for every request.
+    /// INVARIANT (revoked_on_next_request): how a certificate stands now. Asked at every handshake and for every
+    /// request.
     ///
     /// # Errors
     /// Why it does not let its bearer in.

@@ -39,7 +39,8 @@ pub enum ConnectionFault {
     /// The daemon says that this device is revoked.
     #[error("this device was revoked")]
     Revoked,
-    /// The daemon does not know this device's certificate: the device was removed, or a newer certificate took its place.
+    /// The daemon does not know this device's certificate: the device was removed, or a newer certificate took its
+    /// place.
     #[error("the daemon does not know this device's certificate")]
     NotKnown,
     /// The daemon does not trust the authority that this device's certificate comes from.
@@ -88,8 +89,8 @@ impl ConnectionFault {
         }
     }
 
-    /// What a failed connection says, however deep it says it: in the TLS library's own error, or inside that of a stream or
-    /// of a client library. Nothing where it failed for another reason, like a network that is down.
+    /// What a failed connection says, however deep it says it: in the TLS library's own error, or inside that of a
+    /// stream or of a client library. Nothing where it failed for another reason, like a network that is down.
     #[must_use]
     pub fn of(error: &(dyn Error + 'static)) -> Option<Self> {
         let mut next = Some(error);
@@ -110,9 +111,9 @@ impl ConnectionFault {
 
     /// What the daemon said last, on a connection that could not be written to.
     ///
-    /// In TLS 1.3 a device's handshake is over before the daemon has looked at its certificate. A daemon that refuses it says so and
-    /// closes, and the device's first request may find the connection closed already. The reason is then still to be
-    /// read, without writing: this does so.
+    /// In TLS 1.3 a device's handshake is over before the daemon has looked at its certificate. A daemon that refuses
+    /// it says so and closes, and the device's first request may find the connection closed already. The reason is then
+    /// still to be read, without writing: this does so.
     pub fn last_word(connection: &mut rustls::ClientConnection, socket: &mut dyn std::io::Read) -> Option<Self> {
         loop {
             if let Err(error) = connection.process_new_packets() {

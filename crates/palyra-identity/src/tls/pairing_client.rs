@@ -1,8 +1,8 @@
 //! A device's side of a pairing connection, before it trusts anybody.
 //!
-//! With a QR code the device knows the authority's fingerprint and demands it. With a PIN it knows nothing: it accepts whatever
-//! certificate the other side holds the key of, and the PAKE that follows finds out who that is. Nothing but the
-//! pairing protocol may ever run over such a connection.
+//! With a QR code the device knows the authority's fingerprint and demands it. With a PIN it knows nothing: it accepts
+//! whatever certificate the other side holds the key of, and the PAKE that follows finds out who that is. Nothing but
+//! the pairing protocol may ever run over such a connection.
 
 use super::client::verify_server;
 use super::fault::ConnectionFault;
@@ -18,8 +18,8 @@ use rustls::client::{ClientConfig, Resumption};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use std::sync::Arc;
 
-/// The configuration of a pairing connection. `authority` is the fingerprint from a QR code; without one the connection proves
-/// nothing until the pairing protocol has.
+/// The configuration of a pairing connection. `authority` is the fingerprint from a QR code; without one the connection
+/// proves nothing until the pairing protocol has.
 ///
 /// # Errors
 /// The TLS library refuses, which would be a bug.

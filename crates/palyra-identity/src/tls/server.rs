@@ -86,8 +86,8 @@ pub struct PairingServer {
 }
 
 impl Identity {
-    /// The configuration of a listener for paired devices. A new certificate of the server and every change of the registry
-    /// take effect without another configuration.
+    /// The configuration of a listener for paired devices. A new certificate of the server and every change of the
+    /// registry take effect without another configuration.
     ///
     /// # Errors
     /// The TLS library refuses, which would be a bug.

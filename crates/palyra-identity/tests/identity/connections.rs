@@ -1,4 +1,5 @@
-//! Open connections and the daemon's own certificate: revoked on the next request, renewed without a restart, faults that tell what to do.
+//! Open connections and the daemon's own certificate: revoked on the next request, renewed without a restart, faults
+//! that tell what to do.
 
 use crate::world::{Client, DAY, Device, HOUR, TestClock, World, owner};
 use palyra_identity::{

@@ -1,4 +1,5 @@
-//! Devices through the crate's door: pairing over real TLS, certificates of every kind, a registry that is damaged and cut off.
+//! Devices through the crate's door: pairing over real TLS, certificates of every kind, a registry that is damaged and
+//! cut off.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![expect(clippy::panic, reason = "a test fails by panicking")]

@@ -283,8 +283,8 @@ pub(crate) struct Client {
 impl Client {
     /// One request: who the daemon takes the device for, or why not.
     ///
-    /// A daemon that refuses the certificate does so after the device's handshake is over: what was written may have failed by
-    /// then, and why is to be read.
+    /// A daemon that refuses the certificate does so after the device's handshake is over: what was written may have
+    /// failed by then, and why is to be read.
     pub(crate) fn request(&mut self) -> io::Result<String> {
         let tls = self.stream.get_mut();
         if let Err(error) = tls.write_all(b"?\n").and_then(|()| tls.flush()) {

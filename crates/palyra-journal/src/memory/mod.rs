@@ -1,11 +1,12 @@
-//! The memory's own database: texts, their keys and the index that finds them. It lies beside the journal because it must be able to
-//! forget, and the journal must not.
+//! The memory's own database: texts, their keys and the index that finds them. It lies beside the journal because it
+//! must be able to forget, and the journal must not.
 //!
-//! An entry is staged here, recorded in the journal, then settled. Forgetting is recorded first and destroyed then. A start compares the
-//! two ([`MemoryStore::pending`], [`MemoryStore::applied`]) and finishes what a crash interrupted.
+//! An entry is staged here, recorded in the journal, then settled. Forgetting is recorded first and destroyed then. A
+//! start compares the two ([`MemoryStore::pending`], [`MemoryStore::applied`]) and finishes what a crash interrupted.
 //!
-//! Destroying overwrites: `secure_delete` zeroes freed pages, FTS5's own `secure-delete` takes tokens out of the index at once, and the
-//! write-ahead log is truncated before anybody is told that an entry is gone. All of it blocks; callers use a thread for blocking work.
+//! Destroying overwrites: `secure_delete` zeroes freed pages, FTS5's own `secure-delete` takes tokens out of the index
+//! at once, and the write-ahead log is truncated before anybody is told that an entry is gone. All of it blocks;
+//! callers use a thread for blocking work.
 
 mod search;
 

@@ -1,8 +1,8 @@
 //! Finding entries: two full-text indexes, fused by reciprocal rank.
 //!
-//! `porter unicode61` knows words and their forms; `trigram` finds parts of words, code identifiers and text without spaces, such as
-//! Chinese. A query has to match with all of its terms; where nothing does, any of them will do. Terms below three characters have no
-//! trigram: a query of only such terms is looked for as plain text.
+//! `porter unicode61` knows words and their forms; `trigram` finds parts of words, code identifiers and text without
+//! spaces, such as Chinese. A query has to match with all of its terms; where nothing does, any of them will do. Terms
+//! below three characters have no trigram: a query of only such terms is looked for as plain text.
 
 use super::{MemoryEntry, MemoryStore, entry};
 use crate::error::JournalError;
@@ -69,7 +69,8 @@ impl MemoryStore {
     }
 }
 
-/// The words of a query: what a letter or a digit is part of. Everything else, operators of the index included, only separates.
+/// The words of a query: what a letter or a digit is part of. Everything else, operators of the index included, only
+/// separates.
 fn terms(text: &str) -> Vec<&str> {
     let end = (0..=text.len().min(MAX_QUERY)).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
     let part = |c: char| c.is_alphanumeric() || c == '_';

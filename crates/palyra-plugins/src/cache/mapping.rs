@@ -1,6 +1,7 @@
 //! Mapping compiled code: the only unsafe lines of this crate.
 //!
-//! Wasmtime trusts such code blindly, so this file is called with authenticated files, and with code that was compiled just now.
+//! Wasmtime trusts such code blindly, so this file is called with authenticated files, and with code that was compiled
+//! just now.
 
 use rustix::fs::{Stat, fstat};
 use std::fs::File;
@@ -16,8 +17,9 @@ pub(super) fn map(engine: &Engine, file: &File, status: &Stat) -> Option<Compone
     #[cfg(target_os = "linux")]
     let mapped = {
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-        // SAFETY: wasmtime asks for bytes that `Engine::precompile_component` made. `CodeCache::find` has verified, through this
-        // descriptor, a code under a key that only the daemon has, and `store` is the only one that makes such codes, of such bytes.
+        // SAFETY: wasmtime asks for bytes that `Engine::precompile_component` made. `CodeCache::find` has verified,
+        // through this descriptor, a code under a key that only the daemon has, and `store` is the only one that makes
+        // such codes, of such bytes.
         unsafe { Component::deserialize_file(engine, path) }
     };
     #[cfg(not(target_os = "linux"))]

@@ -1,13 +1,14 @@
 //! Compiled code on the disk, trusted only after it has been authenticated.
 //!
-//! Whoever can write machine code where the daemon maps it has become the daemon. So every file carries an authentication code under a
-//! key that only the daemon has, over the code and over what it was compiled from and for. A file is opened once, without following
-//! a link; owner, mode and link count are looked at; all of it is authenticated through that descriptor; the same descriptor is
-//! mapped, and what is known about the file must not have changed in between. Anything else is a miss: the file is removed and
-//! the component compiled again. A file is written beside its place, made durable and renamed, so a daemon that is killed
-//! leaves nothing that is ever read.
+//! Whoever can write machine code where the daemon maps it has become the daemon. So every file carries an
+//! authentication code under a key that only the daemon has, over the code and over what it was compiled from and for.
+//! A file is opened once, without following a link; owner, mode and link count are looked at; all of it is
+//! authenticated through that descriptor; the same descriptor is mapped, and what is known about the file must not have
+//! changed in between. Anything else is a miss: the file is removed and the component compiled again. A file is written
+//! beside its place, made durable and renamed, so a daemon that is killed leaves nothing that is ever read.
 //!
-//! The directory belongs to the daemon alone. Whoever could change a file there while it is mapped could read the key too.
+//! The directory belongs to the daemon alone. Whoever could change a file there while it is mapped could read the key
+//! too.
 
 mod mapping;
 mod seal;
@@ -117,8 +118,8 @@ impl CodeCache {
         Some(authentic)
     }
 
-    // INVARIANT (code_is_authenticated_before_it_is_mapped): no file is mapped whose seal has not been verified, through the
-    // descriptor that is mapped, under the daemon's key.
+    // INVARIANT (code_is_authenticated_before_it_is_mapped): no file is mapped whose seal has not been verified,
+    // through the descriptor that is mapped, under the daemon's key.
     fn authenticate(&self, file: &mut File, status: &Stat, entry: Entry) -> Result<(), SealError> {
         let size = u64::try_from(status.st_size).map_err(|_| SealError::Malformed)?;
         let code = size.checked_sub(TRAILER_BYTES as u64).ok_or(SealError::Malformed)?;

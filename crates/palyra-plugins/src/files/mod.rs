@@ -1,8 +1,8 @@
 //! Files beneath a directory that a door has opened: no link is followed and nothing above it is ever named.
 //!
-//! Every step of a path is one `openat` with `O_NOFOLLOW` from the directory before it, so that a link that somebody puts in
-//! the way at the last moment is an error, not a way out. Only files and directories are opened; a pipe or device that lies in
-//! the workspace is looked at and left alone.
+//! Every step of a path is one `openat` with `O_NOFOLLOW` from the directory before it, so that a link that somebody
+//! puts in the way at the last moment is an error, not a way out. Only files and directories are opened; a pipe or
+//! device that lies in the workspace is looked at and left alone.
 
 use crate::doors::FileFault;
 use crate::names::WorkspacePath;

@@ -1,8 +1,8 @@
 //! One guest while it runs: what it holds, what it has used, and the way by which every answer from outside reaches it.
 //!
-//! A `Guest` is the data of one store and lives for one call. Host functions count themselves here first, ask the grant second and
-//! a door last. Everything that does not follow from the guest's own doings passes [`Guest::ask`], which records it or, in a
-//! replay, reads it from the record; no host function may reach outside in any other way.
+//! A `Guest` is the data of one store and lives for one call. Host functions count themselves here first, ask the grant
+//! second and a door last. Everything that does not follow from the guest's own doings passes [`Guest::ask`], which
+//! records it or, in a replay, reads it from the record; no host function may reach outside in any other way.
 
 mod log;
 mod meter;

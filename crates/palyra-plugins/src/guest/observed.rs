@@ -1,7 +1,7 @@
 //! What a guest did through its host: counted by kind, and which hosts, secrets and paths it asked for.
 //!
-//! Counts go into the attestation. The names are what "observed against declared" is made of: bounded lists, since a guest
-//! chooses what it asks for.
+//! Counts go into the attestation. The names are what "observed against declared" is made of: bounded lists, since a
+//! guest chooses what it asks for.
 
 use crate::hosts::Host;
 use crate::names::WorkspacePath;

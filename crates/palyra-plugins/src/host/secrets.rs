@@ -1,7 +1,7 @@
 //! `palyra:skill/secrets`.
 //!
-//! The value goes to the guest and nowhere else: not into the record, not into an error. A replay reads it from the vault again,
-//! and only if a vault is there.
+//! The value goes to the guest and nowhere else: not into the record, not into an error. A replay reads it from the
+//! vault again, and only if a vault is there.
 
 use crate::bindings::palyra::skill::secrets::{self, Error};
 use crate::doors::SecretFault;

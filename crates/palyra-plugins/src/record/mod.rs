@@ -1,11 +1,13 @@
 //! What a call heard from outside, recorded so that it can be run again without the outside.
 //!
-//! A guest is deterministic: the same component, grant, input, random seed and answers from the host lead to the same output and the
-//! same fuel. So the record of a call is its seed and every answer that did not follow from those, in order. Each answer
-//! is kept with the digest of what was asked, and a replay that asks something else has diverged. Secrets are the exception:
-//! the record says that one was read and never what it was, so replaying such a call needs the vault.
+//! A guest is deterministic: the same component, grant, input, random seed and answers from the host lead to the same
+//! output and the same fuel. So the record of a call is its seed and every answer that did not follow from those, in
+//! order. Each answer is kept with the digest of what was asked, and a replay that asks something else has diverged.
+//! Secrets are the exception: the record says that one was read and never what it was, so replaying such a call needs
+//! the vault.
 //!
-//! The record is JSON, like everything that the journal keeps. Reading one is reading hostile input: it is bounded and strict.
+//! The record is JSON, like everything that the journal keeps. Reading one is reading hostile input: it is bounded and
+//! strict.
 
 pub(crate) mod bytes;
 mod event;

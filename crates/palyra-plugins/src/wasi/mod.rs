@@ -1,9 +1,10 @@
 //! The interfaces of WASI 0.2 that toolchains import by themselves, virtualised.
 //!
-//! Our own implementation, in place of `wasmtime-wasi`: that one serves real clocks, directories and sockets of an ambient system
-//! and brings an asynchronous runtime and some sixty packages; here every answer must come from a grant and pass the record. A guest
-//! that was granted nothing sees a clock, random numbers, an empty environment, no directories, and streams that end in its log.
-//! Finer points that no toolchain needs are left out: what is not granted is denied, and what no host could answer here stops the guest.
+//! Our own implementation, in place of `wasmtime-wasi`: that one serves real clocks, directories and sockets of an
+//! ambient system and brings an asynchronous runtime and some sixty packages; here every answer must come from a grant
+//! and pass the record. A guest that was granted nothing sees a clock, random numbers, an empty environment, no
+//! directories, and streams that end in its log. Finer points that no toolchain needs are left out: what is not granted
+//! is denied, and what no host could answer here stops the guest.
 
 #![expect(unreachable_pub, reason = "the generated traits export the resources that they name")]
 

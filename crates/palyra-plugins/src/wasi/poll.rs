@@ -1,8 +1,8 @@
 //! `wasi:io/poll` and `wasi:io/error`: waiting.
 //!
-//! There is nothing to wait for but time and replies. Streams are always ready: they end in memory, in the log or in a file. A
-//! reply is fetched by whoever waits for it, on this thread; so the requests of one call are sent one after another, in
-//! the order in which the guest waits for them, and a replay goes the same way.
+//! There is nothing to wait for but time and replies. Streams are always ready: they end in memory, in the log or in a
+//! file. A reply is fetched by whoever waits for it, on this thread; so the requests of one call are sent one after
+//! another, in the order in which the guest waits for them, and a replay goes the same way.
 
 use super::http::Exchange;
 use crate::bindings::wasi::io::{error, poll};

@@ -1,4 +1,5 @@
-//! The host against real components: what they may do, how each limit ends them, what is kept and what is never executed.
+//! The host against real components: what they may do, how each limit ends them, what is kept and what is never
+//! executed.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 

@@ -216,8 +216,8 @@ proptest! {
         }
     }
 
-    /// Leaving out rules of other scenes and attributes that no rule mentions shows nowhere, and what we build fits the schema: plain Cedar, with every
-    /// rule and every attribute, validated, says the same for the same reasons.
+    /// Leaving out rules of other scenes and attributes that no rule mentions shows nowhere, and what we build fits the
+    /// schema: plain Cedar, with every rule and every attribute, validated, says the same for the same reasons.
     #[test]
     fn cedar_itself_agrees(request in request(), context in context()) {
         // The second time, and with the defaults alone, some answers are remembered.

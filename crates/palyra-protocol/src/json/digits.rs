@@ -1,7 +1,7 @@
 //! Numbers as they were written.
 //!
-//! A parser hands on a long row of digits as the nearest double, and nobody can tell it from `1e23` any more. So where it
-//! came by a double of that size, the text is looked at again.
+//! A parser hands on a long row of digits as the nearest double, and nobody can tell it from `1e23` any more. So where
+//! it came by a double of that size, the text is looked at again.
 
 /// As many digits as the largest integer has that every reader agrees about.
 const EXACT_DIGITS: usize = 16;

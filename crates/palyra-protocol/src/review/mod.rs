@@ -1,9 +1,9 @@
 //! What a person is shown before they answer an approval, on every screen.
 //!
-//! An approval covers what its screen described, so there is one description. The engine builds a [`Review`] once for each
-//! approval; it travels as JSON, and every screen renders the [`Row`]s that [`Review::rows`] makes of it: command line, MCP
-//! message, HTTP, terminal screen, console. A fact that a screen would leave out cannot exist: `rows` takes the review apart field by
-//! field, and each renderer has a test that holds it to every row.
+//! An approval covers what its screen described, so there is one description. The engine builds a [`Review`] once for
+//! each approval; it travels as JSON, and every screen renders the [`Row`]s that [`Review::rows`] makes of it: command
+//! line, MCP message, HTTP, terminal screen, console. A fact that a screen would leave out cannot exist: `rows` takes
+//! the review apart field by field, and each renderer has a test that holds it to every row.
 //!
 //! The fields hold a stranger's text as it is. Rows hold it with everything that could deceive a reader made visible.
 
@@ -206,8 +206,8 @@ pub struct OfferReplay {
 }
 
 impl Review {
-    /// The review of an approval, with what its record alone tells. The engine adds what it knows besides: changes, rules
-    /// and what each offer would have answered.
+    /// The review of an approval, with what its record alone tells. The engine adds what it knows besides: changes,
+    /// rules and what each offer would have answered.
     #[must_use]
     pub fn of(asked: &ApprovalRecord) -> Self {
         let facets = &asked.facets;
@@ -259,15 +259,15 @@ impl Review {
         crate::display::safe(&what.or_else(input).unwrap_or_default())
     }
 
-    /// Whether its rows show all of it. Where a difference is cut, and the input does not hold it either, they do not: nobody can
-    /// have read what they would allow.
+    /// Whether its rows show all of it. Where a difference is cut, and the input does not hold it either, they do not:
+    /// nobody can have read what they would allow.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.subject.is_call() || self.changes.iter().all(|change| !change.cut)
     }
 
-    /// What approvals are alike: those of one principal and one tool, whose commands begin alike or whose files lie in one
-    /// directory.
+    /// What approvals are alike: those of one principal and one tool, whose commands begin alike or whose files lie in
+    /// one directory.
     #[must_use]
     pub fn group(&self) -> String {
         let like = self.offers.iter().find(|offer| offer.matcher != GrantMatcher::ExactCall);

@@ -1,7 +1,7 @@
 //! The commands of a shell line, one by one: for people to read, never for deciding what may run.
 //!
-//! A line that a simple reading could get wrong (substitutions, here-documents, groups, control words) is not taken apart: half an
-//! explanation misleads. The line itself is always shown whole beside its parts.
+//! A line that a simple reading could get wrong (substitutions, here-documents, groups, control words) is not taken
+//! apart: half an explanation misleads. The line itself is always shown whole beside its parts.
 
 use crate::facets::Facets;
 use serde::{Deserialize, Serialize};

@@ -1,7 +1,7 @@
 //! What the kernel would make of a file's first bytes: a program, or a script and its interpreter's command line.
 //!
-//! It must never trust a name, and never read a line in another way than the kernel does: what cannot be read exactly is
-//! refused.
+//! It must never trust a name, and never read a line in another way than the kernel does: what cannot be read exactly
+//! is refused.
 
 use super::opened::Opened;
 use crate::error::SandboxError;
@@ -55,9 +55,9 @@ fn is_program(head: &[u8]) -> bool {
     marks.iter().any(|mark| head.starts_with(mark))
 }
 
-/// The interpreter of a first line, as the kernel splits it: a path, then everything else as one argument. Blanks and tabs
-/// part words, and nothing else does: a carriage return belongs to the name. A line that is longer than the kernel reads
-/// is refused rather than cut.
+/// The interpreter of a first line, as the kernel splits it: a path, then everything else as one argument. Blanks and
+/// tabs part words, and nothing else does: a carriage return belongs to the name. A line that is longer than the kernel
+/// reads is refused rather than cut.
 fn shebang(line: &[u8]) -> Option<Vec<String>> {
     const BLANKS: [char; 2] = [' ', '\t'];
     let end = line.iter().position(|&b| b == b'\n')?;

@@ -1,9 +1,9 @@
 //! Which installed program a file is a copy of, whatever it is called.
 //!
-//! Three looks, each cheap: it is the installed file itself under another name; it carries that program's build id or code
-//! ([`super::elf`]); it bears text that only such a program has. The last one reads the whole file, once: the answer is kept by
-//! the file's identity. None of them can recognise a program that was compiled anew, and none has to: compiled programs
-//! of the workspace may run.
+//! Three looks, each cheap: it is the installed file itself under another name; it carries that program's build id or
+//! code ([`super::elf`]); it bears text that only such a program has. The last one reads the whole file, once: the
+//! answer is kept by the file's identity. None of them can recognise a program that was compiled anew, and none has to:
+//! compiled programs of the workspace may run.
 
 use super::elf::Prints;
 use super::file::{self, FileIdentity};
@@ -64,8 +64,8 @@ fn same_bytes(a: &File, b: &Path) -> bool {
     }
 }
 
-/// Text that an interpreter carries and an ordinary program does not: family, first byte, the rest. The first byte stands
-/// apart so that this table does not make a copy of our own program an interpreter.
+/// Text that an interpreter carries and an ordinary program does not: family, first byte, the rest. The first byte
+/// stands apart so that this table does not make a copy of our own program an interpreter.
 const MARKS: &[(&str, u8, &[u8])] = &[
     ("bash", b'@', b"(#)Bash version "),
     ("busybox", b'B', b"usyBox v1."),

@@ -1,7 +1,7 @@
 //! What an ELF file carries with it wherever it is copied: its build id and its code.
 //!
-//! Both stay the same when bytes are appended or symbols stripped, and both are found with a few small reads, however large the
-//! file is. Whoever rewrites them has made another program, which is what a compiler does too.
+//! Both stay the same when bytes are appended or symbols stripped, and both are found with a few small reads, however
+//! large the file is. Whoever rewrites them has made another program, which is what a compiler does too.
 
 use super::opened::read_at;
 use std::fs::File;

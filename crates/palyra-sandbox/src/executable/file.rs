@@ -63,8 +63,8 @@ impl FileIdentity {
         (self.device, self.inode) == (other.device, other.inode)
     }
 
-    /// Whether a further change would surely show in the times: clocks of file systems go in steps, and two changes within one
-    /// step look like one.
+    /// Whether a further change would surely show in the times: clocks of file systems go in steps, and two changes
+    /// within one step look like one.
     pub(super) fn is_settled(self) -> bool {
         const STEP_NS: i128 = 100_000_000;
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_nanos());

@@ -1,9 +1,10 @@
 //! The shells and interpreters of this host: every name under which one can be executed.
 //!
-//! The directories that hold programs are read once, and again when one of them changes. A program counts by its name; whatever
-//! else leads to the same file counts too (links, hard links), and so does a copy under another name, known by its build id
-//! or its code ([`super::elf`]). The directory of the file that a link leads to is read as well: hiding `/usr/bin/java`
-//! alone would leave the one in `/usr/lib/jvm`. A script is no interpreter: without its own it does not run.
+//! The directories that hold programs are read once, and again when one of them changes. A program counts by its name;
+//! whatever else leads to the same file counts too (links, hard links), and so does a copy under another name, known by
+//! its build id or its code ([`super::elf`]). The directory of the file that a link leads to is read as well: hiding
+//! `/usr/bin/java` alone would leave the one in `/usr/lib/jvm`. A script is no interpreter: without its own it does not
+//! run.
 
 use super::elf::Prints;
 use super::file::{self, FileIdentity};

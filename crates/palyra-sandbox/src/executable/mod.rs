@@ -1,12 +1,12 @@
 //! What would really run.
 //!
-//! A decision about `git` means nothing when `git` is a symlink to `bash`. [`resolve_executable`] follows a command to the
-//! files that the kernel would execute: through the search path, symlinks, the shebang, and wrappers such as `env`
+//! A decision about `git` means nothing when `git` is a symlink to `bash`. [`resolve_executable`] follows a command to
+//! the files that the kernel would execute: through the search path, symlinks, the shebang, and wrappers such as `env`
 //! and `timeout` where they can be read; it recognises shells and interpreters on the way and refuses those that no
-//! operator allowed. That is for people and rules: what a run cannot execute is gone from its file tree ([`crate::hidden`]).
-//! The result carries the identity of each of these files and the command as the kernel would see it, scripts handed to their
-//! interpreters; the runner refuses when one of them has changed since, and executes these files whatever their names
-//! lead to by then.
+//! operator allowed. That is for people and rules: what a run cannot execute is gone from its file tree
+//! ([`crate::hidden`]). The result carries the identity of each of these files and the command as the kernel would see
+//! it, scripts handed to their interpreters; the runner refuses when one of them has changed since, and executes these
+//! files whatever their names lead to by then.
 //!
 //! It only looks; it must never execute anything. It cannot judge what a compiled program in the workspace does: an
 //! operator who wants that decided names `allowed_executables`.
@@ -147,8 +147,8 @@ impl ProgramFile {
         if opened.identity() == self.identity { Ok(opened) } else { Err(self.changed()) }
     }
 
-    /// Refuses a file, or a copy of it, that is not what was looked at after all: a file that was written to within one step
-    /// of its file system's clock has kept its identity.
+    /// Refuses a file, or a copy of it, that is not what was looked at after all: a file that was written to within one
+    /// step of its file system's clock has kept its identity.
     pub(crate) fn prove(
         &self,
         policy: &SandboxProcessRunnerPolicy,

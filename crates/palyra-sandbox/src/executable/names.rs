@@ -1,8 +1,8 @@
 //! The names by which shells and interpreters are known: reviewed data.
 //!
 //! A family is what an operator allows (`python` covers `python3.12`); its members are the base names, without version
-//! suffix. The promise is that these programs are gone from a run, not that nothing interprets: a list of names is never
-//! complete.
+//! suffix. The promise is that these programs are gone from a run, not that nothing interprets: a list of names is
+//! never complete.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -158,8 +158,8 @@ pub(crate) fn means_family(entry: &str, family: &str) -> bool {
     candidates(&entry).any(|name| name == family || includes(name))
 }
 
-/// The name itself, then without its version: `python3.12` → `python`, `node-22` → `node`, `perl5.36-x86_64-linux-gnu` →
-/// `perl`, `python3.11d` → `python`, `vim.basic` → `vim`.
+/// The name itself, then without its version: `python3.12` → `python`, `node-22` → `node`, `perl5.36-x86_64-linux-gnu`
+/// → `perl`, `python3.11d` → `python`, `vim.basic` → `vim`.
 fn candidates(name: &str) -> impl Iterator<Item = &str> {
     let without_version = name.trim_end_matches(|c: char| c.is_ascii_digit() || matches!(c, '.' | '-' | '_'));
     let before_digit = name.find(|c: char| c.is_ascii_digit()).map_or(name, |at| &name[..at]);

@@ -1,8 +1,8 @@
 //! A file that is looked at: opened once, everything about it learnt through that one descriptor.
 //!
-//! A path that was looked at twice may have named two files. So a program is opened by its real path, following no symlink,
-//! and its identity, its rights, its first bytes and whatever is compared come from there; at the end its identity is
-//! taken again, and what changed meanwhile is refused. Nothing here may open the same path a second time.
+//! A path that was looked at twice may have named two files. So a program is opened by its real path, following no
+//! symlink, and its identity, its rights, its first bytes and whatever is compared come from there; at the end its
+//! identity is taken again, and what changed meanwhile is refused. Nothing here may open the same path a second time.
 
 use super::file::{self, FileIdentity};
 use palyra_protocol::Digest;

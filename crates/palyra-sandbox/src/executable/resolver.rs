@@ -1,8 +1,9 @@
 //! From the words of a command to every file that would run.
 //!
-//! Each program is found, opened once and judged: by the names under which it is reached and by its content. Then come the
-//! programs behind it: a script's interpreter, which gets the script and all its arguments, and whatever a wrapper starts, as
-//! far as that can be told. The command is rewritten on the way, so that in the end each word that names a program is known.
+//! Each program is found, opened once and judged: by the names under which it is reached and by its content. Then come
+//! the programs behind it: a script's interpreter, which gets the script and all its arguments, and whatever a wrapper
+//! starts, as far as that can be told. The command is rewritten on the way, so that in the end each word that names a
+//! program is known.
 
 use super::content::{self, Content};
 use super::copies::{self, Original};
@@ -91,7 +92,8 @@ impl<'a> Resolver<'a> {
         if opened.is_unchanged() { Ok(sha256) } else { Err(SandboxError::ExecutableChanged { path: path.to_owned() }) }
     }
 
-    /// Checks the program at a place and, behind it, every program that it would start. Tells where its arguments end now.
+    /// Checks the program at a place and, behind it, every program that it would start. Tells where its arguments end
+    /// now.
     fn admit(&self, found: &mut Found, place: Place<'_>) -> Result<usize, SandboxError> {
         let Place { at, mut end, replaced, script } = place;
         let name = found.command.get(at).filter(|name| !name.is_empty() && at < end);
@@ -173,8 +175,8 @@ impl<'a> Resolver<'a> {
         if known_by_name { None } else { copies::original_of(opened, &self.search_path) }
     }
 
-    /// Where a name leads: a path as it stands, a bare name through the search path of the sandbox. And whether a process in
-    /// the workspace could make the same search end elsewhere.
+    /// Where a name leads: a path as it stands, a bare name through the search path of the sandbox. And whether a
+    /// process in the workspace could make the same search end elsewhere.
     fn find(&self, name: &str) -> Result<(PathBuf, bool), SandboxError> {
         let not_found = || SandboxError::ExecutableNotFound { name: name.to_owned() };
         if name.contains('\0') {
@@ -220,8 +222,9 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    /// Lets an interpreter pass when the operator named it: by family, by the file that the entry leads to, or by the name it has
-    /// where nobody in the workspace gives names. `hop` is the name it was recognised by; `None`: by its content.
+    /// Lets an interpreter pass when the operator named it: by family, by the file that the entry leads to, or by the
+    /// name it has where nobody in the workspace gives names. `hop` is the name it was recognised by; `None`: by its
+    /// content.
     fn check_interpreter(
         &self,
         family: &str,
@@ -260,7 +263,8 @@ impl<'a> Resolver<'a> {
     fn check_allowed(&self, looked_at: &LookedAt<'_>) -> Result<(), SandboxError> {
         let path = &looked_at.walk.path;
         let entries = &self.policy.allowed_executables;
-        // An interpreter has already been allowed by name when we come here; a file of the workspace has no name to go by.
+        // An interpreter has already been allowed by name when we come here; a file of the workspace has no name to go
+        // by.
         let by_interpreter_rule = || !self.is_writable(path) && !families(looked_at).is_empty();
         if entries.is_empty() || entries.iter().any(|entry| self.leads_to(entry, path)) || by_interpreter_rule() {
             return Ok(());
@@ -281,8 +285,8 @@ impl<'a> Resolver<'a> {
         self.meant(entry).is_some_and(|found| found == path)
     }
 
-    /// The file that an operator's entry means. A bare name means the system's program of that name, so that a file of the same
-    /// name in the workspace is not meant.
+    /// The file that an operator's entry means. A bare name means the system's program of that name, so that a file of
+    /// the same name in the workspace is not meant.
     fn meant(&self, entry: &str) -> Option<PathBuf> {
         let by_name = || self.search(entry).filter(|(_, replaceable)| !replaceable).map(|(path, _)| path);
         let found = if Path::new(entry).is_absolute() { Some(PathBuf::from(entry)) } else { by_name() };
@@ -308,8 +312,8 @@ impl Found {
         let (own, grown) = (at + interpreter.len(), interpreter.len());
         let Some((script, before)) = self.files.split_last_mut() else { return at };
         before.iter_mut().filter(|file| file.word > at).for_each(|file| file.word += grown);
-        // The interpreter opens the script by this word. It is the one that the kernel would give it, unless a symlink could lead it
-        // elsewhere, or the interpreter could take it for an option.
+        // The interpreter opens the script by this word. It is the one that the kernel would give it, unless a symlink
+        // could lead it elsewhere, or the interpreter could take it for an option.
         let linked = script.replaceable && is_linked(&script.called, &script.path);
         let word = match () {
             () if linked => script.path.to_string_lossy().into_owned(),

@@ -1,8 +1,8 @@
 //! Following a path name by name, as the kernel does.
 //!
-//! It tells three things that a canonical path alone does not: every name under which the file is reached, the real path, and
-//! whether anybody who may write to the workspace could lead the same path elsewhere. A path that can be led elsewhere is
-//! shown to people but never handed to the kernel.
+//! It tells three things that a canonical path alone does not: every name under which the file is reached, the real
+//! path, and whether anybody who may write to the workspace could lead the same path elsewhere. A path that can be led
+//! elsewhere is shown to people but never handed to the kernel.
 
 use std::ffi::OsString;
 use std::fs;

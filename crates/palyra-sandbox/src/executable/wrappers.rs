@@ -1,7 +1,8 @@
 //! Seeing through programs whose purpose is to start another: `env`, `timeout`, `xargs`, `find -exec`, …
 //!
-//! For the approval card and for the facts that rules see. It holds nothing back: what a run cannot execute is gone from its file
-//! tree. A wrapper whose options are not known is taken as it stands, and the card says that what it starts cannot be told.
+//! For the approval card and for the facts that rules see. It holds nothing back: what a run cannot execute is gone
+//! from its file tree. A wrapper whose options are not known is taken as it stands, and the card says that what it
+//! starts cannot be told.
 
 /// A command that a wrapper would start: its place among the wrapper's own words.
 #[derive(Debug, Clone, PartialEq, Eq)]

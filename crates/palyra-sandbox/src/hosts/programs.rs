@@ -1,7 +1,8 @@
 //! Where well-known programs take a host, and which of their short options have a value that is none.
 //!
-//! For the approval card and the facts that rules see. A program that is not here is read like any other: URLs, `user@host:path`
-//! and `host:port` are found in its words, a bare name is not; nor is one right behind a long option, whose value it may be.
+//! For the approval card and the facts that rules see. A program that is not here is read like any other: URLs,
+//! `user@host:path` and `host:port` are found in its words, a bare name is not; nor is one right behind a long option,
+//! whose value it may be.
 
 /// What a program's plain words are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

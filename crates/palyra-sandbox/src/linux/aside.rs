@@ -1,18 +1,18 @@
 //! Sensitive paths that a run creates or replaces: set aside when it is over.
 //!
-//! What exists is bound read-only ([`super::guards`]). What does not exist cannot be: a mount needs something to lie on, and
-//! an empty `.bashrc` in somebody's repository is worse than none. Overlays, placeholders for the time of the run and Landlock
-//! were considered: the first are undefined when the user edits a file meanwhile, the second show up in `git status`, the
-//! third cannot except a name from a directory. So when every process of the run is gone, and before anybody hears of its
-//! end, a sensitive path that is new is renamed: `.envrc` becomes `.envrc.held`. Nothing is lost, nothing is followed, and no program
-//! looks for it under that name. A new repository stays one: only hooks that would run, and settings that may
-//! name a program, are set aside.
+//! What exists is bound read-only ([`super::guards`]). What does not exist cannot be: a mount needs something to lie
+//! on, and an empty `.bashrc` in somebody's repository is worse than none. Overlays, placeholders for the time of the
+//! run and Landlock were considered: the first are undefined when the user edits a file meanwhile, the second show up
+//! in `git status`, the third cannot except a name from a directory. So when every process of the run is gone, and
+//! before anybody hears of its end, a sensitive path that is new is renamed: `.envrc` becomes `.envrc.held`. Nothing is
+//! lost, nothing is followed, and no program looks for it under that name. A new repository stays one: only hooks that
+//! would run, and settings that may name a program, are set aside.
 //!
 //! The same happens to a file that has a second name somewhere and changed through it, and to what stands in place of a
 //! link; the link is put back. What cannot be renamed is told: it is never passed over.
 //!
-//! All of it happens beneath the descriptors of the roots that the run had ([`super::tops`]), wherever those are by now, and what is
-//! told are the names that things have now.
+//! All of it happens beneath the descriptors of the roots that the run had ([`super::tops`]), wherever those are by
+//! now, and what is told are the names that things have now.
 //!
 //! Not covered: the time until the run ends, a daemon that is killed before, and repositories below the top of a root.
 
@@ -217,7 +217,8 @@ impl Work<'_> {
         }
     }
 
-    /// A directory of a root, without any link on the way. One of our own that the run has closed is opened until all is done.
+    /// A directory of a root, without any link on the way. One of our own that the run has closed is opened until all
+    /// is done.
     fn enter(&mut self, root: &Path, relative: &Path) -> Option<Rc<OwnedFd>> {
         let path = root.join(relative);
         if let Some(known) = self.entered.get(&path) {

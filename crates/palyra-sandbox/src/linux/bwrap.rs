@@ -1,8 +1,8 @@
 //! Tier C: the command line of bubblewrap, and whether it is there.
 //!
 //! [`arguments`] is pure: the same view of the host gives the same words. They are handed over in a sealed file, not on
-//! the command line, where every user of the machine could read the environment in them. Nothing here may leave a layer out
-//! because an older bubblewrap does not know it: that is a refusal.
+//! the command line, where every user of the machine could read the environment in them. Nothing here may leave a layer
+//! out because an older bubblewrap does not know it: that is a refusal.
 
 use super::grants::{Access, Roots};
 use super::guards::{Guard, Hold};
@@ -198,8 +198,8 @@ fn system(words: &mut Words, roots: &Roots) {
     }
 }
 
-/// The files of `/etc` that are copied in. The daemon opens them, so what it copies is what it chose: nothing that is not
-/// open to every user of the machine, since the daemon may be root and the copies are open to the run.
+/// The files of `/etc` that are copied in. The daemon opens them, so what it copies is what it chose: nothing that is
+/// not open to every user of the machine, since the daemon may be root and the copies are open to the run.
 pub(super) fn etc_files(roots: &Roots) -> Vec<(OwnedFd, &'static str)> {
     let mut files = Vec::new();
     for name in layout::ETC_FILES {
@@ -263,8 +263,8 @@ fn workspace(words: &mut Words, blueprint: &Blueprint<'_>, guarded: &[Guard]) {
         };
         words.bind(option, &guard.path, &guard.path);
     }
-    // A program that lies where others may write is not executed there but from a copy that nobody can change or move; a
-    // script is covered by its copy.
+    // A program that lies where others may write is not executed there but from a copy that nobody can change or move;
+    // a script is covered by its copy.
     for (source, inside) in blueprint.binds {
         words.bind("--ro-bind", source, inside);
     }
@@ -297,7 +297,8 @@ pub(super) fn passwd(uid: u32, gid: u32, home: &Path) -> (String, String) {
     (users, format!("sandbox:x:{gid}:\nnogroup:x:65534:\n"))
 }
 
-/// What bubblewrap says about the command, in `--json-status-fd`: the exit code is there only if the command was started.
+/// What bubblewrap says about the command, in `--json-status-fd`: the exit code is there only if the command was
+/// started.
 pub(super) fn reported_exit(status: &str) -> Option<i32> {
     let after = status.split("\"exit-code\"").nth(1)?;
     let digits: String = after.chars().skip_while(|c| !c.is_ascii_digit()).take_while(char::is_ascii_digit).collect();

@@ -1,8 +1,8 @@
 //! The caches of toolchains: a run reads the host's and fills a layer of its own, which the next run finds again.
 //!
-//! Each cache is an overlay like the workspace's view ([`super::own_view`]), mounted for one run. Two overlays may not share an
-//! upper layer, so one run at a time has the layer that is kept; a run beside it gets an empty one that goes when it ends. The
-//! host's cache is never written, so nothing that a run puts there is ever used outside the sandbox.
+//! Each cache is an overlay like the workspace's view ([`super::own_view`]), mounted for one run. Two overlays may not
+//! share an upper layer, so one run at a time has the layer that is kept; a run beside it gets an empty one that goes
+//! when it ends. The host's cache is never written, so nothing that a run puts there is ever used outside the sandbox.
 
 use super::identity::Identity;
 use super::own_view;
@@ -91,8 +91,8 @@ impl Layered {
         if !upper.is_dir() {
             like(&upper, cache)?;
         }
-        // The kernel marks the layers of an overlay that did not sync as not to be used again. A cache may be: what is broken in
-        // it is fetched anew.
+        // The kernel marks the layers of an overlay that did not sync as not to be used again. A cache may be: what is
+        // broken in it is fetched anew.
         if work.exists() {
             removal::remove_tree(&work)?;
         }
@@ -143,7 +143,8 @@ fn forget_spares(place: &Path) {
     }
 }
 
-/// Empties a kept layer that has grown too large. Looked at now and then only, because that takes as long as it is large.
+/// Empties a kept layer that has grown too large. Looked at now and then only, because that takes as long as it is
+/// large.
 fn keep_small(place: &Path, kept: &Path) -> io::Result<()> {
     let mark = place.join("measured");
     let last = fs::metadata(&mark).and_then(|metadata| metadata.modified()).ok();

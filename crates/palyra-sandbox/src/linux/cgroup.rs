@@ -1,11 +1,13 @@
 //! Control groups: limits on memory and processes for a whole tree, where the host lets us have them.
 //!
-//! Resource limits count per process or per user; only a control group counts what belongs together. Groups are made below
-//! the daemon's own, never elsewhere, and no process but the run's own is ever moved, with one exception that version 2
-//! forces: a group with controlled children may hold no processes itself, so a delegated daemon first steps into a leaf of
-//! its own. The supervisor must never be in a run's group: it shares the daemon's memory, and a kernel that ends it for want of
-//! memory ends every process that shares it. The command shares that memory too until it is executed, so a group is entered
-//! without a limit on memory, and gets it when bubblewrap has built everything and waits at the gate. Version 1, and the mixture of both, is supported because hosts have it. Without any, the run says so.
+//! Resource limits count per process or per user; only a control group counts what belongs together. Groups are made
+//! below the daemon's own, never elsewhere, and no process but the run's own is ever moved, with one exception that
+//! version 2 forces: a group with controlled children may hold no processes itself, so a delegated daemon first steps
+//! into a leaf of its own. The supervisor must never be in a run's group: it shares the daemon's memory, and a kernel
+//! that ends it for want of memory ends every process that shares it. The command shares that memory too until it is
+//! executed, so a group is entered without a limit on memory, and gets it when bubblewrap has built everything and
+//! waits at the gate. Version 1, and the mixture of both, is supported because hosts have it. Without any, the run says
+//! so.
 
 use super::plan::{Doors, Held};
 use crate::error::SandboxError;
@@ -278,7 +280,8 @@ impl Seen {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // Every process of the run is gone when this happens; an error path may leave an empty group for `remove_stale`.
+        // Every process of the run is gone when this happens; an error path may leave an empty group for
+        // `remove_stale`.
         let _removed = fs::remove_dir(&self.memory);
         if self.version == 1 {
             let _removed = fs::remove_dir(&self.pids);
@@ -385,7 +388,8 @@ mod tests {
         let flags = (libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD) as usize;
         let (stack, mut buffer) = (Stack::new(), [0u8; 4096]);
         let mut start = |group: i32| {
-            // SAFETY: the stack is used by nothing else, the buffer outlives the process, which ends before this goes on.
+            // SAFETY: the stack is used by nothing else, the buffer outlives the process, which ends before this goes
+            // on.
             unsafe { raw::spawn_in_group(group, flags, stack.extent(), tell_groups, buffer.as_mut_ptr().cast()) }
         };
         assert!(start(-1) < 0, "without a group nothing starts");

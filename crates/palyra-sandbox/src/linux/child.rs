@@ -1,16 +1,16 @@
 //! The two processes between the daemon and the command: what they do from clone to end.
 //!
-//! The daemon starts a **supervisor**, which never executes anything: it closes every descriptor that is not its own, becomes
-//! the reaper of all orphans below it, raises the fence, starts the **command**, and then waits. When the command
-//! ends, or the daemon asks for it, or the daemon is gone, it kills everything in the run, waits until nothing is left,
-//! and reports. So a grandchild that detached itself, or holds a pipe open, ends with the run, and no other run is
-//! touched. The alternatives were worse: making the daemon itself the reaper cannot tell whose orphan it adopts; process
-//! groups and sessions can be left; a PID namespace needs privileges that Tier B does not presume.
+//! The daemon starts a **supervisor**, which never executes anything: it closes every descriptor that is not its own,
+//! becomes the reaper of all orphans below it, raises the fence, starts the **command**, and then waits. When the
+//! command ends, or the daemon asks for it, or the daemon is gone, it kills everything in the run, waits until nothing
+//! is left, and reports. So a grandchild that detached itself, or holds a pipe open, ends with the run, and no other
+//! run is touched. The alternatives were worse: making the daemon itself the reaper cannot tell whose orphan it adopts;
+//! process groups and sessions can be left; a PID namespace needs privileges that Tier B does not presume.
 //!
-//! Both share the daemon's memory (the command until it is executed), so that starting one costs the same however large the
-//! daemon is, and no copy of its secrets is made. That is also the danger. RULE OF THIS FILE: no allocation, no lock, no
-//! panic, no thread-local storage, hence no C library: nothing but [`super::raw`] system calls on memory that [`Plan`] prepared
-//! and that the daemon leaves alone until the supervisor is gone.
+//! Both share the daemon's memory (the command until it is executed), so that starting one costs the same however large
+//! the daemon is, and no copy of its secrets is made. That is also the danger. RULE OF THIS FILE: no allocation, no
+//! lock, no panic, no thread-local storage, hence no C library: nothing but [`super::raw`] system calls on memory that
+//! [`Plan`] prepared and that the daemon leaves alone until the supervisor is gone.
 #![expect(unsafe_code, reason = "raw system calls between clone and exec")]
 
 use super::mounts;
@@ -197,7 +197,8 @@ fn demand(required: u32, done: u32) -> Result<(), Failure> {
 fn execute(plan: &Plan) -> c_int {
     let (argv, env) = (plan.argv.as_ptr(), plan.env.as_ptr());
     let result = match &plan.program {
-        // SAFETY: both arrays end in a null pointer and own their strings; the path is the empty string that AT_EMPTY_PATH wants.
+        // SAFETY: both arrays end in a null pointer and own their strings; the path is the empty string that
+        // AT_EMPTY_PATH wants.
         Program::File(fd) => unsafe { call!(libc::SYS_execveat, *fd, c"".as_ptr(), argv, env, libc::AT_EMPTY_PATH) },
         // SAFETY: as above; the path is NUL-terminated.
         Program::Path(path) => unsafe { call!(libc::SYS_execve, path.as_ptr(), argv, env) },
@@ -221,8 +222,8 @@ fn set_rlimits(plan: &Plan) -> Result<(), c_int> {
     Ok(())
 }
 
-/// When the machine runs out of memory, a run goes before the daemon and before whatever else its user runs. While still
-/// root, this also sets the least that the command may ask for. Without `/proc` it stays as it was.
+/// When the machine runs out of memory, a run goes before the daemon and before whatever else its user runs. While
+/// still root, this also sets the least that the command may ask for. Without `/proc` it stays as it was.
 fn offer_to_the_oom_killer() {
     let (path, flags) = (c"/proc/self/oom_score_adj".as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
     // SAFETY: constant, NUL-terminated strings; the descriptor is our own.
@@ -235,8 +236,8 @@ fn offer_to_the_oom_killer() {
     }
 }
 
-/// Steps into the run's control groups. Whoever moves itself, and a single thread, is moved at once; for anybody else the
-/// kernel waits until every processor has taken notice, which takes milliseconds.
+/// Steps into the run's control groups. Whoever moves itself, and a single thread, is moved at once; for anybody else
+/// the kernel waits until every processor has taken notice, which takes milliseconds.
 fn enter_groups(plan: &Plan) -> Result<(), c_int> {
     for entrance in &plan.group.entrances {
         // SAFETY: a constant string of that length.
@@ -305,8 +306,8 @@ pub(super) fn die_with(parent: c_int) {
     }
 }
 
-/// Closes every descriptor that is not in `keep` (ascending). The supervisor must hold none of the daemon's sockets and, above
-/// all, none of the pipes of other runs, which would otherwise never see their end.
+/// Closes every descriptor that is not in `keep` (ascending). The supervisor must hold none of the daemon's sockets
+/// and, above all, none of the pipes of other runs, which would otherwise never see their end.
 fn close_others(keep: &[RawFd]) -> Result<(), c_int> {
     let mut first: c_uint = 0;
     for fd in keep {
@@ -372,8 +373,8 @@ fn end_tree(command: c_int, ended: Option<c_int>, fenced: bool) -> c_int {
     }
 }
 
-/// Without the fence: kills the supervisor's own children. Those of a killed child become the supervisor's, so repeating it
-/// reaches all.
+/// Without the fence: kills the supervisor's own children. Those of a killed child become the supervisor's, so
+/// repeating it reaches all.
 fn kill_children() {
     let mut buffer = [0u8; 4096];
     let (path, flags) = (c"/proc/thread-self/children".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
@@ -418,8 +419,8 @@ fn ended_record(done: u32, status: c_int) -> Record {
 }
 
 fn report(plan: &Plan, record: Record) {
-    // SAFETY: the record is a live value of that many bytes, all of them initialised: five fields without padding. A daemon
-    // that no longer listens is gone, and then so are we.
+    // SAFETY: the record is a live value of that many bytes, all of them initialised: five fields without padding. A
+    // daemon that no longer listens is gone, and then so are we.
     unsafe { call!(libc::SYS_write, plan.report, &raw const record, Record::BYTES) };
 }
 

@@ -1,9 +1,9 @@
 //! The one way out of a network namespace: a listening socket that was made inside it.
 //!
-//! A socket belongs to the network namespace that it was created in, wherever its descriptor travels. So nothing has to run
-//! in the sandbox to carry bytes out of it: a process that lives for a few microseconds enters the sandbox's network, opens
-//! a socket there and ends; the descriptor stays with the daemon, whose threads accept on it and connect from the host's
-//! network. The alternative, a bridge inside, would be one more process to start, to trust and to end.
+//! A socket belongs to the network namespace that it was created in, wherever its descriptor travels. So nothing has to
+//! run in the sandbox to carry bytes out of it: a process that lives for a few microseconds enters the sandbox's
+//! network, opens a socket there and ends; the descriptor stays with the daemon, whose threads accept on it and connect
+//! from the host's network. The alternative, a bridge inside, would be one more process to start, to trust and to end.
 //!
 //! Bubblewrap tells the namespace's number before the command exists and waits at a gate until the door is there. The
 //! namespace is entered only if it is the one that bubblewrap made and is not the daemon's own.
@@ -59,7 +59,8 @@ pub(super) fn open(inside: Inside) -> io::Result<TcpListener> {
     if number != inside.network || number == own_network()? {
         return Err(io::Error::other("the process that was named does not live in the sandbox's network"));
     }
-    // Root may enter any network. Another user first needs the power that its owner has over the user namespace behind it.
+    // Root may enter any network. Another user first needs the power that its owner has over the user namespace behind
+    // it.
     let owner = if rustix::process::geteuid().is_root() { None } else { Some(owner_of(&network)?) };
     listen(network.as_raw_fd(), owner.as_ref().map(AsRawFd::as_raw_fd))
 }

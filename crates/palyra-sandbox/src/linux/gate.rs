@@ -1,9 +1,9 @@
 //! Where bubblewrap waits when the sandbox is built and the command does not exist yet.
 //!
-//! Bubblewrap works off its operations in order. The last one before it closes the tree copies a small file into it, and that
-//! file is a pipe: bubblewrap reads what is there and waits for the end. The pipe is as small as the kernel makes them and
-//! full, so that the daemon learns by `poll` when bubblewrap has come to it: there is room again. Then the daemon looks at what
-//! was built and ends the file. `--block-fd` would wait as well, and not tell when.
+//! Bubblewrap works off its operations in order. The last one before it closes the tree copies a small file into it,
+//! and that file is a pipe: bubblewrap reads what is there and waits for the end. The pipe is as small as the kernel
+//! makes them and full, so that the daemon learns by `poll` when bubblewrap has come to it: there is room again. Then
+//! the daemon looks at what was built and ends the file. `--block-fd` would wait as well, and not tell when.
 
 use super::run;
 use crate::error::SandboxError;

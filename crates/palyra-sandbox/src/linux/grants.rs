@@ -1,7 +1,7 @@
 //! What of the host a Tier B process may touch: the policy's roots and the common layout.
 //!
-//! INVARIANT (protected paths): no grant is a protected path, lies in one, or holds one. The first two would hand over the
-//! daemon's state; the third as well, because Landlock cannot take back a part of what it gave.
+//! INVARIANT (protected paths): no grant is a protected path, lies in one, or holds one. The first two would hand over
+//! the daemon's state; the third as well, because Landlock cannot take back a part of what it gave.
 
 use crate::error::SandboxError;
 use crate::layout;
@@ -19,8 +19,8 @@ pub(super) struct Grant {
     pub(super) access: Access,
 }
 
-/// Which directory a root is. A directory that was removed and made again under the same name, even one that got the same
-/// number from the file system, has another one.
+/// Which directory a root is. A directory that was removed and made again under the same name, even one that got the
+/// same number from the file system, has another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct RootIdentity {
     device: u64,

@@ -1,13 +1,15 @@
 //! Paths inside the workspace that are kept from change, and the proof that they are.
 //!
-//! A write to `.git/hooks` becomes code that runs later, outside. What is sensitive ([`super::sensitive`]) and is there is bound onto
-//! itself, read-only; the directories on the way are bound too, so that they cannot be moved away with what they hold.
+//! A write to `.git/hooks` becomes code that runs later, outside. What is sensitive ([`super::sensitive`]) and is there
+//! is bound onto itself, read-only; the directories on the way are bound too, so that they cannot be moved away with
+//! what they hold.
 //!
 //! The workspace belongs to the agent, and another run in it may replace a directory by a symlink at any instant.
 //! Bubblewrap takes paths, and a path that was looked at is not yet the path that is mounted: a symlink put there in
 //! between would bind a directory from anywhere on the host into the sandbox. So each guard remembers which file it
 //! means, found without following any symlink, and when the sandbox is built and bubblewrap waits at the gate, every
-//! guard is looked at in the tree that it built: the same file, and read-only. Anything else ends the run before it began.
+//! guard is looked at in the tree that it built: the same file, and read-only. Anything else ends the run before it
+//! began.
 
 use super::sensitive::{self, Found, Kind, PLAIN, Sensitive};
 use super::tops::Tops;
@@ -32,8 +34,8 @@ pub(super) enum Hold {
     ReadOnly,
 }
 
-/// The sensitive paths that exist. Those that do not are left alone: a mount point would have to be created for them, in the
-/// user's own directory.
+/// The sensitive paths that exist. Those that do not are left alone: a mount point would have to be created for them,
+/// in the user's own directory.
 pub(super) fn guards(tops: &Tops, sensitive: &[Sensitive]) -> Vec<Guard> {
     let mut guards: Vec<Guard> = Vec::new();
     for Sensitive { root, relative, kind } in sensitive {
@@ -63,7 +65,8 @@ pub(super) fn guards(tops: &Tops, sensitive: &[Sensitive]) -> Vec<Guard> {
     guards
 }
 
-/// Looks at every writable root and every guard in the tree that bubblewrap's process `pid` has built and not yet moved into.
+/// Looks at every writable root and every guard in the tree that bubblewrap's process `pid` has built and not yet moved
+/// into.
 pub(super) fn prove(tops: &Tops, guards: &[Guard], pid: i32) -> io::Result<()> {
     prove_below(tops, guards, &format!("/proc/{pid}/root/newroot"))
 }

@@ -1,8 +1,8 @@
 //! Who the command runs as.
 //!
-//! An ordinary daemon runs it as itself. A root daemon must not: whatever walls stand, a process of root's owns root's files
-//! (`bwrap` maps 0 to 0). It becomes the workspace's owner if that is an ordinary user, and `nobody` otherwise; then the
-//! workspace is attached with its owner mapped, so that files it creates belong to root like the rest.
+//! An ordinary daemon runs it as itself. A root daemon must not: whatever walls stand, a process of root's owns root's
+//! files (`bwrap` maps 0 to 0). It becomes the workspace's owner if that is an ordinary user, and `nobody` otherwise;
+//! then the workspace is attached with its owner mapped, so that files it creates belong to root like the rest.
 //! INVARIANT (no root): the command never runs as uid 0.
 
 use super::grants::Roots;

@@ -1,17 +1,17 @@
 //! Landlock: which files a Tier B process may touch, and which processes it may signal.
 //!
-//! Two rulesets are prepared before the fork and applied after it. The *fence* goes around supervisor and command alike and
-//! holds no files, only the scope of signals and abstract sockets: with it the supervisor's `kill(-1)` means "everything
-//! in this run" and nothing else on the machine. The *files* ruleset goes around the command alone, inside the fence, so
-//! that the command can reach neither the supervisor nor anything that is not granted.
+//! Two rulesets are prepared before the fork and applied after it. The *fence* goes around supervisor and command alike
+//! and holds no files, only the scope of signals and abstract sockets: with it the supervisor's `kill(-1)` means
+//! "everything in this run" and nothing else on the machine. The *files* ruleset goes around the command alone, inside
+//! the fence, so that the command can reach neither the supervisor nor anything that is not granted.
 //!
-//! Rules name inodes and can only add. A protected path below a granted directory cannot be cut out again: that is checked
-//! before ([`super::grants`]) and refused. It must never be papered over here. A hidden program can, since what lies around it is
-//! known and cannot be changed by a run: where a host gives no overlays ([`super::walls`]), everything beside it is granted
-//! instead, file by file.
+//! Rules name inodes and can only add. A protected path below a granted directory cannot be cut out again: that is
+//! checked before ([`super::grants`]) and refused. It must never be papered over here. A hidden program can, since what
+//! lies around it is known and cannot be changed by a run: where a host gives no overlays ([`super::walls`]),
+//! everything beside it is granted instead, file by file.
 //!
-//! The system's part of the rules is the same for every run. Its descriptors are opened once and kept until a directory that
-//! holds one of them changes, so that a run pays one call per rule; the `landlock` crate pays three and cannot be
+//! The system's part of the rules is the same for every run. Its descriptors are opened once and kept until a directory
+//! that holds one of them changes, so that a run pays one call per rule; the `landlock` crate pays three and cannot be
 //! split between parent and child, which is why the three system calls are made here.
 
 use super::grants::{Access, Grant};
@@ -106,8 +106,8 @@ pub(super) fn make(grants: &[Grant], hidden: &[PathBuf]) -> Result<OwnedFd, Sand
     Ok(ruleset)
 }
 
-/// Grants everything in a directory that is not hidden; `false` when nothing in it is, or it may be written: what can be moved away
-/// cannot be left out.
+/// Grants everything in a directory that is not hidden; `false` when nothing in it is, or it may be written: what can
+/// be moved away cannot be left out.
 fn add_around(ruleset: &OwnedFd, directory: &Path, access: Access, hidden: &[PathBuf]) -> Result<bool, SandboxError> {
     let around = hidden.iter().any(|path| path.starts_with(directory)) && access != Access::Write;
     if !around {

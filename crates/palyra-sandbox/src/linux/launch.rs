@@ -1,17 +1,18 @@
 //! What is executed: the files that were checked, whatever their names lead to by now.
 //!
-//! A command names its programs, and the kernel, a wrapper or bubblewrap would look these names up again. In the system's
-//! directories that is the same file as before. In a workspace it is not: another run may have put a link or a
-//! directory in its place a moment ago. So every name that somebody in the workspace could lead elsewhere is replaced by
-//! one that nobody can: a copy of the checked file, sealed, in a place outside every root (Tier C) or behind a descriptor
-//! (Tier B); or the file's real path, where that lies in the system. The first program of a Tier B run is the file itself,
-//! executed by its descriptor, under a [`lease`] that keeps writers away until then.
+//! A command names its programs, and the kernel, a wrapper or bubblewrap would look these names up again. In the
+//! system's directories that is the same file as before. In a workspace it is not: another run may have put a link or a
+//! directory in its place a moment ago. So every name that somebody in the workspace could lead elsewhere is replaced
+//! by one that nobody can: a copy of the checked file, sealed, in a place outside every root (Tier C) or behind a
+//! descriptor (Tier B); or the file's real path, where that lies in the system. The first program of a Tier B run is
+//! the file itself, executed by its descriptor, under a [`lease`] that keeps writers away until then.
 //!
-//! A program that gets another path still hears the name it was called by: a small program of our own ([`super::stub`]) passes it on,
-//! which bubblewrap cannot; Python finds its virtual environment by it.
+//! A program that gets another path still hears the name it was called by: a small program of our own ([`super::stub`])
+//! passes it on, which bubblewrap cannot; Python finds its virtual environment by it.
 //!
-//! A script is different: its interpreter opens it by name. The interpreter is chosen here and not by the kernel, so that whatever
-//! is put in the script's place is read by that interpreter and never executed; in Tier C its name leads to a copy as well.
+//! A script is different: its interpreter opens it by name. The interpreter is chosen here and not by the kernel, so
+//! that whatever is put in the script's place is read by that interpreter and never executed; in Tier C its name leads
+//! to a copy as well.
 
 use super::lease;
 use super::stub;

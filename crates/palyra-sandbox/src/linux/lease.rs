@@ -1,9 +1,9 @@
 //! Keeping writers away from a program between the last look at it and its start.
 //!
-//! While a program runs, the kernel lets nobody open it for writing. Before that only a lease does: as long as it is held, an
-//! `open` for writing waits. It belongs to the open file, so that it ends by itself when the command was executed and
-//! the last descriptor closed. A lease cannot be had while somebody has the file open for writing already; nor could the
-//! file be executed then.
+//! While a program runs, the kernel lets nobody open it for writing. Before that only a lease does: as long as it is
+//! held, an `open` for writing waits. It belongs to the open file, so that it ends by itself when the command was
+//! executed and the last descriptor closed. A lease cannot be had while somebody has the file open for writing already;
+//! nor could the file be executed then.
 #![expect(unsafe_code, reason = "rustix has no leases")]
 
 use std::fs::File;
@@ -22,15 +22,15 @@ const PAUSE: Duration = Duration::from_millis(5);
 pub(super) fn take(file: &File) -> io::Result<()> {
     // The same on every architecture that Linux has; libc does not know it.
     const F_SETSIG: libc::c_int = 10;
-    // The kernel tells the holder when somebody waits, by a signal that would end the daemon; this one is ignored by default.
-    // SAFETY: numbers only.
+    // The kernel tells the holder when somebody waits, by a signal that would end the daemon; this one is ignored by
+    // default. SAFETY: numbers only.
     check(unsafe { libc::fcntl(file.as_raw_fd(), F_SETSIG, libc::SIGURG) })?;
     let mut tries = TRIES;
     loop {
         // SAFETY: numbers only.
         match check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_RDLCK) }) {
-            // A process that is being started has copies of the daemon's descriptors for a moment, also of one by which a
-            // file tool wrote this very file.
+            // A process that is being started has copies of the daemon's descriptors for a moment, also of one by which
+            // a file tool wrote this very file.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock && tries > 0 => {
                 tries -= 1;
                 std::thread::sleep(PAUSE);

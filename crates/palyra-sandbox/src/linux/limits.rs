@@ -7,12 +7,14 @@ use crate::policy::SandboxProcessRunnerPolicy;
 use libc::rlim_t;
 use std::time::Duration;
 
-/// The limits every process of a run gets. Those of memory and processes are the second line where a control group is the first.
+/// The limits every process of a run gets. Those of memory and processes are the second line where a control group is
+/// the first.
 ///
-/// Memory is `RLIMIT_DATA`, not `RLIMIT_AS`: address space is reserved by the gigabyte by programs that never touch it (node,
-/// Go, Java, sanitizers), and what a limit on it stops is not use but start. Processes are counted by the kernel per user,
-/// not per run; the number of tasks on the machine is added, so that others of the same user do not eat the run's share. A run
-/// whose processes a control group counts has no such limit: a neighbour of the same user could use it up.
+/// Memory is `RLIMIT_DATA`, not `RLIMIT_AS`: address space is reserved by the gigabyte by programs that never touch it
+/// (node, Go, Java, sanitizers), and what a limit on it stops is not use but start. Processes are counted by the kernel
+/// per user, not per run; the number of tasks on the machine is added, so that others of the same user do not eat the
+/// run's share. A run whose processes a control group counts has no such limit: a neighbour of the same user could use
+/// it up.
 pub(super) fn rlimits(policy: &SandboxProcessRunnerPolicy, processes: Counted) -> Vec<(u32, rlim_t)> {
     let mut limits = vec![
         (libc::RLIMIT_CPU, cpu_seconds(policy)),
@@ -52,8 +54,9 @@ pub(super) fn exit_of(status: i32) -> ProcessExit {
     }
 }
 
-/// The signal that ended the command, as far as that can be told: shells and bubblewrap report signal n as code 128 + n, and
-/// a command may choose such a code by itself. Good for a name, together with other evidence where there is some.
+/// The signal that ended the command, as far as that can be told: shells and bubblewrap report signal n as code 128 +
+/// n, and a command may choose such a code by itself. Good for a name, together with other evidence where there is
+/// some.
 fn signal_of(exit: ProcessExit) -> Option<i32> {
     match exit {
         ProcessExit::Signal(signal) => Some(signal),

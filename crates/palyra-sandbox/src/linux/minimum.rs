@@ -1,7 +1,7 @@
 //! The minimum of a run on Linux, as the steps that its child must have done.
 //!
-//! INVARIANT (minimum): the child compares what it did with this mask just before it executes anything, so that a layer that
-//! turned out to be missing ends the run before it began, however it came to be missing.
+//! INVARIANT (minimum): the child compares what it did with this mask just before it executes anything, so that a layer
+//! that turned out to be missing ends the run before it began, however it came to be missing.
 
 use super::plan::Step;
 use super::tier_c::has_way_out;
@@ -9,8 +9,8 @@ use crate::error::SandboxError;
 use crate::minimum::{known, lacking};
 use crate::policy::{EgressEnforcementMode, SandboxProcessRunnerPolicy, SandboxTier};
 
-/// What Tier B does not exist without. Landlock too where the daemon is root and its own files are closed by their owner: the
-/// host's are not.
+/// What Tier B does not exist without. Landlock too where the daemon is root and its own files are closed by their
+/// owner: the host's are not.
 pub(super) const TIER_B: &[&str] = &["no_new_privileges", "landlock", "seccomp", "process_tree", "session", "rlimits"];
 /// The same for Tier C. Bubblewrap builds all of its walls, or ends.
 pub(super) const TIER_C: &[&str] =

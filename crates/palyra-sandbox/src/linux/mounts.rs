@@ -1,7 +1,7 @@
 //! Builds a view of the file tree ([`super::view`]), in a process that lives until its namespaces are taken from it.
 //!
-//! That process runs on the daemon's memory, as those in [`super::child`] do, and keeps to the rule of that file: no allocation, no
-//! lock, no panic, no C library; nothing but raw system calls on memory that was prepared before.
+//! That process runs on the daemon's memory, as those in [`super::child`] do, and keeps to the rule of that file: no
+//! allocation, no lock, no panic, no C library; nothing but raw system calls on memory that was prepared before.
 #![expect(unsafe_code, reason = "raw system calls on the daemon's memory")]
 
 use super::child::check;
@@ -28,8 +28,8 @@ pub(super) fn build(steps: &[MountStep]) -> Result<(), c_int> {
     Ok(())
 }
 
-/// Moves into a mount namespace above the one entered before, and does all steps there. A root daemon's steps are done as the
-/// run's user, with root's powers, which are root's alone again afterwards.
+/// Moves into a mount namespace above the one entered before, and does all steps there. A root daemon's steps are done
+/// as the run's user, with root's powers, which are root's alone again afterwards.
 pub(super) fn add(steps: &[MountStep], user: Option<User>) -> Result<(), c_int> {
     // SAFETY: numbers only.
     check(unsafe { call!(libc::SYS_unshare, libc::CLONE_NEWNS) })?;

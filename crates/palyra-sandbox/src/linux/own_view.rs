@@ -1,12 +1,12 @@
 //! A run's own view of the workspace: an overlay over it, mounted for this run alone.
 //!
-//! What the run writes goes to an upper layer outside of the workspace, so that it can be looked at before it counts. The
-//! overlay is mounted by the supervisor, in a mount namespace of its own above the shared view ([`super::view`]), because two
-//! runs never share an upper layer. It costs the same however large the workspace is.
+//! What the run writes goes to an upper layer outside of the workspace, so that it can be looked at before it counts.
+//! The overlay is mounted by the supervisor, in a mount namespace of its own above the shared view ([`super::view`]),
+//! because two runs never share an upper layer. It costs the same however large the workspace is.
 //!
-//! A root daemon's run has another user, to whom the workspace's owner is mapped. Both layers are mapped alike, and the overlay
-//! is mounted by that user, who keeps root's powers for the moment: the kernel acts on the upper layer as whoever mounted it, and
-//! an owner without a mapping could not write there.
+//! A root daemon's run has another user, to whom the workspace's owner is mapped. Both layers are mapped alike, and the
+//! overlay is mounted by that user, who keeps root's powers for the moment: the kernel acts on the upper layer as
+//! whoever mounted it, and an owner without a mapping could not write there.
 
 use super::identity::{Identity, owner_of};
 use super::plan::{MountStep, TreeAccess, c_string};

@@ -1,10 +1,12 @@
 //! Everything the child will need, prepared before it starts.
 //!
-//! The daemon has many threads, and the supervisor runs on their memory. It may allocate nothing, lock nothing and call nothing
-//! that does: a lock that another thread holds would be waited for by a process that the lock's owner knows nothing of. So
-//! all strings, arrays and descriptors are made here, by ordinary code, and [`super::child`] only passes them to the kernel.
+//! The daemon has many threads, and the supervisor runs on their memory. It may allocate nothing, lock nothing and call
+//! nothing that does: a lock that another thread holds would be waited for by a process that the lock's owner knows
+//! nothing of. So all strings, arrays and descriptors are made here, by ordinary code, and [`super::child`] only passes
+//! them to the kernel.
 //!
-//! A plan outlives its supervisor, which the compiler sees to: [`super::sys::Supervisor`] borrows the [`Plan`] until it is reaped.
+//! A plan outlives its supervisor, which the compiler sees to: [`super::sys::Supervisor`] borrows the [`Plan`] until it
+//! is reaped.
 
 use crate::error::SandboxError;
 use libc::{c_char, c_int, rlim_t, sock_filter};
@@ -137,8 +139,8 @@ pub(super) struct User {
     pub(super) gid: u32,
 }
 
-/// Everything the child will need. Descriptors are numbers here: the child has its own copies from the moment it starts, and
-/// the daemon closes its own at once ([`Held`]).
+/// Everything the child will need. Descriptors are numbers here: the child has its own copies from the moment it
+/// starts, and the daemon closes its own at once ([`Held`]).
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) program: Program,

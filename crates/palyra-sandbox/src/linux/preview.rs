@@ -129,7 +129,8 @@ fn arguments(policy: &SandboxProcessRunnerPolicy, request: &ProcessRequest, file
     found
 }
 
-/// The innermost visible path that a file lies under. A word that names nothing yet may be no path at all, and is left out.
+/// The innermost visible path that a file lies under. A word that names nothing yet may be no path at all, and is left
+/// out.
 fn lies_under(path: PathBuf, files: &[FileView]) -> Option<NamedFile> {
     let view =
         files.iter().filter(|view| path.starts_with(&view.path)).max_by_key(|view| view.path.components().count())?;

@@ -1,15 +1,16 @@
 //! The seccomp profile: which system calls a process may not make, and why. Reviewed data.
 //!
-//! A deny-list: everything that could be needed by an ordinary program stays open, everything that has been a way out of
-//! a sandbox, or is of no use inside one, is closed. The first rule that matches decides. Every rule carries its reason,
-//! and `tests/containment` tries each from inside.
+//! A deny-list: everything that could be needed by an ordinary program stays open, everything that has been a way out
+//! of a sandbox, or is of no use inside one, is closed. The first rule that matches decides. Every rule carries its
+//! reason, and `tests/containment` tries each from inside.
 
 use crate::outcome::SeccompRule;
 use crate::policy::SandboxTier;
 use libc::{c_long, *};
 
-/// What a rule looks at beyond the call's number. But for [`Condition::HighDiffers`], only the low 32 bits of an argument are
-/// compared: all arguments used here are ints, modes or flag words that the kernel itself reads no more of.
+/// What a rule looks at beyond the call's number. But for [`Condition::HighDiffers`], only the low 32 bits of an
+/// argument are compared: all arguments used here are ints, modes or flag words that the kernel itself reads no more
+/// of.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Condition {
     /// The argument equals the value.
@@ -48,8 +49,8 @@ const fn deny_when(call: c_long, when: &'static [Condition], errno: i32, reason:
 const NAMESPACE_FLAGS: u32 =
     (CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP) as u32;
 const SET_ID_BITS: u32 = S_ISUID | S_ISGID;
-/// Flags under which an open reads its mode. Without `O_DIRECTORY`, which `O_TMPFILE` includes: a plain open of a directory
-/// leaves the mode's register as it was.
+/// Flags under which an open reads its mode. Without `O_DIRECTORY`, which `O_TMPFILE` includes: a plain open of a
+/// directory leaves the mode's register as it was.
 const CREATES: u32 = (O_CREAT | (O_TMPFILE & !O_DIRECTORY)) as u32;
 const NETLINK_ROUTE_PROTOCOL: u32 = 0;
 
@@ -162,9 +163,9 @@ const ARCHITECTURE: &[Rule] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const ARCHITECTURE: &[Rule] = &[];
 
-/// Tier B shares the host's file tree, process table and network: a UNIX socket reaches whatever listens there, a process
-/// number any process of the same user. Landlock keeps signals and tracing inside the run, and nothing else that takes
-/// such a number; so only 0, which is the caller, is let through.
+/// Tier B shares the host's file tree, process table and network: a UNIX socket reaches whatever listens there, a
+/// process number any process of the same user. Landlock keeps signals and tracing inside the run, and nothing else
+/// that takes such a number; so only 0, which is the caller, is let through.
 const TIER_B: &[Rule] = &[
     deny_when(
         SYS_socket,
@@ -234,9 +235,9 @@ const TIER_C: &[Rule] = &[deny_when(
     "vsock reaches the hypervisor, packet sockets the wire; the rest is obscure",
 )];
 
-/// Tier B on a host that gives it no mounts of its own. Landlock does not govern what is changed without being opened, so
-/// these calls would reach every file of the user, the daemon's key among them. What is open already may be changed: to
-/// open it, Landlock was asked.
+/// Tier B on a host that gives it no mounts of its own. Landlock does not govern what is changed without being opened,
+/// so these calls would reach every file of the user, the daemon's key among them. What is open already may be changed:
+/// to open it, Landlock was asked.
 const WITHOUT_VIEW: &[Rule] = &[
     deny(SYS_fchmodat, EPERM, ATTRIBUTES),
     deny(SYS_fchmodat2, EPERM, ATTRIBUTES),

@@ -1,8 +1,8 @@
 //! System calls without the C library: for processes that share the daemon's memory.
 //!
-//! The C library's wrappers store errors in a thread-local variable. The supervisor runs beside the daemon's thread that
-//! started it, on the same memory and the same thread-local block, so that variable is not its own. These functions
-//! touch nothing but registers. Results are the kernel's: a negative value is an error number.
+//! The C library's wrappers store errors in a thread-local variable. The supervisor runs beside the daemon's thread
+//! that started it, on the same memory and the same thread-local block, so that variable is not its own. These
+//! functions touch nothing but registers. Results are the kernel's: a negative value is an error number.
 #![expect(unsafe_code, reason = "one instruction that no compiler knows")]
 
 use std::arch::asm;
@@ -15,8 +15,8 @@ use std::arch::asm;
 pub(super) unsafe fn syscall(number: i64, arguments: [usize; 6]) -> isize {
     let result: isize;
     let [a, b, c, d, e, f] = arguments;
-    // SAFETY: the calling convention of x86-64: number in rax, arguments in these registers, rcx and r11 overwritten. The
-    // caller vouches for the arguments.
+    // SAFETY: the calling convention of x86-64: number in rax, arguments in these registers, rcx and r11 overwritten.
+    // The caller vouches for the arguments.
     unsafe {
         asm!("syscall", inlateout("rax") number as isize => result, in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d,
              in("r8") e, in("r9") f, lateout("rcx") _, lateout("r11") _, options(nostack));
@@ -32,8 +32,8 @@ pub(super) unsafe fn syscall(number: i64, arguments: [usize; 6]) -> isize {
 pub(super) unsafe fn syscall(number: i64, arguments: [usize; 6]) -> isize {
     let result: isize;
     let [a, b, c, d, e, f] = arguments;
-    // SAFETY: the calling convention of AArch64: number in x8, arguments in x0 to x5, result in x0. The caller vouches for
-    // the arguments.
+    // SAFETY: the calling convention of AArch64: number in x8, arguments in x0 to x5, result in x0. The caller vouches
+    // for the arguments.
     unsafe {
         asm!("svc 0", in("x8") number, inlateout("x0") a as isize => result, in("x1") b, in("x2") c, in("x3") d,
              in("x4") e, in("x5") f, options(nostack));
@@ -49,8 +49,8 @@ pub(super) unsafe fn syscall(number: i64, arguments: [usize; 6]) -> isize {
 pub(super) unsafe fn syscall(number: i64, arguments: [usize; 6]) -> isize {
     let result: isize;
     let [a, b, c, d, e, f] = arguments;
-    // SAFETY: the calling convention of RISC-V: number in a7, arguments in a0 to a5, result in a0. The caller vouches for
-    // the arguments.
+    // SAFETY: the calling convention of RISC-V: number in a7, arguments in a0 to a5, result in a0. The caller vouches
+    // for the arguments.
     unsafe {
         asm!("ecall", in("a7") number, inlateout("a0") a as isize => result, in("a1") b, in("a2") c, in("a3") d,
              in("a4") e, in("a5") f, options(nostack));
@@ -58,13 +58,13 @@ pub(super) unsafe fn syscall(number: i64, arguments: [usize; 6]) -> isize {
     result
 }
 
-/// Starts a process that shares this one's memory, on a stack of its own, in `entry(argument)`; what `entry` returns is its exit
-/// code. Returns its number, or a negative error.
+/// Starts a process that shares this one's memory, on a stack of its own, in `entry(argument)`; what `entry` returns is
+/// its exit code. Returns its number, or a negative error.
 ///
 /// # Safety
-/// `stack_top` must be the end of writable memory that nothing else uses while the process lives, aligned to 16 bytes, with
-/// room for all that `entry` does; `flags` must include `CLONE_VM`; `argument` must be valid for `entry`, which must
-/// not unwind, allocate, or touch thread-local storage. `pidfd` is where `CLONE_PIDFD` stores its descriptor.
+/// `stack_top` must be the end of writable memory that nothing else uses while the process lives, aligned to 16 bytes,
+/// with room for all that `entry` does; `flags` must include `CLONE_VM`; `argument` must be valid for `entry`, which
+/// must not unwind, allocate, or touch thread-local storage. `pidfd` is where `CLONE_PIDFD` stores its descriptor.
 #[cfg(target_arch = "x86_64")]
 pub(super) unsafe fn spawn(
     flags: usize,
@@ -74,9 +74,9 @@ pub(super) unsafe fn spawn(
     pidfd: *mut libc::c_int,
 ) -> isize {
     let result: isize;
-    // SAFETY: after `syscall` both processes are here. The child has rax = 0, the same registers and its own, empty stack: it
-    // calls `entry` (the stack is aligned as the convention wants before a call) and exits with what that returns, so it
-    // never runs the code after this block. The parent jumps over that.
+    // SAFETY: after `syscall` both processes are here. The child has rax = 0, the same registers and its own, empty
+    // stack: it calls `entry` (the stack is aligned as the convention wants before a call) and exits with what that
+    // returns, so it never runs the code after this block. The parent jumps over that.
     unsafe {
         asm!(
             "syscall",
@@ -98,8 +98,8 @@ pub(super) unsafe fn spawn(
     result
 }
 
-/// Starts a process that shares this one's memory, on a stack of its own, in `entry(argument)`; what `entry` returns is its exit
-/// code. Returns its number, or a negative error.
+/// Starts a process that shares this one's memory, on a stack of its own, in `entry(argument)`; what `entry` returns is
+/// its exit code. Returns its number, or a negative error.
 ///
 /// # Safety
 /// As on x86-64.
@@ -117,7 +117,8 @@ pub(super) unsafe fn spawn(
     if result < 0 { -(libc::EAGAIN as isize) } else { result as isize }
 }
 
-/// The same in a control group of version 2, which `group` is an open directory of. An error where there is no such call.
+/// The same in a control group of version 2, which `group` is an open directory of. An error where there is no such
+/// call.
 ///
 /// # Safety
 /// As [`spawn`]'s; the stack is given by its beginning and length.

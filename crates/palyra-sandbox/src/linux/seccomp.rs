@@ -1,9 +1,9 @@
 //! Turns the seccomp profile into the kernel's filter program.
 //!
-//! Written here rather than with a filter library because three things must hold at once: one program (bubblewrap takes one),
-//! several errors in it, and an end to every foreign calling convention. A 32-bit call, and an x32 call (which on x86-64
-//! shows the same architecture, with a bit set in its number), has other numbers than the profile speaks of: both end the
-//! process.
+//! Written here rather than with a filter library because three things must hold at once: one program (bubblewrap takes
+//! one), several errors in it, and an end to every foreign calling convention. A 32-bit call, and an x32 call (which on
+//! x86-64 shows the same architecture, with a bit set in its number), has other numbers than the profile speaks of:
+//! both end the process.
 
 use super::profile::{Condition, Profile, Rule};
 use libc::sock_filter;
@@ -72,8 +72,8 @@ fn assemble<'a>(rules: impl Iterator<Item = &'a Rule>) -> Vec<sock_filter> {
     program
 }
 
-/// A binary search for the call's number. When a filter is installed the kernel walks it once for every call there is, to learn
-/// which are always allowed: a list would cost every start of a process tens of microseconds.
+/// A binary search for the call's number. When a filter is installed the kernel walks it once for every call there is,
+/// to learn which are always allowed: a list would cost every start of a process tens of microseconds.
 fn search(calls: &[(u32, Vec<&Rule>)]) -> Vec<sock_filter> {
     match calls {
         [] => vec![op(RETURN, ALLOW, 0, 0)],

@@ -1,11 +1,12 @@
 //! Which paths of a workspace lead to code that runs later, outside: the layout's, and those that its repositories add.
 //!
-//! A repository has more than one place where git looks for settings and hooks: each submodule's and each worktree's own directory
-//! below `.git`, whatever the settings name (`core.hooksPath`, an included file, a filter that lies in the tree), and the
-//! top itself, if it looks like a repository without `.git`. `commondir` moves all of them elsewhere at once.
+//! A repository has more than one place where git looks for settings and hooks: each submodule's and each worktree's
+//! own directory below `.git`, whatever the settings name (`core.hooksPath`, an included file, a filter that lies in
+//! the tree), and the top itself, if it looks like a repository without `.git`. `commondir` moves all of them elsewhere
+//! at once.
 //!
-//! A name may be a link, or lie behind one. Then both count: the link, which could be replaced, and the file it leads to, if that
-//! lies where the run may write.
+//! A name may be a link, or lie behind one. Then both count: the link, which could be replaced, and the file it leads
+//! to, if that lies where the run may write.
 //!
 //! What this looks at is bounded by constants, never by the size of the workspace.
 
@@ -174,8 +175,8 @@ pub(super) fn is_repository(top: &OwnedFd) -> bool {
     there("HEAD") && ((there("objects") && there("refs")) || there("commondir"))
 }
 
-/// The repositories below a directory of `.git`; a submodule's name may have several parts, and it may have its own. `None`: too
-/// many.
+/// The repositories below a directory of `.git`; a submodule's name may have several parts, and it may have its own.
+/// `None`: too many.
 fn repositories(top: &OwnedFd, directory: &Path) -> Option<Vec<PathBuf>> {
     const DEEPEST: usize = 6;
     let (mut found, mut looked) = (Vec::new(), 0);

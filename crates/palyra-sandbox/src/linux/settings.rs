@@ -1,7 +1,7 @@
 //! Paths in the tree that a repository's settings name: hooks, included files, programs.
 //!
-//! Bounded: settings of a size, or with a number of names, that nobody writes are refused, together with the run. What is not
-//! looked at would not be guarded.
+//! Bounded: settings of a size, or with a number of names, that nobody writes are refused, together with the run. What
+//! is not looked at would not be guarded.
 
 use super::sensitive::{Found, PLAIN, look};
 use super::tops::{self, Top, Tops};
@@ -74,8 +74,8 @@ impl Reader<'_> {
         if named.path.contains(char::REPLACEMENT_CHARACTER) {
             return unguarded(format!("`{}` is not UTF-8", named.path));
         }
-        // An included file is looked for beside the one that names it, everything else from the top of the work tree. Which one
-        // that is, a repository without one does not say: it may be any.
+        // An included file is looked for beside the one that names it, everything else from the top of the work tree.
+        // Which one that is, a repository without one does not say: it may be any.
         let bases: Vec<&Path> = match file.parent() {
             Some(parent) if named.is_settings => vec![parent],
             _ if self.top.is_repository => self.tops.iter().map(|top| top.root.as_path()).collect(),

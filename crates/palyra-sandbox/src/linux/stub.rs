@@ -1,15 +1,16 @@
 //! Two programs of our own that runs execute, each a few machine instructions long.
 //!
-//! One starts a program under another name: what was checked lies elsewhere than where it was called, and many programs find
-//! their files by the name that they hear. A shell could do that (`exec -a`), but a run may have none. The other stands where
-//! a shell was hidden and says so, with the exit code for "cannot be executed": nobody looks whether a system has a shell
-//! before starting one, so that without it `make`, `npm run` and `system(3)` fail without a reason.
+//! One starts a program under another name: what was checked lies elsewhere than where it was called, and many programs
+//! find their files by the name that they hear. A shell could do that (`exec -a`), but a run may have none. The other
+//! stands where a shell was hidden and says so, with the exit code for "cannot be executed": nobody looks whether a
+//! system has a shell before starting one, so that without it `make`, `npm run` and `system(3)` fail without a reason.
 //!
-//! Both are written down in machine code: building programs for inside would need another toolchain, and our own binary is neither
-//! small nor always the same. On other processors there are none: a program hears its new path, and shells are just gone.
+//! Both are written down in machine code: building programs for inside would need another toolchain, and our own binary
+//! is neither small nor always the same. On other processors there are none: a program hears its new path, and shells
+//! are just gone.
 
-/// Executes its first argument with the others, the second being the name that it hears. Stack at the start: count, arguments,
-/// null, environment.
+/// Executes its first argument with the others, the second being the name that it hears. Stack at the start: count,
+/// arguments, null, environment.
 #[cfg(target_arch = "x86_64")]
 const EXECUTE_AS: Option<&[u8]> = Some(&[
     0x48, 0x8b, 0x7c, 0x24, 0x10, // mov rdi, [rsp+16]        the first argument

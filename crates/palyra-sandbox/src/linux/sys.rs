@@ -86,8 +86,8 @@ pub(super) fn start_supervisor(plan: &Plan) -> io::Result<Supervisor<'_>> {
     let argument = std::ptr::from_ref(plan).cast_mut().cast();
     // No handler of the daemon's may run in the child.
     let _blocked = BlockedSignals::all();
-    // SAFETY: the stack belongs to the plan and is used for nothing else; `supervise` keeps to its file's rule and reads only the
-    // plan, which outlives it: `Supervisor` borrows it and reaps when dropped.
+    // SAFETY: the stack belongs to the plan and is used for nothing else; `supervise` keeps to its file's rule and
+    // reads only the plan, which outlives it: `Supervisor` borrows it and reaps when dropped.
     let started = unsafe { spawn(0, &plan.supervisor_stack, child::supervise, argument) }?;
     Ok(Supervisor { pid: started.0, pidfd: started.1, reaped: false, _plan: PhantomData })
 }
@@ -135,15 +135,15 @@ impl Drop for BlockedSignals {
     }
 }
 
-/// Writes to a pipe. One that nobody reads any more gives an error, never the signal that would end a daemon that does not
-/// ignore it.
+/// Writes to a pipe. One that nobody reads any more gives an error, never the signal that would end a daemon that does
+/// not ignore it.
 pub(super) fn write_quietly(pipe: &OwnedFd, bytes: &[u8]) -> Result<usize, rustix::io::Errno> {
     let blocked = BlockedSignals::all();
     let result = rustix::io::write(pipe, bytes);
     if result == Err(rustix::io::Errno::PIPE) {
         let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: the set is plain bits, for which zero is valid; all pointers are to locals or null. Takes the signal that
-        // this thread was just sent, before it is let through again.
+        // SAFETY: the set is plain bits, for which zero is valid; all pointers are to locals or null. Takes the signal
+        // that this thread was just sent, before it is let through again.
         unsafe {
             let mut set: libc::sigset_t = std::mem::zeroed();
             libc::sigaddset(&raw mut set, libc::SIGPIPE);
@@ -252,7 +252,8 @@ pub(super) fn mount_namespace(steps: &[MountStep], around: Around) -> io::Result
     namespace
 }
 
-/// Maps the daemon's user to itself in a user namespace, before anything is made in it: what nobody is mapped to makes no files.
+/// Maps the daemon's user to itself in a user namespace, before anything is made in it: what nobody is mapped to makes
+/// no files.
 fn prepare_namespace(pid: c_int, around: Around) -> io::Result<()> {
     if around == Around::Nothing {
         return Ok(());
@@ -319,12 +320,14 @@ extern "C" fn hold_mounts(argument: *mut c_void) -> c_int {
 
 fn wait_to_be_killed() -> ! {
     loop {
-        // SAFETY: all pointers are null and no descriptors are given: waits for a signal; SIGKILL is the one that comes.
+        // SAFETY: all pointers are null and no descriptors are given: waits for a signal; SIGKILL is the one that
+        // comes.
         unsafe { raw::call!(libc::SYS_ppoll, 0, 0, 0, 0, 8) };
     }
 }
 
-/// Clones the mount at `path` and all below it, detached, without set-id programs and devices. With a table its owners are mapped.
+/// Clones the mount at `path` and all below it, detached, without set-id programs and devices. With a table its owners
+/// are mapped.
 pub(super) fn clone_mount(path: &Path, access: TreeAccess, owners: Option<&OwnedFd>) -> io::Result<OwnedFd> {
     let tree = clone_tree(path)?;
     let mut attributes = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;

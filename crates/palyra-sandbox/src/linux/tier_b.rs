@@ -1,8 +1,8 @@
 //! Tier B: a confined child process.
 //!
-//! It shares the host's file tree, process table and network. What holds it: limits, no new privileges, another user when
-//! the daemon is root, a view of the file tree without what is hidden from it, Landlock on files and signals, the seccomp
-//! profile, and a supervisor that ends its whole tree.
+//! It shares the host's file tree, process table and network. What holds it: limits, no new privileges, another user
+//! when the daemon is root, a view of the file tree without what is hidden from it, Landlock on files and signals, the
+//! seccomp profile, and a supervisor that ends its whole tree.
 
 use super::cgroup::Seen;
 use super::grants;

@@ -1,8 +1,8 @@
 //! Tier C: a container of namespaces, built by bubblewrap.
 //!
-//! The supervisor, the fence, the change of user and the view without hidden programs are those of Tier B; what it executes there
-//! is bubblewrap, which makes its tree from that view, with an empty
-//! environment (it stays visible inside as process 1) and no descriptors but those named to it.
+//! The supervisor, the fence, the change of user and the view without hidden programs are those of Tier B; what it
+//! executes there is bubblewrap, which makes its tree from that view, with an empty environment (it stays visible
+//! inside as process 1) and no descriptors but those named to it.
 
 use super::aside::{Aside, Put};
 use super::bwrap::{self, Blueprint, Bubblewrap, Descriptors};
@@ -319,7 +319,8 @@ pub(super) fn has_way_out(policy: &SandboxProcessRunnerPolicy) -> bool {
 }
 
 impl TierC {
-    /// Lets the command begin, if everything is as it should be. An error leaves the gate to be opened after the run's end.
+    /// Lets the command begin, if everything is as it should be. An error leaves the gate to be opened after the run's
+    /// end.
     fn open_gate(&mut self) -> Result<(), SandboxError> {
         // It tells before it builds. If it did not, it is gone, and how it ended says why.
         if let Some(inside) = Inside::parse(&self.status.text) {
@@ -367,8 +368,8 @@ impl TierC {
         if self.walled { gone } else { format!("{gone} (one by one: this host gives no overlays)") }
     }
 
-    /// The walls that stand because bubblewrap reported that it started the command: it builds all of them or nothing. A
-    /// run that was stopped while it still waited at the gate had no command, and no walls.
+    /// The walls that stand because bubblewrap reported that it started the command: it builds all of them or nothing.
+    /// A run that was stopped while it still waited at the gate had no command, and no walls.
     fn built_by_bubblewrap(&self) -> Vec<Layer> {
         let (major, minor) = self.bubblewrap.version;
         let layers = vec![

@@ -1,9 +1,9 @@
 //! The writable roots of a run, each opened once before it.
 //!
-//! A path may lead elsewhere by the time that a run is over: somebody moves the workspace and puts a link in its place. So what is
-//! looked at before a run, and set aside after it, is looked at beneath these descriptors; and before the command begins,
-//! the roots that bubblewrap bound are compared with them ([`super::guards`]). They are the directories that the run had,
-//! wherever those are by now.
+//! A path may lead elsewhere by the time that a run is over: somebody moves the workspace and puts a link in its place.
+//! So what is looked at before a run, and set aside after it, is looked at beneath these descriptors; and before the
+//! command begins, the roots that bubblewrap bound are compared with them ([`super::guards`]). They are the directories
+//! that the run had, wherever those are by now.
 
 use super::grants::Roots;
 use super::sensitive;

@@ -1,8 +1,9 @@
-//! What only one run has: its secrets as files, and certificates that it trusts because its proxy speaks for bound hosts.
+//! What only one run has: its secrets as files, and certificates that it trusts because its proxy speaks for bound
+//! hosts.
 //!
-//! The run's authority is added to every place where programs look for the system's certificates, by mounts over them: bundles in PEM,
-//! those that Python's `certifi` brings along, and Java's key store. Node has its own in its program, so it is told by a variable.
-//! Nothing of this is written on the host, and nothing outside the run sees it.
+//! The run's authority is added to every place where programs look for the system's certificates, by mounts over them:
+//! bundles in PEM, those that Python's `certifi` brings along, and Java's key store. Node has its own in its program,
+//! so it is told by a variable. Nothing of this is written on the host, and nothing outside the run sees it.
 
 use super::tier_c::sealed;
 use crate::error::SandboxError;

@@ -1,18 +1,19 @@
 //! The file tree as a run finds it: a mount namespace, made once and then entered by every run that needs the same.
 //!
-//! Both tiers need one to hide programs ([`super::walls`]). A root daemon needs one also where the run's user could not use a root
-//! as it is: its owner is mapped, or the way to it is closed and has to be rebuilt. And Tier B needs one for what Landlock leaves
-//! open. Landlock governs what is opened; permissions, owners, times
-//! and attributes are changed by path, without opening anything, and no rule of Landlock speaks of that. A read-only mount
-//! does: so everything is read-only there but the roots that may be written and the runs' private directories; and the daemon's
-//! own directories, which could be looked at and watched by name, are not there at all. An
-//! ordinary daemon gets the namespace inside a user namespace that maps its own user to itself; where the host gives none, the
-//! stricter of Tier B's two seccomp profiles stands in ([`super::profile`]).
+//! Both tiers need one to hide programs ([`super::walls`]). A root daemon needs one also where the run's user could not
+//! use a root as it is: its owner is mapped, or the way to it is closed and has to be rebuilt. And Tier B needs one for
+//! what Landlock leaves open. Landlock governs what is opened; permissions, owners, times and attributes are changed by
+//! path, without opening anything, and no rule of Landlock speaks of that. A read-only mount does: so everything is
+//! read-only there but the roots that may be written and the runs' private directories; and the daemon's own
+//! directories, which could be looked at and watched by name, are not there at all. An ordinary daemon gets the
+//! namespace inside a user namespace that maps its own user to itself; where the host gives none, the stricter of Tier
+//! B's two seccomp profiles stands in ([`super::profile`]).
 //!
-//! For root, `/proc` is one that shows a process only whom it may trace, and Landlock lets it trace its own run alone. Without
-//! root that would take a PID namespace for every run, which costs as much as the process.
+//! For root, `/proc` is one that shows a process only whom it may trace, and Landlock lets it trace its own run alone.
+//! Without root that would take a PID namespace for every run, which costs as much as the process.
 //!
-//! What the host mounts later arrives here writable, so a namespace is used only until the host's table of mounts changes.
+//! What the host mounts later arrives here writable, so a namespace is used only until the host's table of mounts
+//! changes.
 
 use super::grants::{RootIdentity, Roots};
 use super::identity::{self, owner_of};
@@ -272,8 +273,8 @@ fn show(roots: &Roots, root: &Path, user: Option<User>) -> Result<Shown, Sandbox
     Ok(shown)
 }
 
-/// The view with this key: one that is known, or a new one. Making one copies the host's table of mounts and, at the end,
-/// waits for every processor; entering one does neither.
+/// The view with this key: one that is known, or a new one. Making one copies the host's table of mounts and, at the
+/// end, waits for every processor; entering one does neither.
 fn find(key: Key) -> Result<Arc<View>, SandboxError> {
     static KNOWN: Mutex<Vec<(Key, Arc<View>)>> = Mutex::new(Vec::new());
     const MOST_KNOWN: usize = 8;
@@ -395,8 +396,8 @@ fn steps(user: User, key: &Key, processes: Option<&Arc<OwnedFd>>) -> Result<Vec<
     Ok(steps)
 }
 
-/// An ordinary user's: the writable trees are copied first, by the process that has the power to do so, then all becomes
-/// read-only, then the copies are put where they came from.
+/// An ordinary user's: the writable trees are copied first, by the process that has the power to do so, then all
+/// becomes read-only, then the copies are put where they came from.
 fn ordinary_steps(key: &Key) -> Result<Vec<MountStep>, SandboxError> {
     let mut places: Vec<&Path> = key.shown.iter().map(|shown| shown.root.as_path()).collect();
     if let Rest::ReadOnly(place, _) = &key.rest {

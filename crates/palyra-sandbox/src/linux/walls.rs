@@ -1,12 +1,15 @@
-//! How programs are hidden from a run: read-only overlays over the directories that hold them, with nothing where they were.
+//! How programs are hidden from a run: read-only overlays over the directories that hold them, with nothing where they
+//! were.
 //!
-//! Each overlay has two layers: a small one of our own that takes names away (a whiteout) or puts a program in their place that
-//! says why, above the directory itself. It is part of a view ([`super::view`]), so that it is made once and entered by every
-//! run of the same kind. What is gone there is gone for every process of the run, whatever starts it and by whatever path: the
-//! directory that holds it is not reachable but through the overlay. Files with credentials are covered by an empty one.
+//! Each overlay has two layers: a small one of our own that takes names away (a whiteout) or puts a program in their
+//! place that says why, above the directory itself. It is part of a view ([`super::view`]), so that it is made once and
+//! entered by every run of the same kind. What is gone there is gone for every process of the run, whatever starts it
+//! and by whatever path: the directory that holds it is not reachable but through the overlay. Files with credentials
+//! are covered by an empty one.
 //!
-//! The alternatives stand in where a host gives no overlays: in Tier C bubblewrap covers each file by itself, which costs a mount
-//! each; in Tier B Landlock grants everything around them ([`super::landlock`]). Where none of them works, nothing runs.
+//! The alternatives stand in where a host gives no overlays: in Tier C bubblewrap covers each file by itself, which
+//! costs a mount each; in Tier B Landlock grants everything around them ([`super::landlock`]). Where none of them
+//! works, nothing runs.
 
 use super::plan::{MountStep, TreeAccess, c_string};
 use super::stub;
@@ -68,7 +71,8 @@ pub(super) fn place<'a>(targets: impl Iterator<Item = &'a Path> + Clone) -> Opti
     PLACES.iter().map(Path::new).filter(holds_none).find(|place| place.is_dir() && !place.is_symlink())
 }
 
-/// What the host has mounted in a directory, outermost only: a layer shows none of it. What is mounted on a hidden name goes with it.
+/// What the host has mounted in a directory, outermost only: a layer shows none of it. What is mounted on a hidden name
+/// goes with it.
 fn mounted_in(inside: &HiddenIn, table: &[u8]) -> Vec<PathBuf> {
     let mut mounted: Vec<PathBuf> = Vec::new();
     let points = table.split(|byte| *byte == b'\n').filter_map(|line| line.split(|byte| *byte == b' ').nth(4));
@@ -123,7 +127,8 @@ pub(super) fn covers(hidden: &Hidden) -> Result<Vec<Cover>, SandboxError> {
     Ok(covers)
 }
 
-/// The options of an overlay of two layers. `userxattr` is what an ordinary user may have; without `xino` a file keeps its number.
+/// The options of an overlay of two layers. `userxattr` is what an ordinary user may have; without `xino` a file keeps
+/// its number.
 fn layers(upper: &Path, directory: &Path) -> Result<CString, SandboxError> {
     let mut options = OsString::from("lowerdir=");
     options.push(upper);

@@ -1,9 +1,9 @@
 //! The filtering proxy of one run, from the closed door to the last record.
 //!
-//! When bubblewrap has told which network it made, the door is opened there ([`super::doorway`]) and the proxy takes its
-//! place behind it; the command still waits at the gate. The proxy's threads tell of connections; the thread that follows the run hears a bell and hands them on, so that
-//! whoever watches a run needs no lock. When every process of the run is gone, the proxy ends, and with it the last
-//! descriptor that kept the network alive.
+//! When bubblewrap has told which network it made, the door is opened there ([`super::doorway`]) and the proxy takes
+//! its place behind it; the command still waits at the gate. The proxy's threads tell of connections; the thread that
+//! follows the run hears a bell and hands them on, so that whoever watches a run needs no lock. When every process of
+//! the run is gone, the proxy ends, and with it the last descriptor that kept the network alive.
 
 use super::doorway::{self, Inside};
 use crate::error::SandboxError;

@@ -1,13 +1,14 @@
-//! What a Tier B run works in: the ruleset of its files and a private directory. Kept for the next run of the same kind.
+//! What a Tier B run works in: the ruleset of its files and a private directory. Kept for the next run of the same
+//! kind.
 //!
-//! Making both takes dozens of system calls and two changes to a file system, which together cost as much as starting the
-//! process. So a workplace goes back to a shelf when its run is over, if nothing happened in its directory at all; a
-//! directory that was used is removed, and if that takes more than a moment its ruleset is not used again. What lies on the shelf
-//! for a second is removed too, so that an idle daemon, or one that ends, leaves nothing behind.
+//! Making both takes dozens of system calls and two changes to a file system, which together cost as much as starting
+//! the process. So a workplace goes back to a shelf when its run is over, if nothing happened in its directory at all;
+//! a directory that was used is removed, and if that takes more than a moment its ruleset is not used again. What lies
+//! on the shelf for a second is removed too, so that an idle daemon, or one that ends, leaves nothing behind.
 //!
 //! INVARIANT (one_run_one_workplace): two runs never use the same ruleset at the same time, and a directory never moves
-//! from one ruleset to another: a rule, once given, stays in its ruleset. That of a directory that is gone means nothing:
-//! a rule names the directory itself, not its path.
+//! from one ruleset to another: a rule, once given, stays in its ruleset. That of a directory that is gone means
+//! nothing: a rule names the directory itself, not its path.
 
 use super::grants::{Access, Grant, RootIdentity};
 use super::landlock;

@@ -1,7 +1,7 @@
 //! macOS: `sandbox-exec` with a generated profile, around a process group with limits.
 //!
-//! Both tiers get the same profile; they differ in the network, which only Tier C can be without. macOS has no namespaces, no
-//! control groups and no way to execute an open file: what that leaves open is told, layer by layer.
+//! Both tiers get the same profile; they differ in the network, which only Tier C can be without. macOS has no
+//! namespaces, no control groups and no way to execute an open file: what that leaves open is told, layer by layer.
 
 mod host;
 mod paths;

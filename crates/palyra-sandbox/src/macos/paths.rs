@@ -1,8 +1,8 @@
 //! Paths as the kernel knows them.
 //!
-//! The profile is compared with what the kernel calls a file: `/private/tmp`, the case that the name was created with, no
-//! `/System/Volumes/Data`. A rule about any other spelling matches nothing, which for a protected path would be fatal; so the
-//! kernel itself is asked.
+//! The profile is compared with what the kernel calls a file: `/private/tmp`, the case that the name was created with,
+//! no `/System/Volumes/Data`. A rule about any other spelling matches nothing, which for a protected path would be
+//! fatal; so the kernel itself is asked.
 
 use crate::error::SandboxError;
 use crate::hidden::Hidden;
@@ -52,8 +52,8 @@ pub(super) fn roots(roots: &Roots) -> Result<Roots, SandboxError> {
     Ok(named)
 }
 
-/// A protected path; one that is not there yet keeps its name below the nearest parent that is. Anything else that goes wrong is a
-/// refusal: a rule under a wrong name protects nothing.
+/// A protected path; one that is not there yet keeps its name below the nearest parent that is. Anything else that goes
+/// wrong is a refusal: a rule under a wrong name protects nothing.
 fn protected(path: &Path) -> Result<PathBuf, SandboxError> {
     match of_kernel(path) {
         Ok(named) => Ok(named),

@@ -157,7 +157,8 @@ fn limit_hit(policy: &SandboxProcessRunnerPolicy, ended: &Ended) -> Option<Limit
     }
 }
 
-/// What `sandbox-exec` itself said when it failed. A command can imitate that, and gains nothing: its run counts as refused.
+/// What `sandbox-exec` itself said when it failed. A command can imitate that, and gains nothing: its run counts as
+/// refused.
 fn own_failure<'a>(ended: &Ended, pumped: &'a Pumped) -> Option<&'a [u8]> {
     let ProcessExit::Code(code) = ended.exit else { return None };
     let said = pumped.stderr.bytes.as_slice();
@@ -174,8 +175,8 @@ fn blocked(said: &[u8]) -> SandboxError {
     }
 }
 
-/// The profile and the limits are set before the command is executed, or it is not executed; so a run that was not refused had
-/// them.
+/// The profile and the limits are set before the command is executed, or it is not executed; so a run that was not
+/// refused had them.
 fn enforcement(policy: &SandboxProcessRunnerPolicy, roots: &Roots, guarded: &[Guard], hidden: &Hidden) -> Enforcement {
     let network = match Network::of(policy.egress) {
         Network::Host => Layer::missing(

@@ -1,9 +1,9 @@
 //! macOS: the profile that `sandbox-exec` is given.
 //!
-//! [`profile`] is pure and compiled on every platform, so that it is tested on every platform: the same view of the host gives the
-//! same text. It denies by default. Where several rules match, the last one decides: first what is allowed, outer
-//! directories before inner ones, then what of it is guarded or hidden, and at the very end the daemon's own paths, which nothing
-//! gives back. Paths must be those that the kernel knows: `/private/tmp`, not `/tmp`.
+//! [`profile`] is pure and compiled on every platform, so that it is tested on every platform: the same view of the
+//! host gives the same text. It denies by default. Where several rules match, the last one decides: first what is
+//! allowed, outer directories before inner ones, then what of it is guarded or hidden, and at the very end the daemon's
+//! own paths, which nothing gives back. Paths must be those that the kernel knows: `/private/tmp`, not `/tmp`.
 
 mod rules;
 mod text;

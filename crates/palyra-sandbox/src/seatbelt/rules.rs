@@ -1,7 +1,7 @@
 //! What of macOS every process may use: reviewed data, a reason for each.
 //!
-//! The profile denies by default. What is not on these lists, and not a root of the policy, is closed: the home directory, the
-//! keychain, Apple events, the launch services, launchd, other processes, the sockets of the host.
+//! The profile denies by default. What is not on these lists, and not a root of the policy, is closed: the home
+//! directory, the keychain, Apple events, the launch services, launchd, other processes, the sockets of the host.
 
 /// Something that is allowed, and why.
 #[derive(Debug, Clone, Copy)]

@@ -78,8 +78,8 @@ fn forms(roots: &Roots, guarded: &[Guard], network: Network) -> Vec<Form> {
     read(&text(roots, guarded, network).unwrap()).unwrap()
 }
 
-/// What the profile says about an operation on a path: the last rule that matches decides. Knows the filters by which files are
-/// named here.
+/// What the profile says about an operation on a path: the last rule that matches decides. Knows the filters by which
+/// files are named here.
 fn decides(forms: &[Form], operation: &str, path: &str) -> bool {
     let mut allowed = false;
     for form in forms {

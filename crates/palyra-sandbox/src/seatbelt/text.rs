@@ -12,8 +12,8 @@ use std::path::Path;
 pub(super) struct Literal(String);
 
 impl Literal {
-    /// Any text but one with control characters: no path that people use has them, and each reader of the language has ideas of
-    /// its own about them.
+    /// Any text but one with control characters: no path that people use has them, and each reader of the language has
+    /// ideas of its own about them.
     pub(super) fn new(text: &str) -> Result<Self, SandboxError> {
         if text.contains('\0') {
             return Err(SandboxError::NulByte { what: text.escape_default().to_string() });

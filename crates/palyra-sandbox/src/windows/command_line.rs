@@ -1,8 +1,8 @@
 //! A command line that is taken apart again into exactly the words it was made from.
 //!
-//! Windows passes one string, and every program splits it by itself, nearly all of them like `CommandLineToArgvW`. A word
-//! that could be split otherwise would let an argument become two. Programs with rules of their own are shells, and batch
-//! files are not executed at all.
+//! Windows passes one string, and every program splits it by itself, nearly all of them like `CommandLineToArgvW`. A
+//! word that could be split otherwise would let an argument become two. Programs with rules of their own are shells,
+//! and batch files are not executed at all.
 
 use crate::error::SandboxError;
 
@@ -57,9 +57,9 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// `CommandLineToArgvW` by its documentation: the first word up to its closing quote or a blank, without escapes; then 2n
-    /// backslashes and a quote are n backslashes and the quote's switch, 2n+1 are n and a plain quote, others are themselves; a
-    /// doubled quote inside quotes is a quote.
+    /// `CommandLineToArgvW` by its documentation: the first word up to its closing quote or a blank, without escapes;
+    /// then 2n backslashes and a quote are n backslashes and the quote's switch, 2n+1 are n and a plain quote, others
+    /// are themselves; a doubled quote inside quotes is a quote.
     fn split(line: &str) -> Vec<String> {
         let mut chars = line.chars().peekable();
         let mut words = Vec::new();

@@ -1,4 +1,5 @@
-//! The environment in the form that Windows takes: `NAME=VALUE` after `NAME=VALUE`, sorted, each with an end mark, and one more.
+//! The environment in the form that Windows takes: `NAME=VALUE` after `NAME=VALUE`, sorted, each with an end mark, and
+//! one more.
 
 use crate::error::SandboxError;
 

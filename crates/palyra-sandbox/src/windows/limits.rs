@@ -29,7 +29,8 @@ const JOB_MEMORY: u32 = 0x200;
 const DIE_ON_UNHANDLED_EXCEPTION: u32 = 0x400;
 const KILL_ON_JOB_CLOSE: u32 = 0x2000;
 
-/// Handles of windows outside, the clipboard both ways, system parameters, the display, global atoms, other desktops, logging off.
+/// Handles of windows outside, the clipboard both ways, system parameters, the display, global atoms, other desktops,
+/// logging off.
 const ALL_UI: u32 = 0xff;
 
 /// Units of 100 ns in a millisecond.

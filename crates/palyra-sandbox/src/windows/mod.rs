@@ -1,8 +1,8 @@
 //! Windows: a job object with limits around a process with a restricted token of low integrity.
 //!
-//! What is built from text and numbers (command line, environment block, job limits) is pure and compiled for tests on every
-//! platform. The rest calls Windows, and unsafe code is in `token.rs`, `job.rs`, `process.rs` and `file.rs` alone. A job
-//! object cannot hold back the network, so strict egress is refused here; nor is there a Tier B.
+//! What is built from text and numbers (command line, environment block, job limits) is pure and compiled for tests on
+//! every platform. The rest calls Windows, and unsafe code is in `token.rs`, `job.rs`, `process.rs` and `file.rs`
+//! alone. A job object cannot hold back the network, so strict egress is refused here; nor is there a Tier B.
 
 mod command_line;
 mod environment_block;

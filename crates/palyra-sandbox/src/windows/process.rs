@@ -97,8 +97,8 @@ pub(super) fn start(start: Start<'_>) -> io::Result<Suspended> {
         | CREATE_NO_WINDOW
         | CREATE_NEW_PROCESS_GROUP
         | EXTENDED_STARTUPINFO_PRESENT;
-    // SAFETY: every text ends in a zero and the environment in two; the command line is ours to be written to; the startup
-    // information is the extended one, as the flag says, and all that it points to is live.
+    // SAFETY: every text ends in a zero and the environment in two; the command line is ours to be written to; the
+    // startup information is the extended one, as the flag says, and all that it points to is live.
     check(unsafe {
         CreateProcessAsUserW(
             token.as_raw_handle(),

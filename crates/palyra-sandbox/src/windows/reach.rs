@@ -1,8 +1,9 @@
 //! What a run's token really reaches: tried with its rights before anything runs.
 //!
-//! Windows has no view of the file tree per process. What holds is the permissions that are on the disk, so these are put to the
-//! test: a root that the token cannot use is a refusal that says how to open it, and a protected path, or a read-only root, that
-//! it could open too far is one as well. Nothing here changes a permission: that is the operator's to do.
+//! Windows has no view of the file tree per process. What holds is the permissions that are on the disk, so these are
+//! put to the test: a root that the token cannot use is a refusal that says how to open it, and a protected path, or a
+//! read-only root, that it could open too far is one as well. Nothing here changes a permission: that is the operator's
+//! to do.
 
 use super::token::RestrictedToken;
 use crate::error::SandboxError;

@@ -1,5 +1,5 @@
-//! What really held a run. Every layer here was set, or tried, before the process ran its first instruction; had that failed, it
-//! would not have run.
+//! What really held a run. Every layer here was set, or tried, before the process ran its first instruction; had that
+//! failed, it would not have run.
 
 use super::limits::JobLimits;
 use super::token::RestrictedToken;

@@ -1,7 +1,8 @@
-//! One run from beginning to end: check, try what the token reaches, start held back, put into the job, let go, listen, tell.
+//! One run from beginning to end: check, try what the token reaches, start held back, put into the job, let go, listen,
+//! tell.
 //!
-//! Windows cannot wait for pipes, processes and messages at once. So a thread waits for each and sends what happened to the one
-//! place that listens; there is one deadline, and nothing looks at anything from time to time.
+//! Windows cannot wait for pipes, processes and messages at once. So a thread waits for each and sends what happened to
+//! the one place that listens; there is one deadline, and nothing looks at anything from time to time.
 
 use super::command_line::command_line;
 use super::environment_block::environment_block;
@@ -140,7 +141,8 @@ fn pin(executable: &ResolvedExecutable) -> Result<Vec<File>, SandboxError> {
     executable.files().map(pin).collect()
 }
 
-/// A path without the prefix that canonical ones have, where the rest means the same: many programs do not understand it.
+/// A path without the prefix that canonical ones have, where the rest means the same: many programs do not understand
+/// it.
 pub(super) fn plain(path: &Path) -> PathBuf {
     let text = path.to_str().and_then(|text| text.strip_prefix(r"\\?\"));
     match text {

@@ -1,9 +1,9 @@
 //! The token of a run: what is left of the daemon's own after everything was taken from it that can be.
 //!
-//! All privileges but the one to pass through directories are deleted, Administrators only ever deny, the integrity level is
-//! low, and the token is restricted: an access must be granted twice, to the user *and* to one of a few public groups. A
-//! user's own files are granted to the user alone, so the second check closes them; programs and libraries of the system are
-//! granted to everybody. A workspace is opened by granting it to the group `RESTRICTED` (S-1-5-12).
+//! All privileges but the one to pass through directories are deleted, Administrators only ever deny, the integrity
+//! level is low, and the token is restricted: an access must be granted twice, to the user *and* to one of a few public
+//! groups. A user's own files are granted to the user alone, so the second check closes them; programs and libraries of
+//! the system are granted to everybody. A workspace is opened by granting it to the group `RESTRICTED` (S-1-5-12).
 #![expect(unsafe_code, reason = "tokens have no safe wrapper")]
 
 use std::ffi::c_void;
@@ -87,8 +87,8 @@ impl RestrictedToken {
         let disabled: Vec<_> = deny_only.iter().map(|sid| sid.entry(0)).collect();
         let mut restricted: Vec<_> = restricting.iter().map(|sid| sid.entry(0)).collect();
         let groups = information(&own, TokenGroups)?;
-        // Without the session's group a process cannot use a desktop, and most do not even start. Low integrity keeps it from
-        // what other processes of the session own.
+        // Without the session's group a process cannot use a desktop, and most do not even start. Low integrity keeps
+        // it from what other processes of the session own.
         restricted.extend(session_group(&groups));
         let mut token: HANDLE = null_mut();
         let count = |list: &[SID_AND_ATTRIBUTES]| u32::try_from(list.len()).unwrap_or(0);

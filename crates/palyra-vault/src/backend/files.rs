@@ -1,7 +1,7 @@
 //! Blobs as files: `blobs/<2 digits>/<62 digits>` in the vault's directory.
 //!
-//! One file for each secret, in 256 directories that are made with the vault: reading and writing cost the same however many
-//! secrets there are, and a write is one durable replacement of one file.
+//! One file for each secret, in 256 directories that are made with the vault: reading and writing cost the same however
+//! many secrets there are, and a write is one durable replacement of one file.
 
 use super::{BackendKind, BlobBackend, BlobId};
 use crate::crash::point;

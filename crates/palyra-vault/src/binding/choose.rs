@@ -1,7 +1,8 @@
 //! Which credential goes with a request: a pure function of the bindings and the request.
 //!
-//! Only secrets that the call's permit covers take part. If none of them is bound to the host, the request goes on as it is. If one
-//! is, the request must be covered by its binding: anything else is an endpoint mismatch, and the request goes nowhere.
+//! Only secrets that the call's permit covers take part. If none of them is bound to the host, the request goes on as
+//! it is. If one is, the request must be covered by its binding: anything else is an endpoint mismatch, and the request
+//! goes nowhere.
 
 use super::{Binding, Scheme};
 use palyra_protocol::{Digest, SecretRef};
@@ -171,7 +172,8 @@ impl Bindings {
         hosts
     }
 
-    /// The bindings whose credentials go with a request, at most one for each header. None if the request concerns no binding.
+    /// The bindings whose credentials go with a request, at most one for each header. None if the request concerns no
+    /// binding.
     ///
     /// # Errors
     /// The request concerns a binding that does not cover it.
@@ -241,8 +243,8 @@ fn covers(binding: &Binding, request: &CredentialRequest<'_>) -> Result<(), Mism
     }
 }
 
-/// Of several bindings for one header those count whose placeholder the request holds, and of these the narrowest. Two secrets that
-/// are bound alike cannot be told apart.
+/// Of several bindings for one header those count whose placeholder the request holds, and of these the narrowest. Two
+/// secrets that are bound alike cannot be told apart.
 fn one_for_each_header<'a>(
     covering: &[&'a Binding],
     presented: &[SecretRef],

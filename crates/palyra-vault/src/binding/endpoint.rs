@@ -1,5 +1,6 @@
-//! The hosts of bindings. A host has one spelling, the one that the proxy uses: lower case, no final dot, addresses as the standard
-//! library writes them. Anything else is refused instead of being read in a way that somebody else may not share.
+//! The hosts of bindings. A host has one spelling, the one that the proxy uses: lower case, no final dot, addresses as
+//! the standard library writes them. Anything else is refused instead of being read in a way that somebody else may not
+//! share.
 
 use super::{BindingError, excerpt};
 use serde::{Deserialize, Serialize, Serializer};

@@ -1,7 +1,7 @@
 //! Paths of bindings: `/user` is that path alone, `/repos/*` everything below it.
 //!
-//! Servers read dot segments, doubled slashes, encoded separators and path parameters in different ways. A request whose path has
-//! any of these fits no binding that names a path: it is refused, never normalised.
+//! Servers read dot segments, doubled slashes, encoded separators and path parameters in different ways. A request
+//! whose path has any of these fits no binding that names a path: it is refused, never normalised.
 
 use super::{BindingError, excerpt};
 use serde::{Deserialize, Serialize, Serializer};

@@ -1,7 +1,7 @@
 //! Header templates: `Authorization: Bearer {}`.
 //!
-//! The value stands where `{}` is. `{basic:USER}` stands for the Base64 of `USER:value`, which is what HTTP's basic authentication
-//! sends. A value that could end the header early is refused.
+//! The value stands where `{}` is. `{basic:USER}` stands for the Base64 of `USER:value`, which is what HTTP's basic
+//! authentication sends. A value that could end the header early is refused.
 
 use super::{BindingError, excerpt};
 use crate::value::SecretValue;

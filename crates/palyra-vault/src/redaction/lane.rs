@@ -1,8 +1,9 @@
 //! One pass over a text for pieces of about the same length.
 //!
-//! Each piece has an anchor: `width` bytes from its middle, where values differ most. A text that holds the piece holds the anchor,
-//! and one of the anchor's first `step` places is a multiple of `step` in the text. So it is enough to look at the `gram`
-//! bytes at every such multiple: if they are at one of the first `step` places of any anchor, the anchor may be here.
+//! Each piece has an anchor: `width` bytes from its middle, where values differ most. A text that holds the piece holds
+//! the anchor, and one of the anchor's first `step` places is a multiple of `step` in the text. So it is enough to look
+//! at the `gram` bytes at every such multiple: if they are at one of the first `step` places of any anchor, the anchor
+//! may be here.
 
 use super::{Found, Piece};
 use crate::aead::random_array;

@@ -1,7 +1,7 @@
 //! Redaction of bytes that arrive in chunks.
 //!
-//! What was read is passed on at once, but for an end that may be the beginning of a value: that waits for the next chunk. So the
-//! result does not depend on how the bytes were cut, and at most a piece's length is held back.
+//! What was read is passed on at once, but for an end that may be the beginning of a value: that waits for the next
+//! chunk. So the result does not depend on how the bytes were cut, and at most a piece's length is held back.
 
 use super::{Found, MARKER, MIN_REDACTED, Redactions, Redactor};
 use std::sync::Arc;

@@ -12,8 +12,8 @@ const PREFIX: &str = "palyra-vault-key-1:";
 /// The prefix, 64 digits and a line end.
 const LENGTH: usize = PREFIX.len() + 64 + 1;
 
-/// Reads a key file, or makes one where there is none. Where there is one already it is used: a vault whose making was cut off
-/// can be made anew.
+/// Reads a key file, or makes one where there is none. Where there is one already it is used: a vault whose making was
+/// cut off can be made anew.
 pub(super) fn read_or_make(path: &Path) -> Result<Key, VaultError> {
     if let Some(directory) = path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
         durable::make_directory(directory)?;

@@ -5,8 +5,8 @@
 //! 3. The header is replaced: the new backend counts, the old one is to be cleaned.
 //! 4. The blobs of the old backend are removed, then the header says that nothing is left.
 //!
-//! At no moment is a secret in neither. A crash in step 2 leaves the old backend in charge, one in step 4 the new one; running the
-//! same command again goes on.
+//! At no moment is a secret in neither. A crash in step 2 leaves the old backend in charge, one in step 4 the new one;
+//! running the same command again goes on.
 
 use super::{State, Vault};
 use crate::backend::{BackendKind, BlobBackend, BlobId, probe};
@@ -32,8 +32,8 @@ impl Vault {
     /// Moves all blobs to another backend. Nothing can be put while it runs; everything can be read.
     ///
     /// # Errors
-    /// The other backend cannot be used or cannot keep a blob of that size, or the copies are not what was written. The old backend
-    /// then still counts.
+    /// The other backend cannot be used or cannot keep a blob of that size, or the copies are not what was written. The
+    /// old backend then still counts.
     pub fn migrate(&self, to: BackendKind) -> Result<MigrationReport, VaultError> {
         let _writing = self.writing();
         let cleaned = self.clean()?;

@@ -4,8 +4,9 @@
 //! 2. Every blob is replaced by one whose data keys are wrapped under the new KEK. Values are not touched.
 //! 3. When no blob is left under the old KEK, the header is replaced again, without it.
 //!
-//! Every state in between can be read, and new values are written under the new KEK at once. A crash is made good by going on with
-//! step 2. A damaged blob cannot be wrapped anew: then the old KEK stays until the blob was restored or deleted.
+//! Every state in between can be read, and new values are written under the new KEK at once. A crash is made good by
+//! going on with step 2. A damaged blob cannot be wrapped anew: then the old KEK stays until the blob was restored or
+//! deleted.
 
 use super::{Keys, State, Vault};
 use crate::backend::BlobId;
@@ -38,12 +39,12 @@ impl RekeyReport {
 }
 
 impl Vault {
-    /// Gives the vault another KEK. The secret of every slot must be at hand, because each has to open to the new one; a slot whose
-    /// secret is lost is removed first. A rekey that was interrupted is finished before another begins.
+    /// Gives the vault another KEK. The secret of every slot must be at hand, because each has to open to the new one;
+    /// a slot whose secret is lost is removed first. A rekey that was interrupted is finished before another begins.
     ///
     /// # Errors
-    /// A slot's secret is not at hand, an earlier rekey cannot be finished, or something cannot be written. Whatever was done until
-    /// then stays readable.
+    /// A slot's secret is not at hand, an earlier rekey cannot be finished, or something cannot be written. Whatever
+    /// was done until then stays readable.
     pub fn rekey(&self, sources: &KeySources) -> Result<RekeyReport, VaultError> {
         let _writing = self.writing();
         if self.state().header.retired.is_some() && !self.rewrap()?.is_complete() {

@@ -34,7 +34,8 @@ impl Vault {
         Ok(info)
     }
 
-    /// Removes a key slot. Whoever kept a copy of the header and the slot's secret can still open that copy: `rekey` ends that.
+    /// Removes a key slot. Whoever kept a copy of the header and the slot's secret can still open that copy: `rekey`
+    /// ends that.
     ///
     /// # Errors
     /// There is no such slot, or it is the last one.

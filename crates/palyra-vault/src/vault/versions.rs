@@ -1,7 +1,8 @@
 //! Secrets and their versions: get, put, delete, list.
 //!
-//! A put makes a new current version. The one before it stays readable by its number until its grace ends; with no grace it is
-//! gone at once. Every change is one replacement of one blob, so a crash leaves the secret as it was or as it becomes.
+//! A put makes a new current version. The one before it stays readable by its number until its grace ends; with no
+//! grace it is gone at once. Every change is one replacement of one blob, so a crash leaves the secret as it was or as
+//! it becomes.
 
 use super::{State, Vault};
 use crate::backend::BlobId;
@@ -100,7 +101,8 @@ pub enum Replaces {
 pub struct PutReceipt {
     /// The version that the value became.
     pub version: u64,
-    /// SHA-256 of the encrypted blob. It shows nothing; recorded elsewhere, it tells an older blob that somebody put back.
+    /// SHA-256 of the encrypted blob. It shows nothing; recorded elsewhere, it tells an older blob that somebody put
+    /// back.
     pub blob: Digest,
 }
 
@@ -140,7 +142,8 @@ impl Vault {
         })
     }
 
-    /// Reads a blob and lets `read` look at it. If that fails and the vault has another key or backend by then, once more.
+    /// Reads a blob and lets `read` look at it. If that fails and the vault has another key or backend by then, once
+    /// more.
     fn with_blob<T>(
         &self,
         reference: &SecretRef,
@@ -160,8 +163,8 @@ impl Vault {
     /// Puts a value: a new current version.
     ///
     /// # Errors
-    /// The secret is not what `replaces` says, too many versions are in their grace, the present blob is damaged, or it cannot be
-    /// written. The secret is then as it was.
+    /// The secret is not what `replaces` says, too many versions are in their grace, the present blob is damaged, or it
+    /// cannot be written. The secret is then as it was.
     pub fn put(
         &self,
         reference: &SecretRef,

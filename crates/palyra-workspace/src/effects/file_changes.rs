@@ -1,8 +1,8 @@
 //! Changes of the file tools, staged like those of a run: what they replace is kept, and guarded files wait.
 //!
-//! A file tool prepares its files beside their targets, with every check that it makes anyway ([`crate::transaction`]). Here
-//! they are moved into a view instead of taking their places, and become a plan. Directories that were made on the way are
-//! there already; the plan names them so that an undo removes them.
+//! A file tool prepares its files beside their targets, with every check that it makes anyway ([`crate::transaction`]).
+//! Here they are moved into a view instead of taking their places, and become a plan. Directories that were made on the
+//! way are there already; the plan names them so that an undo removes them.
 
 use super::collect::{Fate, Fates, directory_times};
 use super::error::{EffectError, at};

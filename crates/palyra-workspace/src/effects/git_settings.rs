@@ -1,7 +1,7 @@
 //! Git's settings: which changes are harmless.
 //!
-//! `.git/config` can name programs in dozens of keys, and git gains new ones. So this is a list of keys that are known to name
-//! none, and everything else counts as a program. What this parser does not understand is not harmless.
+//! `.git/config` can name programs in dozens of keys, and git gains new ones. So this is a list of keys that are known
+//! to name none, and everything else counts as a program. What this parser does not understand is not harmless.
 
 use super::guarded::Versions;
 use palyra_protocol::EffectPath;

@@ -1,8 +1,9 @@
 //! Guarded paths: what no call writes without consent.
 //!
-//! The list is data (`guarded_paths.txt`); operators can add to it, not take from it. Three kinds of files are judged by their
-//! content as well: git's settings, where a branch or remote is harmless; dependency manifests, where only a new dependency
-//! or script counts; and `.git` itself, which is a directory in honest repositories and a pointer in dishonest ones.
+//! The list is data (`guarded_paths.txt`); operators can add to it, not take from it. Three kinds of files are judged
+//! by their content as well: git's settings, where a branch or remote is harmless; dependency manifests, where only a
+//! new dependency or script counts; and `.git` itself, which is a directory in honest repositories and a pointer in
+//! dishonest ones.
 
 use super::git_settings;
 use super::manifests;

@@ -1,7 +1,7 @@
 //! Dependency manifests: whether a change adds a dependency or a script.
 //!
-//! Building or installing a project runs what its manifest names. Editing a manifest is everyday work; what deserves a look is
-//! a name that was not there before. A manifest that cannot be read counts as one that gained something.
+//! Building or installing a project runs what its manifest names. Editing a manifest is everyday work; what deserves a
+//! look is a name that was not there before. A manifest that cannot be read counts as one that gained something.
 
 use super::guarded::Versions;
 use palyra_protocol::EffectPath;

@@ -8,15 +8,15 @@
 //! ViewStore::undo  ─▶ Applied      the same machinery, with the kept entries as the new ones
 //! ```
 //!
-//! **Crashes.** A plan names each new entry by its device and inode. Whether a step was done can therefore be seen from the
-//! workspace itself, and applying a plan twice is the same as applying it once. Until `plan.json` is durable nothing in the
-//! workspace has changed; after it is, [`ViewStore::apply`] finishes the work whenever it is called.
+//! **Crashes.** A plan names each new entry by its device and inode. Whether a step was done can therefore be seen from
+//! the workspace itself, and applying a plan twice is the same as applying it once. Until `plan.json` is durable
+//! nothing in the workspace has changed; after it is, [`ViewStore::apply`] finishes the work whenever it is called.
 //!
-//! **Conflicts.** An entry whose change time is later than the view's start was changed by somebody else. The workspace's
-//! version stands, the call's version stays in the store, and both are named.
+//! **Conflicts.** An entry whose change time is later than the view's start was changed by somebody else. The
+//! workspace's version stands, the call's version stays in the store, and both are named.
 //!
-//! **Trust.** The upper layer was written by the run, so everything in it is hostile: modes, links, names, special files.
-//! The workspace may change at any moment, so every path is opened beneath the root without following a link.
+//! **Trust.** The upper layer was written by the run, so everything in it is hostile: modes, links, names, special
+//! files. The workspace may change at any moment, so every path is opened beneath the root without following a link.
 //!
 //! This module must never follow a link, leave the workspace or the store, or remove an entry that it did not keep.
 

@@ -1,11 +1,11 @@
 //! Reading an upper layer: what a run left, compared with the workspace.
 //!
 //! The kernel writes an upper layer in a form of its own: a deleted entry is a character device 0:0, a directory that
-//! replaces another has the attribute `user.overlay.opaque`, a changed file is there whole. A run cannot forge these: it
-//! may not make devices, and the kernel keeps its own attributes apart.
+//! replaces another has the attribute `user.overlay.opaque`, a changed file is there whole. A run cannot forge these:
+//! it may not make devices, and the kernel keeps its own attributes apart.
 //!
-//! One entry of the upper layer becomes at most one [`Draft`]. A directory that is new as a whole is one draft, because it
-//! can be moved with one rename, however many files are in it; guarded entries in it are drafts of their own.
+//! One entry of the upper layer becomes at most one [`Draft`]. A directory that is new as a whole is one draft, because
+//! it can be moved with one rename, however many files are in it; guarded entries in it are drafts of their own.
 
 use super::collect::Limits;
 use super::error::{EffectError, at};
@@ -313,7 +313,8 @@ impl Scan<'_> {
         }
     }
 
-    /// Lists what a replaced directory had and its successor has not; says whether anything changed since the view began.
+    /// Lists what a replaced directory had and its successor has not; says whether anything changed since the view
+    /// began.
     fn replaced_below(
         &mut self,
         new: &OwnedFd,

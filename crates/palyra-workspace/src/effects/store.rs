@@ -8,8 +8,8 @@
 //! ID/result.json   durable after the last step
 //! ```
 //!
-//! The store is private to the daemon (0700) and lies outside of every workspace: an upper layer inside its own lower layer
-//! is refused by the kernel.
+//! The store is private to the daemon (0700) and lies outside of every workspace: an upper layer inside its own lower
+//! layer is refused by the kernel.
 
 use super::apply::{Applied, Run};
 use super::collect::directory_times;
@@ -145,8 +145,8 @@ impl ViewStore {
         Ok(())
     }
 
-    /// Where the store of a workspace belongs: in the state directory if that is on the workspace's file system, and in a
-    /// private directory beside the workspace otherwise.
+    /// Where the store of a workspace belongs: in the state directory if that is on the workspace's file system, and in
+    /// a private directory beside the workspace otherwise.
     #[must_use]
     pub fn place(state_dir: &Path, workspace: &Path) -> PathBuf {
         let existing = state_dir.ancestors().find(|path| path.is_dir()).unwrap_or(Path::new("/"));
@@ -212,8 +212,8 @@ impl ViewStore {
         Ok(summary(&plan, &ended))
     }
 
-    /// Stages what a view withheld as the view `held_id`, now that a person consented. Returns the digest under which the
-    /// intent is recorded; [`ViewStore::apply`] carries it out.
+    /// Stages what a view withheld as the view `held_id`, now that a person consented. Returns the digest under which
+    /// the intent is recorded; [`ViewStore::apply`] carries it out.
     ///
     /// # Errors
     /// Nothing is withheld there, there is such a view, or the host failed.

@@ -146,8 +146,8 @@ pub(super) fn set_directory_time(directory: &OwnedFd, modified: (i64, i64)) -> R
 
 /// Gives a file a change time that is later than every change before this call; later changes are not earlier than it.
 ///
-/// File systems take their time from a clock that moves every few milliseconds. Since Linux 6.13 a file whose time was looked
-/// at gets an exact one with its next change; elsewhere this waits for the clock.
+/// File systems take their time from a clock that moves every few milliseconds. Since Linux 6.13 a file whose time was
+/// looked at gets an exact one with its next change; elsewhere this waits for the clock.
 pub(super) fn mark_time(file: &OwnedFd) -> Result<(i64, i64), Errno> {
     let first = changed_at(&rustix::fs::fstat(file)?);
     loop {

@@ -1,7 +1,8 @@
 //! Three versions of a file: as it was, as the call left it, and as it is now.
 //!
-//! What a call leaves becomes the workspace's own file, which others then edit in place. So that an undo that is refused can
-//! offer a merge, small texts are copied before they leave the store; of large or many ones two versions have to do.
+//! What a call leaves becomes the workspace's own file, which others then edit in place. So that an undo that is
+//! refused can offer a merge, small texts are copied before they leave the store; of large or many ones two versions
+//! have to do.
 
 use super::error::{EffectError, at};
 use super::plan::{Action, Plan, Step};

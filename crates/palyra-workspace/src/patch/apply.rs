@@ -70,7 +70,8 @@ impl Workspace {
         Ok(outcome)
     }
 
-    /// Prepares a patch in a view of a store instead of applying it: what it replaces will be kept, and guarded files wait.
+    /// Prepares a patch in a view of a store instead of applying it: what it replaces will be kept, and guarded files
+    /// wait.
     ///
     /// # Errors
     /// As for [`Workspace::apply_patch`], but that git's and Palyra's own files are guarded instead of refused.

@@ -1,7 +1,7 @@
 //! Patches: a unified diff over several files, applied whole or not at all.
 //!
-//! A patch goes through three hands. `parse.rs` reads the text; `plan_patch` resolves every path it names, which is what
-//! policy and people see; `apply_patch` reads the files, computes every result in memory and commits them together
+//! A patch goes through three hands. `parse.rs` reads the text; `plan_patch` resolves every path it names, which is
+//! what policy and people see; `apply_patch` reads the files, computes every result in memory and commits them together
 //! (`transaction.rs`). The reading is our own and strict: hunks are counted by their headers, so a removed line that
 //! looks like `--- a/x` is a removed line; what is neither header nor hunk is an error, not a comment; a file may be
 //! named once. A general patch library was rejected because those forgive, and what they forgive the operator did not
@@ -107,8 +107,8 @@ pub(super) fn parse_only(text: &str) -> Result<usize, FileError> {
 }
 
 impl PatchPlan {
-    /// What the patch would read beyond the places it changes: the content of a renamed file appears under another name,
-    /// where other rules may hold.
+    /// What the patch would read beyond the places it changes: the content of a renamed file appears under another
+    /// name, where other rules may hold.
     #[must_use]
     pub fn paths_read(&self) -> Vec<&ResolvedPath> {
         let mut sources: Vec<_> = self.changes.iter().filter_map(|change| change.target.moved_from()).collect();
@@ -158,8 +158,8 @@ impl Workspace {
         Ok(PatchPlan { changes })
     }
 
-    /// Where the paths of a patch lead, as far as each can be followed: see [`Workspace::whereabouts`]. Nothing for a text that is
-    /// no patch.
+    /// Where the paths of a patch lead, as far as each can be followed: see [`Workspace::whereabouts`]. Nothing for a
+    /// text that is no patch.
     #[must_use]
     pub fn patch_whereabouts(&self, unified_diff: &str) -> Vec<String> {
         if unified_diff.len() > MAX_PATCH_BYTES {

@@ -1,7 +1,7 @@
 //! The room's tests, through its own door: a real directory, real links, real races.
 //!
-//! Every test has a workspace and, beside it, an `outside` with a secret in it. Whatever a test does, the secret is never
-//! returned and never changed.
+//! Every test has a workspace and, beside it, an `outside` with a secret in it. Whatever a test does, the secret is
+//! never returned and never changed.
 
 mod ignoring;
 mod leftovers;

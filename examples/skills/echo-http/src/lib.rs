@@ -1,7 +1,7 @@
 //! Sends a text to an HTTP endpoint and returns what comes back.
 //!
-//! It can reach the hosts that its grant names. A credential that is bound to the endpoint is attached by the host: this code never
-//! sees it.
+//! It can reach the hosts that its grant names. A credential that is bound to the endpoint is attached by the host:
+//! this code never sees it.
 
 use palyra_plugins_sdk::{Tool, ToolError, http, log, skill};
 use serde::{Deserialize, Serialize};

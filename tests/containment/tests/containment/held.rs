@@ -1,5 +1,5 @@
-//! What would run later, where it is harder to find: a workspace that is moved meanwhile, settings of unusual size, and somebody's
-//! `.git` as a root of its own.
+//! What would run later, where it is harder to find: a workspace that is moved meanwhile, settings of unusual size, and
+//! somebody's `.git` as a root of its own.
 
 use palyra_containment::*;
 use palyra_sandbox::*;
@@ -40,7 +40,8 @@ fn a_workspace_moved_while_a_run_lasts_is_the_one_that_is_looked_at() {
     assert!(!moved.join(".bashrc").exists());
 }
 
-/// Settings that are long keep what they name guarded; settings that are too long to be looked through end the run before it began.
+/// Settings that are long keep what they name guarded; settings that are too long to be looked through end the run
+/// before it began.
 #[test]
 fn what_long_settings_name_is_guarded_or_the_run_refused() {
     let world = world(SandboxTier::C);

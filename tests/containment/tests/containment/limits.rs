@@ -19,8 +19,8 @@ fn endless_processes_end_on_the_clock() {
     }
 }
 
-/// However short the time is, that it ran out is what is told: not that the host lacks a wall which there was no time to
-/// build.
+/// However short the time is, that it ran out is what is told: not that the host lacks a wall which there was no time
+/// to build.
 #[test]
 fn time_that_ends_before_the_command_begins_is_told_as_such() {
     for tier in TIERS {
@@ -110,7 +110,8 @@ while True:
     }
 }
 
-/// Whether a control group held the run. Root can always have one; without it that is a known hole, which has to be said.
+/// Whether a control group held the run. Root can always have one; without it that is a known hole, which has to be
+/// said.
 fn has_group(outcome: &ProcessOutcome) -> bool {
     let layer = outcome.enforcement.layers.iter().find(|layer| layer.name == "cgroup").unwrap();
     assert!(layer.applied || !is_root(), "{layer:?}");
@@ -139,7 +140,8 @@ fn memory_that_is_shared_counts_in_tier_c() {
 
 #[test]
 fn a_memory_limit_that_nothing_fits_in_harms_nobody_else() {
-    // Until it is executed the command shares this process's memory: a kernel that ended it for want of memory would end both.
+    // Until it is executed the command shares this process's memory: a kernel that ended it for want of memory would
+    // end both.
     let mut world = world(SandboxTier::C);
     let many = "x".repeat(100_000);
     for bytes in [4096, 64 << 10, 256 << 10, 1 << 20, 2 << 20, 4 << 20] {

@@ -250,8 +250,8 @@ fn a_crash_starts_nothing_outside() {
     }
 }
 
-/// Where no user namespace can be had, the stricter profile stands in for the mounts. Root always has them: this is tried in the
-/// ordinary user's pass.
+/// Where no user namespace can be had, the stricter profile stands in for the mounts. Root always has them: this is
+/// tried in the ordinary user's pass.
 #[test]
 fn without_a_namespace_attributes_cannot_be_changed_by_path_at_all() {
     const NAME: &str = "neighbours::without_a_namespace_attributes_cannot_be_changed_by_path_at_all";

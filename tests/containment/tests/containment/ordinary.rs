@@ -30,7 +30,8 @@ fn everything_holds_for_an_ordinary_user_too() {
         ])
         .arg(format!("TMPDIR={}", dir.path().display()))
         .arg(&test)
-        // One after the other: without a control group processes are counted by user, and a fork bomb would starve its neighbours.
+        // One after the other: without a control group processes are counted by user, and a fork bomb would starve its
+        // neighbours.
         .args(["--test-threads", "1", "--skip", "cargo_builds"])
         .args(TAKE_ROOT.iter().flat_map(|name| ["--skip", name]))
         .current_dir(dir.path())

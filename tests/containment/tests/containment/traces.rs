@@ -68,7 +68,8 @@ fn runs(world: &mut World) {
 fn nothing_is_left_behind() {
     alone("traces::nothing_is_left_behind", &[], || {
         for tier in TIERS {
-            // Once for what is kept on purpose: descriptors of system directories, a namespace for the workspace's owner.
+            // Once for what is kept on purpose: descriptors of system directories, a namespace for the workspace's
+            // owner.
             let mut world = world(tier);
             runs(&mut world);
             settle();

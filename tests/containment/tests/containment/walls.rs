@@ -1,4 +1,5 @@
-//! Programs that nobody allowed are gone, however they are started; what is left works, and what lacks one is told which.
+//! Programs that nobody allowed are gone, however they are started; what is left works, and what lacks one is told
+//! which.
 
 use palyra_containment::*;
 use palyra_sandbox::*;
@@ -19,7 +20,8 @@ fn strict(tier: SandboxTier) -> World {
     world
 }
 
-/// Executes what its arguments name by path, by descriptor and through `/proc`, then tries to take the walls down and does it again.
+/// Executes what its arguments name by path, by descriptor and through `/proc`, then tries to take the walls down and
+/// does it again.
 const PROBE: &str = r#"
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -144,13 +146,14 @@ fn what_is_allowed_is_executed_by_every_path() {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let probed = world.run(&words);
         let owned = stdout(&probed).lines().filter(|line| *line == "OWNED").count();
-        // At least by its path, by two descriptors, through two directories, by a link and by the loader, in both rounds.
+        // At least by its path, by two descriptors, through two directories, by a link and by the loader, in both
+        // rounds.
         assert!(owned >= 4 * 3 * 2 * 6, "{tier} {owned}: {}", stderr(&probed));
     }
 }
 
-/// A workspace may hold anything that can be compiled, so a copy of an interpreter in it is no more than that. It is recognised
-/// where a call names it, and not where something else starts it.
+/// A workspace may hold anything that can be compiled, so a copy of an interpreter in it is no more than that. It is
+/// recognised where a call names it, and not where something else starts it.
 #[test]
 fn a_copy_in_the_workspace_is_beyond_the_walls() {
     for tier in TIERS {

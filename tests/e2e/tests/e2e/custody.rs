@@ -1,5 +1,5 @@
-//! What decides lies where no agent can write: refused at the start and when rules are read anew, and out of reach of a run
-//! that tries.
+//! What decides lies where no agent can write: refused at the start and when rules are read anew, and out of reach of a
+//! run that tries.
 
 use crate::policy::with_policies;
 use palyra_e2e::cli::run;

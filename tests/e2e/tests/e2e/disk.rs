@@ -171,8 +171,8 @@ fn a_daemon_without_room_says_so_and_does_not_start() {
     assert_eq!(small.host().palyra(&["journal", "verify"]).good()["intact"], true);
 }
 
-/// Takes a connection for `/hang`, which gets no answer, and one for `/seen`. When both are there the disk is filled, and `/seen`
-/// is answered. Ends when the client of `/hang` is gone, after this was done to the disk.
+/// Takes a connection for `/hang`, which gets no answer, and one for `/seen`. When both are there the disk is filled,
+/// and `/seen` is answered. Ends when the client of `/hang` is gone, after this was done to the disk.
 fn fill_when_asked(listener: TcpListener, disk: Disk, at_the_end: fn(&Disk)) -> JoinHandle<()> {
     let accept = move || {
         let (mut socket, _) = listener.accept().unwrap();

@@ -1,4 +1,5 @@
-//! `palyra.http.fetch`: what comes back, what is refused before anybody is asked, and what the journal keeps of each connection.
+//! `palyra.http.fetch`: what comes back, what is refused before anybody is asked, and what the journal keeps of each
+//! connection.
 
 use palyra_e2e::{Host, Proposal, api, text};
 use serde_json::{Value, json};

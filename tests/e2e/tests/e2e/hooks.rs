@@ -1,4 +1,5 @@
-//! A client that keeps its own tools: its hook asks, its commands run in the sandbox by a ticket, and it does not approve itself.
+//! A client that keeps its own tools: its hook asks, its commands run in the sandbox by a ticket, and it does not
+//! approve itself.
 
 use palyra_e2e::cli::{Ran, Running, run};
 use palyra_e2e::{Host, text};

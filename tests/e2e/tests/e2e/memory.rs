@@ -1,4 +1,5 @@
-//! The memory against the real daemon: what is retained is found by those who may, is data and not an order, and is gone when forgotten.
+//! The memory against the real daemon: what is retained is found by those who may, is data and not an order, and is
+//! gone when forgotten.
 
 use crate::policy::with_policies;
 use crate::vault::no_trace;

@@ -332,7 +332,8 @@ fn the_card_names_every_file_that_would_run_and_no_other_runs() {
     assert_eq!(text(&ran.json(), "/problem/code"), "sandbox_executable_changed", "{ran:?}");
 }
 
-/// A directory that was moved away, with another one in its place: neither file tools nor processes go on in one of them.
+/// A directory that was moved away, with another one in its place: neither file tools nor processes go on in one of
+/// them.
 #[test]
 fn a_workspace_that_was_replaced_is_noticed_by_tools_and_runs_alike() {
     let host = Host::up();

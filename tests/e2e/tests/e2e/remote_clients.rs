@@ -1,5 +1,5 @@
-//! What other people's programs see of the remote door: `openssl s_client` is refused by name, curl is served with a device's certificate,
-//! over HTTP and as a gRPC client.
+//! What other people's programs see of the remote door: `openssl s_client` is refused by name, curl is served with a
+//! device's certificate, over HTTP and as a gRPC client.
 
 use crate::remote::{HOME, Machines};
 use palyra_e2e::network::inside;

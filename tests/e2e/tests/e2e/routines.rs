@@ -1,4 +1,5 @@
-//! Routines against the real daemon: slots run once, also over restarts; waiting is not done; a rehearsal leaves grants.
+//! Routines against the real daemon: slots run once, also over restarts; waiting is not done; a rehearsal leaves
+//! grants.
 
 use palyra_e2e::host::Restart;
 use palyra_e2e::{Host, text};

@@ -1,5 +1,5 @@
-//! `palyra skills`: the author's side, without a daemon. A skill is scaffolded, built, tried, signed, verified, looked into and
-//! audited; whatever was changed afterwards is refused by name.
+//! `palyra skills`: the author's side, without a daemon. A skill is scaffolded, built, tried, signed, verified, looked
+//! into and audited; whatever was changed afterwards is refused by name.
 
 use palyra_e2e::{Host, Ran, Running, cli, text};
 use serde_json::{Value, json};
@@ -135,7 +135,8 @@ fn failing(report: &Value) -> Vec<String> {
     checks.filter(|check| check["status"] == "fail").map(|check| text(check, "/id").to_owned()).collect()
 }
 
-/// Packs an artifact again with Python's library, after a change to its entries: a dictionary `entries` of names and bytes.
+/// Packs an artifact again with Python's library, after a change to its entries: a dictionary `entries` of names and
+/// bytes.
 fn packed_again(host: &Host, change: &str, out: &str) {
     let script = format!(
         "import zipfile\nentries = {{i.filename: zipfile.ZipFile('good.palyra-skill').read(i) \

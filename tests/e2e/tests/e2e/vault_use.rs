@@ -1,7 +1,7 @@
 //! Secrets that programs use and never see: attached by the proxy, as files, and gone from everything that is put out.
 //!
-//! The servers are real ones on this machine's loopback device, over TLS with a certificate of a test authority that only the daemon
-//! trusts; the clients are those of the system.
+//! The servers are real ones on this machine's loopback device, over TLS with a certificate of a test authority that
+//! only the daemon trusts; the clients are those of the system.
 
 use crate::vault::{no_trace, spellings};
 use palyra_e2e::{Host, Ran, text};
@@ -13,7 +13,8 @@ use std::process::{Child, Command, Stdio};
 
 const VALUE: &str = "s3cr3t-Zk9+/uL==-github-token-value";
 
-/// Serves files of a directory to those who show the token, tells everything it was sent on `/echo`, and sends `/away` elsewhere.
+/// Serves files of a directory to those who show the token, tells everything it was sent on `/echo`, and sends `/away`
+/// elsewhere.
 const SERVER: &str = r#"
 import base64, http.server, os, ssl, sys
 token, root, cert, key, other = sys.argv[1:6]

@@ -1,7 +1,7 @@
 //! Which approval is meant: its id, the beginning or the end of it, its number in the last list, or `latest`.
 //!
-//! A number means what the last list on this machine showed under it, whatever came or went since: an answer is never about another
-//! approval than the one that was read.
+//! A number means what the last list on this machine showed under it, whatever came or went since: an answer is never
+//! about another approval than the one that was read.
 
 use super::{every_page, fetch};
 use crate::answering::Shown;

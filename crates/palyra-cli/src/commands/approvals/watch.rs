@@ -163,7 +163,8 @@ impl Watcher {
         Ok(Self { screen: Screen::open(options.reader)?, keys: Keys::take()?, waiting })
     }
 
-    /// Watches until the person leaves. A daemon that goes is waited for; what it asked is forgotten until it asks again.
+    /// Watches until the person leaves. A daemon that goes is waited for; what it asked is forgotten until it asks
+    /// again.
     async fn run(mut self, context: &Context) -> Result<(), Failure> {
         let mut pause = Duration::from_millis(200);
         let mut first = true;

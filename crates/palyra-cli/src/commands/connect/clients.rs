@@ -127,8 +127,8 @@ pub fn codex_home() -> Result<PathBuf, Failure> {
     })
 }
 
-/// The configuration files of a project's own, which Codex obeys before the user's in a project that is trusted: from the
-/// project up to the top of its repository.
+/// The configuration files of a project's own, which Codex obeys before the user's in a project that is trusted: from
+/// the project up to the top of its repository.
 fn codex_layers(project: &Path) -> impl Iterator<Item = PathBuf> {
     let top = project.ancestors().find(|folder| folder.join(".git").exists()).unwrap_or(project);
     project

@@ -1,5 +1,5 @@
-//! A configuration file of somebody else's program, changed in the places that are ours and nowhere else: comments, order
-//! and spacing stay as their owner wrote them.
+//! A configuration file of somebody else's program, changed in the places that are ours and nowhere else: comments,
+//! order and spacing stay as their owner wrote them.
 
 use crate::exit::{FAILED, Failure};
 use jsonc_parser::cst::{CstInputValue, CstObject, CstRootNode};

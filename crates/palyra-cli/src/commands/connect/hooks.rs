@@ -155,7 +155,8 @@ struct ListedHook {
     current_hash: Option<String>,
 }
 
-/// What has Codex trust the hooks that are there now: it skips others without a word. Nothing where Codex cannot be asked.
+/// What has Codex trust the hooks that are there now: it skips others without a word. Nothing where Codex cannot be
+/// asked.
 pub fn codex_trust(command: &str) -> Result<Option<Vec<Wanted>>, Failure> {
     let config = codex_home()?.join("config.toml");
     let Some(hooks) = listed_hooks() else { return Ok(None) };
@@ -218,7 +219,8 @@ pub fn limits(client: Client) -> &'static [&'static str] {
     }
 }
 
-/// Files of the project that were made for this connection, as git is told to leave them out: the exclude file and its lines.
+/// Files of the project that were made for this connection, as git is told to leave them out: the exclude file and its
+/// lines.
 pub fn git_excludes(project: &Path, made: &[PathBuf]) -> Option<Wanted> {
     let top = project.ancestors().find(|folder| folder.join(".git").exists())?;
     let git = git_directory(&top.join(".git"))?;

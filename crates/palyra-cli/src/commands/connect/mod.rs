@@ -1,4 +1,5 @@
-//! `palyra connect` and `palyra disconnect`: an agent that people already run is put behind Palyra, and taken out again.
+//! `palyra connect` and `palyra disconnect`: an agent that people already run is put behind Palyra, and taken out
+//! again.
 //!
 //! Connecting registers an agent, issues it a token that can call tools and nothing else, and changes the client's
 //! configuration. The token is in a file of its own in the state directory; configuration files, which are likely to be
@@ -98,7 +99,8 @@ fn wanted(
     Ok(wanted)
 }
 
-/// Refuses to write into a workspace that a process works in directly: when it ends, new files that can run code are set aside.
+/// Refuses to write into a workspace that a process works in directly: when it ends, new files that can run code are
+/// set aside.
 async fn nothing_runs_there(connection: &Connection) -> Result<(), Failure> {
     for tool in ["palyra.process.run", "palyra.process.start"] {
         let list =
@@ -432,8 +434,8 @@ pub async fn disconnect(context: &Context, request: Disconnect) -> Result<(), Fa
     Ok(())
 }
 
-/// Without a daemon the files are as they were and the token's file is gone, but nobody has heard that the token is to open
-/// nothing. The connection stays known until somebody has.
+/// Without a daemon the files are as they were and the token's file is gone, but nobody has heard that the token is to
+/// open nothing. The connection stays known until somebody has.
 fn half_done(context: &Context, record: Record) -> Result<Failure, Failure> {
     let record = Record { files: Vec::new(), ..record };
     record.write(&context.state_dir)?;

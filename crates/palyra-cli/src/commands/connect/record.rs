@@ -147,8 +147,8 @@ pub fn plan(wanted: &[Wanted]) -> Result<Vec<FileChange>, Failure> {
     Ok(files)
 }
 
-/// The text of a configuration file; nothing if there is none. Only a file is read: a pipe would be waited for, and a link
-/// that leads nowhere would become a file.
+/// The text of a configuration file; nothing if there is none. Only a file is read: a pipe would be waited for, and a
+/// link that leads nowhere would become a file.
 pub fn read(path: &Path) -> Result<Option<String>, Failure> {
     let failed = |e: std::io::Error| Failure::io(&format!("`{}` cannot be read", path.display()), &e);
     let refused = |what: &str| {
@@ -257,8 +257,8 @@ impl FileChange {
         replace(&real, bytes, mode)
     }
 
-    /// Takes the change back: exactly when nobody touched the file since, else place by place. What others changed in our
-    /// places stays, and is told.
+    /// Takes the change back: exactly when nobody touched the file since, else place by place. What others changed in
+    /// our places stays, and is told.
     pub fn undo(&self) -> Result<Vec<String>, Failure> {
         let failed = |e: std::io::Error| Failure::io(&format!("`{}` cannot be written", self.path.display()), &e);
         let Some(now) = read(&self.path)? else { return Ok(Vec::new()) };

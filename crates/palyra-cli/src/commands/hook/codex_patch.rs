@@ -1,4 +1,5 @@
-//! Codex's patches, as the unified differences that Palyra's own tool takes: what people are shown and rules are asked about.
+//! Codex's patches, as the unified differences that Palyra's own tool takes: what people are shown and rules are asked
+//! about.
 
 use crate::exit::{Failure, REFUSED};
 

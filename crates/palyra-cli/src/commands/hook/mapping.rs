@@ -1,7 +1,7 @@
 //! Which call of Palyra's a client's tool is.
 //!
-//! Rules, grants and the journal know Palyra's tools. So a client's tool is proposed as the tool that it resembles, with facts of the same
-//! kind. A tool that resembles none is refused: nothing would be known about what it does.
+//! Rules, grants and the journal know Palyra's tools. So a client's tool is proposed as the tool that it resembles,
+//! with facts of the same kind. A tool that resembles none is refused: nothing would be known about what it does.
 
 use super::codex_patch;
 use super::question::Question;

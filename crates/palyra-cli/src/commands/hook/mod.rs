@@ -1,11 +1,11 @@
 //! `palyra hook`: a client that keeps its own tools asks before it uses one.
 //!
-//! The client writes a question to standard input ([`question`]). What it is about becomes a proposal on the one path ([`mapping`]):
-//! a command is handed back wrapped, so that it runs in Palyra's sandbox by a one-time ticket ([`wrapped`]); file tools and fetches are
-//! decided and recorded, and stay the client's.
+//! The client writes a question to standard input ([`question`]). What it is about becomes a proposal on the one path
+//! ([`mapping`]): a command is handed back wrapped, so that it runs in Palyra's sandbox by a one-time ticket
+//! ([`wrapped`]); file tools and fetches are decided and recorded, and stay the client's.
 //!
-//! INVARIANT (hooks_fail_closed): whatever goes wrong ends with exit code 2 and a reason on standard error, which every client that
-//! can be connected takes for a no. Nothing is printed to standard output before it is a whole answer.
+//! INVARIANT (hooks_fail_closed): whatever goes wrong ends with exit code 2 and a reason on standard error, which every
+//! client that can be connected takes for a no. Nothing is printed to standard output before it is a whole answer.
 
 mod codex_patch;
 mod mapping;

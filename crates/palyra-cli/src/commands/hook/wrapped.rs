@@ -1,4 +1,5 @@
-//! The command that a client runs in place of the agent's: it shows a one-time ticket, and nothing else can be started by it.
+//! The command that a client runs in place of the agent's: it shows a one-time ticket, and nothing else can be started
+//! by it.
 
 use crate::args::connect::Client;
 use crate::exit::{FAILED, Failure};
@@ -6,7 +7,8 @@ use palyra_protocol::Ticket;
 use palyra_protocol::facets::quote_words;
 use std::path::Path;
 
-/// The wrapped command. A client whose shell keeps its directory from one command to the next is taken where the command ended.
+/// The wrapped command. A client whose shell keeps its directory from one command to the next is taken where the
+/// command ended.
 pub fn command(client: Client, state_dir: &Path, ticket: &str) -> Result<String, Failure> {
     let not_text = || Failure::new(FAILED, "io", "a path is not text", None);
     let exe = std::env::current_exe().map_err(|e| Failure::io("this program does not know where it is", &e))?;

@@ -1,8 +1,9 @@
 //! What `init` writes, and how: whole files, the configuration last, each known before it is there.
 //!
-//! A configuration that names a policy is written after that policy, and takes its place in one step. So an `init` that is
-//! interrupted leaves either the old state or the new one, and files that nothing reads. `init.json` says which files are
-//! `init`'s, with the digest of what it wrote: a file that somebody edited since is theirs, and is neither replaced nor removed.
+//! A configuration that names a policy is written after that policy, and takes its place in one step. So an `init` that
+//! is interrupted leaves either the old state or the new one, and files that nothing reads. `init.json` says which
+//! files are `init`'s, with the digest of what it wrote: a file that somebody edited since is theirs, and is neither
+//! replaced nor removed.
 
 use super::Plan;
 use crate::commands::connect::write_private;

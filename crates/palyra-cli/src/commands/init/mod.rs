@@ -1,8 +1,8 @@
 //! `palyra init`: from a fresh home to an agent that works behind Palyra.
 //!
-//! It finds the workspace, toolchains, clients and who commits, shows what it will write, and writes it where no agent can
-//! ([`files`]). Everything else is done by the commands that people type: the daemon checks the configuration and is started,
-//! `palyra connect` connects each client, and one contained call proves that it works.
+//! It finds the workspace, toolchains, clients and who commits, shows what it will write, and writes it where no agent
+//! can ([`files`]). Everything else is done by the commands that people type: the daemon checks the configuration and
+//! is started, `palyra connect` connects each client, and one contained call proves that it works.
 
 mod files;
 mod find;

@@ -1,8 +1,8 @@
 //! The compat door: `/v1/chat/completions`, `/v1/responses` and `/v1/models`, for programs that speak OpenAI's API.
 //!
-//! It has no flow of its own. A model id that names an agent begins a run, whose calls go the one path; any other is asked
-//! as it is, and the caller's tools go back to the caller. Requests are read strictly ([`request`]), answers are made of
-//! [`source::Piece`]s that come from either, and refusals have the shape that these clients read ([`errors`]).
+//! It has no flow of its own. A model id that names an agent begins a run, whose calls go the one path; any other is
+//! asked as it is, and the caller's tools go back to the caller. Requests are read strictly ([`request`]), answers are
+//! made of [`source::Piece`]s that come from either, and refusals have the shape that these clients read ([`errors`]).
 
 mod chat;
 mod errors;

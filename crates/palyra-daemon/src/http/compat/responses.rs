@@ -1,7 +1,7 @@
 //! `/v1/responses`: made, asked for again, cancelled.
 //!
-//! The response of an agent is its run, which is on record: it can be asked for, cancelled, gone on from, and made in the
-//! background. The response of a plain model is not kept, and a caller that wants it kept is told so.
+//! The response of an agent is its run, which is on record: it can be asked for, cancelled, gone on from, and made in
+//! the background. The response of a plain model is not kept, and a caller that wants it kept is told so.
 
 use super::Json;
 use super::errors::Fault;

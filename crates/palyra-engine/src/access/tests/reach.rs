@@ -1,5 +1,5 @@
-//! How far somebody's hand reaches: not into another workspace, not past their own withdrawal, and not on through tokens
-//! that they issued.
+//! How far somebody's hand reaches: not into another workspace, not past their own withdrawal, and not on through
+//! tokens that they issued.
 
 use super::{NewToken, Place, code, come, issue, new_token, owner, scoped, told};
 use crate::access::VerifiedPeer;

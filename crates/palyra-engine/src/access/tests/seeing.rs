@@ -232,8 +232,8 @@ async fn a_token_for_a_tool_that_is_not_there_is_not_issued() {
     assert_eq!(code(engine.create_token(&owner(), scoped).await), "unknown_tool");
 }
 
-/// Whatever a rule can speak of is asked somewhere: for every action and type of resource in the schema, the engine's sources
-/// have a question about the two.
+/// Whatever a rule can speak of is asked somewhere: for every action and type of resource in the schema, the engine's
+/// sources have a question about the two.
 #[test]
 fn every_question_of_the_schema_is_asked_somewhere() {
     let sources = sources();
@@ -241,8 +241,8 @@ fn every_question_of_the_schema_is_asked_somewhere() {
     let shared =
         ["call.", "token.", "act_as", "effect.read", "effect.undo", "vault.", "memory.", "cron.", "run.", "skill."];
     for (name, resource) in pairs() {
-        // Nobody waives: it is asked with the call that would need a person. `whoami` asks `access.read`; its file lists every
-        // right, so it is no source here.
+        // Nobody waives: it is asked with the call that would need a person. `whoami` asks `access.read`; its file
+        // lists every right, so it is no source here.
         if ["approval.waive", "access.read"].contains(&name.as_str()) {
             continue;
         }

@@ -1,4 +1,5 @@
-//! The path on a real journal and real files, with a clock that tests set and that can act when the journal's writer reads it.
+//! The path on a real journal and real files, with a clock that tests set and that can act when the journal's writer
+//! reads it.
 
 mod forbidden_places;
 mod fresh_answers;

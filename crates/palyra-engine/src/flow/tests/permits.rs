@@ -1,4 +1,5 @@
-//! What a permit is made from: a call together with the decision about it, and for an approval one that is about just that.
+//! What a permit is made from: a call together with the decision about it, and for an approval one that is about just
+//! that.
 
 use super::{House, owner};
 use crate::flow::decide::{AskableCall, Decided};

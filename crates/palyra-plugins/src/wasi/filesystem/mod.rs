@@ -1,8 +1,9 @@
 //! `wasi:filesystem`: the parts of the workspace that a grant names, below `/workspace`.
 //!
-//! A guest without a file grant has no directories at all. Rights go by path: a descriptor knows its path from the workspace, and each
-//! operation asks the grant about the path that it is for, so that it does not matter by which descriptor a path is reached.
-//! Links are not followed, not made and not read. What is told about a file is its kind, size and time of change.
+//! A guest without a file grant has no directories at all. Rights go by path: a descriptor knows its path from the
+//! workspace, and each operation asks the grant about the path that it is for, so that it does not matter by which
+//! descriptor a path is reached. Links are not followed, not made and not read. What is told about a file is its kind,
+//! size and time of change.
 
 mod descriptor;
 mod preopens;

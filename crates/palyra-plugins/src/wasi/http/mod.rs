@@ -1,7 +1,7 @@
 //! `wasi:http`: requests to other hosts, as toolchains send them. A guest cannot be a server here.
 //!
-//! Without a grant every request is answered with `HTTP-request-denied`. With one, a request waits until its body is finished and
-//! somebody waits for its reply; then it goes the same way as one of `palyra:skill/http`.
+//! Without a grant every request is answered with `HTTP-request-denied`. With one, a request waits until its body is
+//! finished and somebody waits for its reply; then it goes the same way as one of `palyra:skill/http`.
 
 mod exchange;
 mod fields;

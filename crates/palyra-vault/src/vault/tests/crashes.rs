@@ -1,7 +1,7 @@
 //! SIGKILL at every point of every change: nothing is lost, nothing is half.
 //!
-//! A test starts itself again as a child that sends itself SIGKILL after a number of crash points. Its parent then looks at what was
-//! left, for one number after the other, until a child gets through.
+//! A test starts itself again as a child that sends itself SIGKILL after a number of crash points. Its parent then
+//! looks at what was left, for one number after the other, until a child gets through.
 
 use super::*;
 use crate::crash::counting;
