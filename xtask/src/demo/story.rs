@@ -180,7 +180,7 @@ fn secrets(stage: &Stage) -> Result<()> {
         "--header",
         "Authorization: Bearer {}",
     ]);
-    terminal.run(&bind, 0)?.says("api.example.com")?;
+    terminal.run(&bind, 0)?.says("attached by the proxy")?;
     terminal.run(&typed(["palyra", "vault", "list"]), 0)?.says("global/forge")?.hides("nobody's business")?;
     terminal.tell("The agent asks for it outright.");
     let read = typed(["palyra", "vault", "get", "global/forge", "--as", "agent:demo"]);
@@ -193,7 +193,7 @@ fn recorded(stage: &Stage) -> Result<()> {
     let terminal = &stage.terminal;
     terminal.begin(8, "Journal");
     terminal.tell("Every step was recorded before it counted, the refusals too.");
-    let tail = terminal.run(&typed(["palyra", "journal", "tail"]), 0)?;
+    let tail = terminal.run(&typed(["palyra", "journal", "tail", "-n", "100"]), 0)?;
     tail.says("tool.decided")?.says("approval.resolved")?.says("tool.finished")?.says("leaves the workspace")?;
     terminal.tell("Each event holds the hash of the one before.");
     terminal.run(&typed(["palyra", "journal", "verify"]), 0)?.says("events fit together")?;
