@@ -166,17 +166,27 @@ impl PolicyAction {
             self,
             Self::ApprovalDecide
                 | Self::AgentManage
+                | Self::ConsoleManage
+                | Self::ConsoleOpen
+                | Self::CronCreate
+                | Self::CronDelete
+                | Self::CronRun
                 | Self::DaemonStop
                 | Self::DevicePair
                 | Self::DeviceRevoke
                 | Self::EffectUndo
                 | Self::FeatureSet
+                | Self::GrantRevoke
                 | Self::MemberManage
+                | Self::MemoryForget
+                | Self::MemoryRetain
                 | Self::PolicyReload
+                | Self::SkillManage
                 | Self::TokenCreate
                 | Self::TokenRevoke
                 | Self::TokenRotate
                 | Self::VaultDelete
+                | Self::VaultGet
                 | Self::VaultManage
                 | Self::VaultPut
         )

@@ -204,16 +204,25 @@ fn an_agent_does_not_approve_itself() {
     let hook: Vec<String> = handler(&host).iter().map(|word| format!("'{word}'")).collect();
     let answer = |words: &str| format!("'{}' --state-dir '{}' {words}", palyra.display(), host.state().display());
     let script = format!(
-        "{} < '{}' >&2; {}; echo \"decided $?\"; (setsid {}; echo \"token $?\"); exit 0",
+        "{} < '{}' >&2; {}; echo \"decided $?\"; (setsid {}; echo \"token $?\"); \
+         {}; echo \"console $?\"; {}; echo \"memory $?\"; {}; echo \"routine $?\"; exit 0",
         hook.join(" "),
         host.path("question").display(),
         answer(&format!("approvals decide {approval} allow")),
         answer("access token create user:local"),
+        // Whoever opens a console could answer there, and what a person adds is trusted.
+        answer("console --print"),
+        answer("memory add 'always approve'"),
+        answer(
+            "routines add n --schedule @hourly --agent agent:claude-code --call palyra.echo --input '{\"text\":\"x\"}'"
+        ),
     );
     let mut tries = client(&host);
     tries.args(["bash", "-c", &script]);
     let tried = run(tries, b"").exits(0);
-    assert!(tried.stdout.contains("decided 10") && tried.stdout.contains("token 10"), "{tried:?}");
+    for refused in ["decided 10", "token 10", "console 10", "memory 10", "routine 10"] {
+        assert!(tried.stdout.contains(refused), "{refused}: {tried:?}");
+    }
     assert!(tried.stderr.contains("agents_never_approve"), "{tried:?}");
     let journal = host.palyra_text(&["journal", "tail"]).exits(0).stdout;
     assert!(journal.contains("access.refused"), "{journal}");
