@@ -347,6 +347,11 @@ async fn serve(setup: &Setup, state: &StateDir, config: Config, started: Instant
     engine.start_skills(skill_watch::setup(&config.skills, state.path())).await;
     let recovered = engine.recover().await?;
     tracing::info!(?recovered, "open calls taken care of");
+    let models = Models::new(engine.clone(), config.models).map_err(DaemonError::Models)?;
+    let runs = Runs::new(engine.clone(), models);
+    runs.serve_routines();
+    tracing::info!(carried_on = runs.recover().await?, "open runs taken care of");
+    // After runs: a slot that was a run when the daemon ended follows the run that goes on.
     engine.start_routines().await?;
     engine.keep_retention();
     engine.spawn_scheduler_loop();
@@ -354,8 +359,6 @@ async fn serve(setup: &Setup, state: &StateDir, config: Config, started: Instant
 
     // Held until the end: what it watches stops being watched with it.
     let _watching = engine.policy_directory().and_then(|directory| policy::watch::start(engine.clone(), directory));
-    let models = Models::new(engine.clone(), config.models).map_err(DaemonError::Models)?;
-    let runs = Runs::new(engine.clone(), models);
     let doors = Doors::new(engine.clone(), runs.clone());
     // Before the HTTP door opens: its `/readyz` says that every door is there.
     let (socket, listener) = listen(state, "palyra.sock")?;
@@ -383,7 +386,6 @@ async fn serve(setup: &Setup, state: &StateDir, config: Config, started: Instant
     remote.open(services.clone())?;
     let serving = services.serve(listener);
     remembered.write(state.path())?;
-    tracing::info!(carried_on = runs.recover().await?, "open runs taken care of");
     announce(&socket);
     tracing::info!(socket = %socket.display(), start_ms = started.elapsed().as_millis() as u64, "serving");
     let served = tokio::select! {

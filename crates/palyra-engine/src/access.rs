@@ -245,11 +245,10 @@ impl Engine {
         }
     }
 
-    /// The peer of a run that a start carries on: whoever began it, if that would still be let in. A device has to come
-    /// by itself.
+    /// The peer of a run that a start carries on: whoever began it, if that would still be let in.
     ///
     /// # Errors
-    /// The token opens nothing any more, or the caller may not act as the agent any more.
+    /// The token or device opens nothing any more, or the caller may not act as the agent any more.
     pub fn peer_of_recorded_run(&self, origin: &Origin) -> Result<VerifiedPeer, EngineError> {
         let token = match origin.token.as_ref().map(|token| &token.credential) {
             None => None,
@@ -257,14 +256,7 @@ impl Engine {
                 let now = self.access().state().admit_recorded(id, self.clock().now());
                 Some(now.map_err(|refusal| self.refuse_token(refusal, "a run that is carried on"))?)
             }
-            Some(Credential::Device(_)) => {
-                let problem = Problem::new(
-                    "device_absent",
-                    "the device that began the run is not connected",
-                    "resume it from the device: `palyra runs resume RUN`",
-                );
-                return Err(EngineError::new(ErrorKind::Unavailable, problem));
-            }
+            Some(Credential::Device(id)) => Some(self.admit_absent_device(id)?),
         };
         let (principal, channel) = (origin.proposed_by.clone(), origin.channel.clone());
         let device = None;
@@ -423,6 +415,9 @@ impl Engine {
             return self.admit_device(device).map(Some);
         }
         let Some(token) = &peer.token else { return Ok(None) };
+        if let Some(device) = token.device_id() {
+            return self.admit_absent_device(device).map(Some);
+        }
         let again = self.access().state().again(token, self.clock().now());
         again.map(Some).map_err(|refusal| self.refuse_token(refusal, &source_of(token)))
     }

@@ -137,6 +137,9 @@ impl Engine {
     /// # Errors
     /// It cannot be read, or belongs to somebody else.
     pub async fn last_run_of(&self, peer: &VerifiedPeer, session: &SessionId) -> Result<Option<RunId>, EngineError> {
+        if let Some(problem) = crate::flow::propose::reserved(peer, session) {
+            return Err(EngineError::new(ErrorKind::Forbidden, problem));
+        }
         let Some(run) = self.journal().last_run_of(session).await? else { return Ok(None) };
         if run.opened.origin.principal != *peer.effective() {
             let message = format!("the session `{session}` belongs to somebody else");

@@ -118,6 +118,32 @@ fn passing_errors_are_tried_again_and_others_are_not() {
 }
 
 #[test]
+fn only_errors_that_pass_are_tried_again() {
+    for (status, tries) in
+        [(400, 1), (401, 1), (403, 1), (404, 1), (409, 1), (422, 1), (501, 1), (408, 4), (429, 4), (500, 4), (529, 4)]
+    {
+        let refused = stream(&format!("{status} No"), "Retry-After: 0\r\n", &[]);
+        let answers = (0..tries).map(|_| refused.clone()).collect();
+        let (port, asked) = provider(answers);
+        let called = call(port, &format!("127.0.0.1:{port}"), &CancelSignal::never().unwrap());
+        assert!(matches!(called.result, Err(ModelError::Status { status: found, .. }) if found == status), "{status}");
+        // It would have been asked once more, and refused the connection, had it not given up.
+        assert_eq!(asked.join().unwrap().len(), tries, "{status}");
+        assert_eq!(called.records.len(), tries, "{status}: as many connections as tries");
+    }
+}
+
+#[test]
+fn waits_between_tries_grow_and_differ() {
+    for tried in 1..TRIES {
+        let longest = Duration::from_millis(250 << tried);
+        let waits: Vec<Duration> = (0..64).map(|_| backoff(tried)).collect();
+        assert!(waits.iter().all(|wait| (longest / 2..=longest).contains(wait)), "{tried}: {waits:?}");
+        assert!(waits.iter().any(|wait| *wait != waits[0]), "no chance in {waits:?}");
+    }
+}
+
+#[test]
 fn a_broken_stream_after_the_first_word_is_not_repeated() {
     for (events, code) in [(&HELLO[..1], "model_answer_cut_off"), (&[HELLO[0], "{"][..], "model_answer_malformed")] {
         let (port, asked) = provider(vec![stream("200 OK", "", events)]);

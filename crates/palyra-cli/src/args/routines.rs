@@ -5,7 +5,7 @@ use palyra_protocol::Principal;
 
 #[derive(Debug, Subcommand)]
 pub enum Routines {
-    /// Add a routine: a tool call on a schedule, in an agent's name
+    /// Add a routine: a tool call or a task on a schedule, in an agent's name
     Add(Box<Add>),
     /// List the routines, and when each is due
     List,
@@ -58,6 +58,7 @@ pub struct Which {
 #[command(after_help = "Examples:
   palyra routines add nightly --schedule '30 2 * * *' --zone Europe/Prague --agent agent:reporter \\
       --call palyra.process.run --input '{\"argv\":[\"make\",\"report\"]}'
+  palyra routines add review --schedule '0 9 * * mon-fri' --agent agent:coder --prompt 'Read the new commits.' --max-tokens 50000
   palyra routines add ping --schedule @hourly --agent agent:probe --call palyra.http.fetch --input @fetch.json
 
 Schedules have five fields: minute, hour, day of the month, month, day of the week. A time that the clock jumps over runs right
@@ -89,4 +90,16 @@ pub struct Add {
     /// The most slots that run in 24 hours
     #[arg(long, value_name = "N", default_value_t = 1440, value_parser = clap::value_parser!(u32).range(1..))]
     pub slots_per_day: u32,
+    /// The most tool calls of one prompt; never more than the agent's own budget
+    #[arg(long, value_name = "N", requires = "prompt")]
+    pub max_calls: Option<u64>,
+    /// The most calls to the model of one prompt
+    #[arg(long, value_name = "N", requires = "prompt")]
+    pub max_model_calls: Option<u64>,
+    /// The most tokens of one prompt
+    #[arg(long, value_name = "N", requires = "prompt")]
+    pub max_tokens: Option<u64>,
+    /// The most seconds of one prompt, without the time in which a person is asked
+    #[arg(long, value_name = "N", requires = "prompt")]
+    pub max_seconds: Option<u64>,
 }

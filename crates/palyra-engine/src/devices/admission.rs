@@ -3,8 +3,8 @@
 use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
 use palyra_access::{Admitted, PairedDevice, TokenRefusal};
-use palyra_identity::{CertificateRefusal, ConnectedDevice, DeviceState, DeviceView, Identity};
-use palyra_protocol::{DeviceId, PrincipalKind, Problem};
+use palyra_identity::{CertificateRefusal, ConnectedDevice, DeviceState, DeviceView, Identity, Standing};
+use palyra_protocol::{DeviceId, Digest, PrincipalKind, Problem, Timestamp};
 use std::sync::Arc;
 
 impl Engine {
@@ -16,8 +16,24 @@ impl Engine {
     /// How far a connected device is let in now. What was revoked since its connection was made is revoked.
     pub(crate) fn admit_device(&self, device: &ConnectedDevice) -> Result<Admitted, EngineError> {
         let identity = self.identity().ok_or_else(unavailable)?;
-        let source = format!("device {}", device.device_id());
-        let standing = identity.check(device).map_err(|refusal| {
+        let standing = identity.check(device).map(|standing| (standing, device.certificate(), device.not_after()));
+        self.admit_standing(identity, device.device_id(), standing)
+    }
+
+    /// How far a device is let in that is not connected: for what it began and what goes on without it.
+    pub(crate) fn admit_absent_device(&self, id: &DeviceId) -> Result<Admitted, EngineError> {
+        let identity = self.identity().ok_or_else(unavailable)?;
+        self.admit_standing(identity, id, identity.check_absent(id))
+    }
+
+    fn admit_standing(
+        &self,
+        identity: &Identity,
+        id: &DeviceId,
+        standing: Result<(Standing, Digest, Timestamp), CertificateRefusal>,
+    ) -> Result<Admitted, EngineError> {
+        let source = format!("device {id}");
+        let (standing, certificate, expires_at) = standing.map_err(|refusal| {
             identity.count_refusal(&source, refusal.code());
             refused(&refusal)
         })?;
@@ -26,8 +42,8 @@ impl Engine {
             principal: standing.principal().clone(),
             role: standing.role(),
             issuers: standing.issuers().to_vec(),
-            certificate: device.certificate(),
-            expires_at: device.not_after(),
+            certificate,
+            expires_at,
         };
         self.access().state().admit_device(paired).map_err(|refusal| match refusal {
             TokenRefusal::PrincipalGone => {

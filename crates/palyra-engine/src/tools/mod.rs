@@ -44,6 +44,7 @@ mod time_limit;
 
 pub use input::Input;
 pub(crate) use outside::Elsewhere;
+pub use memory_retain::NAME as MEMORY_RETAIN;
 pub use process_start::NAME as PROCESS_START;
 
 use crate::config::ToolCallConfig;

@@ -17,9 +17,14 @@ pub(crate) const HOME: &str = "home";
 
 impl Machines {
     pub(crate) fn new() -> Self {
+        Self::with("")
+    }
+
+    /// Machines whose daemon has this configuration besides.
+    pub(crate) fn with(config: &str) -> Self {
         let network = Network::new();
         let mut server = Host::idle_in(network.server().0);
-        server.configure(&format!("[remote]\nlisten = \"{}:7443\"\n", network.server().1));
+        server.configure(&format!("[remote]\nlisten = \"{}:7443\"\n{config}", network.server().1));
         server.start();
         let device = Host::idle_in(network.device().0);
         Self { server, device, network }

@@ -115,3 +115,20 @@ fn curl_is_served_by_a_devices_certificate_over_http_and_as_a_grpc_client() {
         assert!(said.contains("grpc-status: 0"), "{method}: {said}");
     }
 }
+
+#[test]
+fn a_device_is_served_by_the_openai_compatible_routes() {
+    let machines = Machines::paired("operator");
+    let (zone, [certificate, key, authority]) = credentials(&machines);
+    let resolve = format!("{zone}:7443:{}", machines.network.server().1);
+    let curl = |path: &str, extra: &[&str]| {
+        let url = format!("https://{zone}:7443{path}");
+        let own = ["-sS", "--max-time", "60", "--resolve", &resolve, "--cacert", &authority, "--cert", &certificate];
+        let ran = there(&machines, "curl", &[&own[..], &["--key", &key, &url], extra].concat());
+        serde_json::from_slice::<Value>(&ran.stdout).unwrap_or_else(|e| panic!("{e}: {ran:?}"))
+    };
+    assert_eq!(curl("/v1/models", &[])["object"], "list");
+    let body = r#"{"model":"nothing","messages":[{"role":"user","content":"go"}]}"#;
+    let refused = curl("/v1/chat/completions", &["-H", "Content-Type: application/json", "-d", body]);
+    assert_eq!((text(&refused, "/error/code"), text(&refused, "/error/type")), ("unknown_model", "not_found_error"));
+}

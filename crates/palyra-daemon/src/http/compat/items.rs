@@ -241,7 +241,8 @@ impl Items {
         let usage = self.end.as_ref().map(|end| {
             let (read, written) = (end.usage.input, end.usage.output);
             json!({
-                "input_tokens": read, "input_tokens_details": { "cached_tokens": 0 }, "output_tokens": written,
+                "input_tokens": read, "input_tokens_details": { "cache_write_tokens": 0, "cached_tokens": 0 },
+                "output_tokens": written,
                 "output_tokens_details": { "reasoning_tokens": 0 }, "total_tokens": read + written,
             })
         });

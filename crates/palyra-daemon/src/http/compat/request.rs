@@ -3,9 +3,11 @@
 //! Nothing that would change the answer is ignored in silence. A field that is in none of the lists is refused by name.
 
 use super::errors::Fault;
-use palyra_agent::{Message, ModelSettings, Part, Role, ToolChoice, ToolSpec};
+use palyra_agent::{Message, ModelSettings, Part, Role, ToolChoice, ToolSpec, WantedTools};
 use serde_json::{Map, Value};
 
+/// The server that Palyra's own tools are on.
+const PALYRAS: &str = "palyra";
 /// The most tools of a caller.
 const MAX_TOOLS: usize = 128;
 
@@ -43,6 +45,8 @@ pub(super) struct Wanted {
     pub(super) model: String,
     pub(super) messages: Vec<Message>,
     pub(super) tools: Vec<ToolSpec>,
+    /// Which of Palyra's tools are asked for, where the request names them.
+    pub(super) palyras: Option<WantedTools>,
     pub(super) settings: ModelSettings,
     pub(super) stream: bool,
 }
@@ -74,12 +78,15 @@ pub(super) fn chat(fields: &Map<String, Value>) -> Result<ChatWanted, Fault> {
     }
     let most = number(fields, "max_completion_tokens")?.or(number(fields, "max_tokens")?);
     let tools = list(fields, "tools")?;
-    let tools = tools.iter().map(|tool| spec(&tool["function"]).filter(|_| tool["type"] == "function"));
+    let palyras = palyras(tools)?;
+    let tools = tools.iter().filter(|tool| !is_palyras(tool));
+    let tools = tools.map(|tool| spec(&tool["function"]).filter(|_| tool["type"] == "function"));
     let tools: Option<Vec<ToolSpec>> = tools.collect();
     let wanted = Wanted {
         model: model(fields)?,
         messages: read,
         tools: checked(tools.ok_or_else(|| Fault::unsupported("tools", "a tool must be a function with a name"))?)?,
+        palyras,
         settings: settings(fields, most)?,
         stream: flag(fields, "stream")?,
     };
@@ -184,6 +191,28 @@ pub(super) fn spec(function: &Value) -> Option<ToolSpec> {
     };
     let description = function["description"].as_str().unwrap_or_default().to_owned();
     fits.then(|| ToolSpec { name: name.to_owned(), description, parameters })
+}
+
+/// Whether a tool stands for Palyra's own, in the form in which OpenAI's API names a server of tools.
+pub(super) fn is_palyras(tool: &Value) -> bool {
+    tool["type"] == "mcp" && tool["server_label"] == PALYRAS
+}
+
+/// Which of Palyra's tools a request asks for: all, or those in `allowed_tools`.
+pub(super) fn palyras(tools: &[Value]) -> Result<Option<WantedTools>, Fault> {
+    let Some(asked) = tools.iter().find(|tool| is_palyras(tool)) else { return Ok(None) };
+    let allowed = &asked["allowed_tools"];
+    let names = match allowed {
+        Value::Null => return Ok(Some(WantedTools::Usual)),
+        Value::Object(filter) if filter.keys().all(|key| key == "tool_names") => &allowed["tool_names"],
+        other => other,
+    };
+    let names = names.as_array().and_then(|names| names.iter().map(|name| name.as_str().map(str::to_owned)).collect());
+    let names: Option<Vec<String>> = names;
+    match names {
+        Some(names) => Ok(Some(WantedTools::Only(names))),
+        None => Err(Fault::unsupported("tools", "`allowed_tools` must be a list of names")),
+    }
 }
 
 /// Tools with names of their own.
