@@ -97,11 +97,7 @@ fn first_tokens(report: &mut Report, through: &Way, directly: &Way, times: &Time
     for (what, times) in [("a plain model's", plain), ("an agent's", agent)] {
         let behind = median(times).saturating_sub(raw);
         let figures = format!("{} behind {} for the model alone", show(behind), show(raw));
-        report.promise(
-            &format!("{what} first token ≤ 1 ms behind, p50"),
-            &figures,
-            behind <= Duration::from_millis(1),
-        );
+        report.promise(&format!("{what} first token ≤ 1 ms behind, p50"), &figures, behind <= Duration::from_millis(1));
     }
     Ok(())
 }
@@ -111,9 +107,8 @@ fn streams(report: &mut Report, through: &Way, directly: &Way) -> Result {
     let rate = |way: &Way, model: &'static str, callers: usize| -> Result<f64> {
         let start = Instant::now();
         std::thread::scope(|scope| {
-            let readers: Vec<_> = (0..callers)
-                .map(|_| scope.spawn(|| (0..EACH).try_for_each(|_| read_one(way, model))))
-                .collect();
+            let readers: Vec<_> =
+                (0..callers).map(|_| scope.spawn(|| (0..EACH).try_for_each(|_| read_one(way, model)))).collect();
             readers.into_iter().try_for_each(|reader| reader.join().map_err(|_| "a reader panicked".to_owned())?)
         })?;
         Ok((callers * EACH) as f64 / start.elapsed().as_secs_f64())
@@ -171,9 +166,7 @@ struct Streaming(BufReader<TcpStream>);
 
 impl Way {
     fn ask(&self, model: &str, about: &str) -> Result<Streaming> {
-        let body = format!(
-            r#"{{"model":"{model}","stream":true,"messages":[{{"role":"user","content":"{about}"}}]}}"#
-        );
+        let body = format!(r#"{{"model":"{model}","stream":true,"messages":[{{"role":"user","content":"{about}"}}]}}"#);
         let mut stream = TcpStream::connect(&self.address)?;
         stream.set_nodelay(true)?;
         let head = format!(

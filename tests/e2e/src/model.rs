@@ -48,7 +48,8 @@ impl Say {
     /// A refusal that passes: the next try may come at once.
     #[must_use]
     pub fn retried(status: u16) -> Self {
-        let head = format!("HTTP/1.1 {status} No\r\nRetry-After: 0\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{{}}");
+        let head =
+            format!("HTTP/1.1 {status} No\r\nRetry-After: 0\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{{}}");
         Self::Raw(head.into())
     }
 
@@ -190,7 +191,8 @@ fn waits(stream: &mut TcpStream, tell: &mpsc::Sender<Heard>) {
 /// The first words of a chat completion that has no end.
 fn beginning(text: &str) -> Vec<u8> {
     let chunk = json!({ "choices": [{ "index": 0, "delta": { "content": text }, "finish_reason": null }] });
-    format!("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 1000000\r\n\r\ndata: {chunk}\n\n").into()
+    format!("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 1000000\r\n\r\ndata: {chunk}\n\n")
+        .into()
 }
 
 fn request(stream: &mut TcpStream) -> Option<(String, Value)> {

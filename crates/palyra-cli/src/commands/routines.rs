@@ -13,8 +13,8 @@ use palyra_api::v1::{
     AddRoutineRequest, ListRoutinesRequest, PauseRoutineRequest, RoutineDocument, RoutineHistoryRequest, RoutineRequest,
 };
 use palyra_protocol::{
-    CallId, RoutineAction, RoutineBudget, RoutinePause, RoutinePlan, RoutineRecord, RoutineSchedule, RunId,
-    SlotRecord, SlotState, Timestamp,
+    CallId, RoutineAction, RoutineBudget, RoutinePause, RoutinePlan, RoutineRecord, RoutineSchedule, RunId, SlotRecord,
+    SlotState, Timestamp,
 };
 use serde::Deserialize;
 use serde_json::Value;
@@ -191,7 +191,12 @@ fn show(told: &Told) {
         safe(&plan.schedule.zone),
         safe(&told.schedule_in_words)
     );
-    say!("as        {}, at most {} slots in 24 hours{}", plan.principal, plan.budget.slots_per_day, limits(&plan.budget));
+    say!(
+        "as        {}, at most {} slots in 24 hours{}",
+        plan.principal,
+        plan.budget.slots_per_day,
+        limits(&plan.budget)
+    );
     say!("digest    {}", told.record.digest);
     say!("added     {} by {}", when(told.record.created_at), told.record.created_by);
     match (&told.paused, told.next_at) {

@@ -1,9 +1,9 @@
 //! Routines for people and tools: add, list, show, pause, resume, run, rehearse, remove, history.
 
 use super::MAX_ROUTINES;
+use super::RunProgress;
 use super::book::Entry;
 use super::schedule::Schedule;
-use super::RunProgress;
 use super::slots::{Action, Begun};
 use crate::access::VerifiedPeer;
 use crate::engine::Engine;
@@ -272,8 +272,7 @@ impl Engine {
             entry.failures
         };
         let (routine_id, state) = (record.routine_id.clone(), SlotState::Started {});
-        let started =
-            SlotRecord { routine_id: routine_id.clone(), slot, state, call_id: None, run: None, failures };
+        let started = SlotRecord { routine_id: routine_id.clone(), slot, state, call_id: None, run: None, failures };
         self.note_slot(started).await?;
         let (call_id, run) = match self.begin(Begun { record: Arc::clone(record), slot }) {
             Action::Call(call_id) => {

@@ -20,8 +20,8 @@ pub use agenda::Agenda;
 pub use manage::{RoutineView, SlotView, StartedSlot};
 pub use schedule::{CATCH_UP, Due, Schedule, ScheduleError};
 
-use book::Book;
 use crate::access::VerifiedPeer;
+use book::Book;
 use palyra_protocol::{CallId, Problem, RoutinePlan, RoutineRecord, RunId, SessionId};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};

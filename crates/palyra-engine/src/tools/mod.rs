@@ -43,8 +43,8 @@ mod tests;
 mod time_limit;
 
 pub use input::Input;
-pub(crate) use outside::Elsewhere;
 pub use memory_retain::NAME as MEMORY_RETAIN;
+pub(crate) use outside::Elsewhere;
 pub use process_start::NAME as PROCESS_START;
 
 use crate::config::ToolCallConfig;

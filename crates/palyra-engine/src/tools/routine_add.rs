@@ -21,9 +21,10 @@ pub(super) fn tool() -> Made {
     Ok(Arc::new(RoutineAdd(ToolDefinition {
         name: NAME.parse()?,
         summary: "Do something on a schedule".to_owned(),
-        description: "Adds a routine that calls a tool, or gives an agent a task, in the caller's name whenever its schedule \
+        description:
+            "Adds a routine that calls a tool, or gives an agent a task, in the caller's name whenever its schedule \
                       comes. A person approves the routine; each of its calls is decided like any other."
-            .to_owned(),
+                .to_owned(),
         input_schema: object(
             json!({
                 "name": { "type": "string", "minLength": 1, "maxLength": 64, "pattern": "^[A-Za-z0-9._-]+$" },

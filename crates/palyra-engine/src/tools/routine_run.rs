@@ -17,9 +17,10 @@ pub(super) fn tool() -> Made {
     Ok(Arc::new(RoutineRun(ToolDefinition {
         name: NAME.parse()?,
         summary: "Run one of one's own routines now".to_owned(),
-        description: "Runs a routine of the caller's now, besides its schedule. It answers with the call or the run that \
+        description:
+            "Runs a routine of the caller's now, besides its schedule. It answers with the call or the run that \
                       begins."
-            .to_owned(),
+                .to_owned(),
         input_schema: object(
             json!({ "routine": { "type": "string", "minLength": 1, "maxLength": 64, "description": "its name or id" } }),
             &["routine"],

@@ -277,7 +277,10 @@ fn a_token_that_is_used_too_often_is_told_when_to_come_back() {
     let (_model, host) = with(vec![]);
     let http = host.http_as("agent:coder", &["--scope", SCOPES, "--rate", "2"]);
     let first = http.post("/v1/chat/completions", &ask("main")).is(200);
-    assert_eq!((first.header("x-ratelimit-limit-requests"), first.header("x-ratelimit-remaining-requests")), ("2", "1"));
+    assert_eq!(
+        (first.header("x-ratelimit-limit-requests"), first.header("x-ratelimit-remaining-requests")),
+        ("2", "1")
+    );
     assert!(first.header("x-ratelimit-reset-requests").ends_with('s'));
     http.post("/v1/chat/completions", &ask("main")).is(200);
     let refused = http.post("/v1/chat/completions", &ask("main"));

@@ -300,7 +300,8 @@ fn a_client_that_vanishes_ends_a_plain_models_answer_and_not_a_run() {
     let scopes = "compat.chat.create,model.invoke,run.read,run.cancel,tool.list,tool.execute";
     let http = host.http_as("agent:coder", &["--scope", scopes]);
     let begin = |name: &str| {
-        let body = json!({ "model": name, "stream": true, "messages": [{ "role": "user", "content": "go" }] }).to_string();
+        let body =
+            json!({ "model": name, "stream": true, "messages": [{ "role": "user", "content": "go" }] }).to_string();
         let mut socket = http.connect();
         let head = format!(
             "POST /v1/chat/completions HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {}\r\nContent-Type: application/json\r\n\

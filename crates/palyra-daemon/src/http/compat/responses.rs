@@ -52,7 +52,6 @@ pub(super) async fn create(State(door): State<Door>, request: Request) -> Result
             model,
             previous: wanted.previous,
             background,
-            store: run.is_some(),
             run: run.map(String::from),
             metadata: wanted.metadata,
         };
@@ -196,7 +195,6 @@ fn recorded(shown: &RunShown) -> Value {
         model: shown.agent.as_ref().map_or_else(|| shown.model.clone(), |agent| format!("palyra/{agent}")),
         previous: None,
         background: false,
-        store: true,
         run: Some(shown.run.to_string()),
         metadata: Map::new(),
     };

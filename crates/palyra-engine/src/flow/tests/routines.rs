@@ -137,7 +137,8 @@ async fn a_slot_that_waits_for_a_person_does_not_starve_the_next() {
 #[tokio::test]
 async fn a_budget_holds_for_a_day() {
     let house = House::with_rules("").await;
-    let plan = RoutinePlan { budget: RoutineBudget { slots_per_day: 2, ..RoutineBudget::default() }, ..echo("* * * * *") };
+    let plan =
+        RoutinePlan { budget: RoutineBudget { slots_per_day: 2, ..RoutineBudget::default() }, ..echo("* * * * *") };
     house.engine.routine_add(&owner(), plan).await.unwrap();
     for _ in 0..3 {
         house.clock.later(MINUTE);
