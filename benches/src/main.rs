@@ -51,7 +51,7 @@ const ALL: [Benchmark; 19] = [
     ("vault", "get, put, list and redaction, against the raw work", vault::run),
     ("memory", "a search at 1,000 and at 100,000 entries", memory::run),
     ("routines", "the next slot of one routine and of 10,000", routines::run),
-    ("runs", "a turn of a run with one call, against the model alone", runs::run),
+    ("runs", "turns, first tokens and streams through the compatible routes, against the model alone", runs::run),
     ("process", "daemon start, memory, command line start", process::run),
 ];
 

@@ -121,15 +121,9 @@ fn streams(report: &mut Report, through: &Way, directly: &Way) -> Result {
             ours[place] = ours[place].max(rate(through, "p/m", callers)?);
         }
     }
-    let (scales, raw_scales) = (ours[1] / ours[0], raw[1] / raw[0]);
-    let figures = format!(
-        "{:.0}/s over {:.0}/s = {scales:.1}×; the model alone {:.0}/s over {:.0}/s = {raw_scales:.1}×",
-        ours[1], ours[0], raw[1], raw[0]
-    );
     let cores = std::thread::available_parallelism()?.get() as f64;
-    // Client, daemon and model share the cores, so the model alone is the limit where it scales less.
-    let held = scales >= 0.8 * raw_scales.min(cores);
-    report.promise(&format!("64 streams at once scale with the {cores} cores, ≥ 0.8×"), &figures, held);
+    report.at_least("64 streams at once, over one at a time", ours[1], ours[0], 0.8 * cores);
+    report.figure("the same of the model alone", &format!("{:.0}/s over {:.0}/s", raw[1], raw[0]));
     Ok(())
 }
 

@@ -158,3 +158,22 @@ fn what_a_model_retained_and_recalled_is_in_no_record_of_its_run() {
         assert!(no_trace(&host.state(), part) > 3);
     }
 }
+
+#[test]
+fn each_entry_is_asked_about_before_it_is_told() {
+    let mut host = with_policies(&[(
+        "own.cedar",
+        "@id(\"nothing_from_outside_is_recalled\")\n@reason(\"What stems from outside is not recalled here.\")\n\
+         forbid (principal is Agent, action == Action::\"memory.search\", resource)\n\
+         when { context has trust && context.trust == \"external\" };\n",
+    )]);
+    host.start();
+    retain(&host, TEXT, "work");
+    let add = ["memory", "add", "a slab from outside", "--scope", "principal:agent:demo", "--source", "https://evil.example"];
+    host.palyra(&add).exits(0).done();
+    let found = search(&host, "slab", "work");
+    let texts: Vec<_> = found["output"]["entries"].as_array().unwrap().iter().map(|e| text(e, "/text")).collect();
+    assert_eq!(texts, [TEXT]);
+    assert_eq!(host.palyra(&as_agent(&["memory", "search", "slab"])).good().as_array().unwrap().len(), 1);
+    assert_eq!(host.palyra(&["memory", "search", "slab"]).good().as_array().unwrap().len(), 2, "a person sees both");
+}

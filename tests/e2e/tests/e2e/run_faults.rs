@@ -322,3 +322,25 @@ fn a_client_that_vanishes_ends_a_plain_models_answer_and_not_a_run() {
     assert_eq!(host.palyra(&["runs", "cancel", &run]).good()["state"], "cancelled");
     model.is_left();
 }
+
+#[test]
+fn a_model_is_told_results_without_the_secrets_in_them() {
+    const VALUE: &str = "quillon-4711-opensesame";
+    let model = Model::answering(|_, request| match told(request) {
+        0 => {
+            let secrets = json!([{ "ref": "vault://global/gate", "as": "file", "name": "token" }]);
+            let input = json!({ "argv": ["cat", "/run/secrets/token"], "secrets": secrets });
+            Say::call("palyra_process_run", &input)
+        }
+        _ => Say::text("read"),
+    });
+    let host = Host::with(&model.config("chat_completions", ""));
+    host.palyra_fed(&["vault", "put", "global/gate"], VALUE.as_bytes()).exits(0).done();
+    let watcher = host.palyra_started(&["approvals", "watch"]);
+    let run = host.palyra_started(&["run", "go"]);
+    host.decide(text(&watcher.json(), "/approval_id"), "allow", &[]).exits(0).done();
+    let shown = run.end().good();
+    assert!(text(&shown, "/turns/0/results/0/content").contains("[redacted]"), "{shown}");
+    let told = model.asked()[1].to_string();
+    assert!(told.contains("[redacted]") && !told.contains(VALUE), "{told}");
+}

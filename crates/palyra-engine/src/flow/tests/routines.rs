@@ -1,10 +1,11 @@
 //! Routines with a clock that is set: slots run once, what was missed is said, failures pause.
 
 use super::{House, owner};
+use crate::Answer;
 use crate::routines::SlotView;
 use palyra_journal::JournalError;
 use palyra_protocol::{
-    RoutineAction, RoutineBudget, RoutinePlan, RoutineSchedule, SlotKey, SlotKind, SlotRecord, SlotState,
+    ApprovalDecision, ApprovalScope, GrantMatcher, RoutineAction, RoutineBudget, RoutinePlan, RoutineSchedule, SlotKey, SlotKind, SlotRecord, SlotState,
 };
 use serde_json::json;
 use std::sync::atomic::Ordering;
@@ -150,4 +151,44 @@ async fn a_budget_holds_for_a_day() {
     assert_eq!(manual.slot.kind, SlotKind::Manual);
     let SlotKey { at, .. } = manual.slot;
     assert!(at.unix_ms() > 0);
+}
+
+const SLEEPING_IS_ASKED: &str = "@id(\"sleeping_is_asked\")\n@reason(\"Sleep is asked about.\")\n@remedy(\"Ask a person.\")\n\
+    forbid (principal, action == Action::\"tool.execute\", resource == Tool::\"palyra.sleep\")\n\
+    unless { context.allow_sensitive_tools };\n";
+
+/// A slot that waited does not, once a person has answered: the next does not run beside it.
+#[tokio::test]
+async fn a_slot_that_goes_on_after_an_answer_is_not_overlapped() {
+    let house = House::with_rules(SLEEPING_IS_ASKED).await;
+    let sleep = plan("* * * * *", "palyra.sleep", json!({ "duration_ms": 600_000 }));
+    house.engine.routine_add(&owner(), sleep).await.unwrap();
+    house.clock.later(MINUTE);
+    house.engine.run_due().await.unwrap();
+    let call = loop {
+        let open = house.engine.routine(&owner(), "tick").unwrap().open;
+        if let Some(call) = open.iter().find(|slot| waits(slot)).and_then(|slot| slot.call_id.clone()) {
+            break call;
+        }
+        tokio::task::yield_now().await;
+    };
+    let asked = house.engine.call(&owner(), &call).await.unwrap().approval.unwrap();
+    let answer = Answer {
+        approval_id: asked.approval_id.clone(),
+        decision: ApprovalDecision::Allow,
+        scope: ApprovalScope::Once,
+        matcher: GrantMatcher::ExactCall,
+        reason: None,
+        digest: None,
+        signature: None,
+    };
+    house.engine.decide_approval(&owner(), answer).await.unwrap();
+    while house.engine.routine(&owner(), "tick").unwrap().open.iter().any(waits) {
+        tokio::task::yield_now().await;
+    }
+    house.clock.later(MINUTE);
+    house.engine.run_due().await.unwrap();
+    let slots = house.engine.routine_history(&owner(), "tick", 100).await.unwrap();
+    assert_eq!(slots[0].slot.state, SlotState::Skipped { reason: "the slot before it still runs".to_owned() });
+    house.engine.cancel(&owner(), &call).await.unwrap();
 }
