@@ -4,24 +4,19 @@
 //! wait, and the record has everything.
 
 use super::Door;
+use super::events::{Follow, event_for, streamed};
 use super::payload::{Caller, Id};
 use super::problem::{Refusals, Refused};
 use super::records::told;
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::response::sse::{Event, KeepAlive, Sse};
-use axum::response::{IntoResponse as _, Response};
-use futures_util::stream;
+use axum::response::Response;
+use axum::response::sse::Event;
 use palyra_agent::RunShown;
 use palyra_agent::runs::Watch;
 use palyra_policy::PolicyAction;
 use palyra_protocol::RunId;
 use serde::Serialize;
-use std::convert::Infallible;
-use std::time::Duration;
-
-/// A comment this often shows both sides that the other is there.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// How a run stands.
 #[utoipa::path(
@@ -55,12 +50,7 @@ pub(super) async fn get(State(door): State<Door>, caller: Caller, Id(id): Id<Run
 pub(super) async fn events(State(door): State<Door>, caller: Caller, Id(id): Id<RunId>) -> Result<Response, Refused> {
     let watched = door.doors.runs.watch(&caller.peer, &id).await;
     let (shown, watch) = watched.map_err(|error| Refused::from(error).or_not_found("run", id.as_str()))?;
-    let following = Following { door, caller, id, next: Next::Stands(Box::new(shown)), watch };
-    let events = stream::unfold(following, |mut following| async move {
-        let event = following.event().await?;
-        Some((Ok::<_, Infallible>(event), following))
-    });
-    Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response())
+    Ok(streamed(Following { door, caller, id, next: Next::Stands(Box::new(shown)), watch }))
 }
 
 /// One who follows a run.
@@ -80,8 +70,7 @@ enum Next {
     Nothing,
 }
 
-impl Following {
-    /// The next event; nothing at the end.
+impl Follow for Following {
     async fn event(&mut self) -> Option<Event> {
         match std::mem::replace(&mut self.next, Next::News) {
             Next::Nothing => None,
@@ -97,7 +86,9 @@ impl Following {
             },
         }
     }
+}
 
+impl Following {
     /// No more news: the record is the last word, unless the daemon ends before the run does.
     async fn end(&mut self) -> Option<Event> {
         self.next = Next::Nothing;
@@ -108,11 +99,8 @@ impl Following {
         self.told("run", &shown)
     }
 
-    /// An event, unless the follower's right was withdrawn meanwhile.
     fn told<T: Serialize>(&mut self, name: &'static str, data: &T) -> Option<Event> {
-        let still = self.door.engine.admit(&self.caller.peer, PolicyAction::RunRead, None);
-        let text = still.ok().and_then(|()| serde_json::to_string(data).ok());
-        let event = text.map(|text| Event::default().event(name).data(text));
+        let event = event_for(&self.door, &self.caller, PolicyAction::RunRead, (name, data));
         if event.is_none() {
             self.next = Next::Nothing;
         }

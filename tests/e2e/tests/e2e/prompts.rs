@@ -1,5 +1,6 @@
 //! Routines that give an agent a task: each slot is a run of its own, once, whatever happens to the daemon.
 
+use crate::routines::pending;
 use palyra_e2e::host::Restart;
 use palyra_e2e::{Host, Model, Running, Say, text};
 use serde_json::{Value, json};
@@ -33,18 +34,6 @@ fn add(host: &Host, name: &str, schedule: &str, options: &[&str]) -> palyra_e2e:
 
 fn history(host: &Host, name: &str) -> Vec<Value> {
     host.palyra(&["routines", "history", name]).good().as_array().unwrap().clone()
-}
-
-/// The approval that is asked for first.
-fn pending(host: &Host) -> String {
-    let tail = host.palyra_started(&["journal", "tail", "--follow"]);
-    loop {
-        let waiting = host.palyra(&["approvals", "list"]).good();
-        if let Some(approval) = waiting.pointer("/0/approval_id").and_then(Value::as_str) {
-            return approval.to_owned();
-        }
-        next(&tail, "approval.requested");
-    }
 }
 
 /// Waits for the next event of a kind.

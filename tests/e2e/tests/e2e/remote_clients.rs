@@ -38,6 +38,17 @@ fn credentials(machines: &Machines) -> (String, [String; 3]) {
     (text(&profile, "/zone").to_owned(), [certificate, key, authority])
 }
 
+/// curl with the device's certificate: a path, and further arguments.
+fn curl_of(machines: &Machines) -> impl Fn(&str, &[&str]) -> Output {
+    let (zone, [certificate, key, authority]) = credentials(machines);
+    let resolve = format!("{zone}:7443:{}", machines.network.server().1);
+    move |path, extra| {
+        let url = format!("https://{zone}:7443{path}");
+        let own = ["-sS", "--max-time", "60", "--resolve", &resolve, "--cacert", &authority, "--cert", &certificate];
+        there(machines, "curl", &[&own[..], &["--key", &key, &url], extra].concat())
+    }
+}
+
 #[test]
 fn openssl_is_refused_by_name_without_a_certificate_that_we_issued() {
     let machines = Machines::paired("operator");
@@ -80,12 +91,9 @@ fn self_signed(dir: &Path) {
 #[test]
 fn curl_is_served_by_a_devices_certificate_over_http_and_as_a_grpc_client() {
     let machines = Machines::paired("operator");
-    let (zone, [certificate, key, authority]) = credentials(&machines);
-    let resolve = format!("{zone}:7443:{}", machines.network.server().1);
+    let ask = curl_of(&machines);
     let curl = |path: &str, extra: &[&str]| {
-        let url = format!("https://{zone}:7443{path}");
-        let own = ["-sS", "--max-time", "60", "--resolve", &resolve, "--cacert", &authority, "--cert", &certificate];
-        let ran = there(&machines, "curl", &[&own[..], &["--key", &key, &url], extra].concat());
+        let ran = ask(path, extra);
         (String::from_utf8_lossy(&ran.stdout).into_owned(), String::from_utf8_lossy(&ran.stderr).into_owned())
     };
     for version in ["--http1.1", "--http2"] {
@@ -119,12 +127,9 @@ fn curl_is_served_by_a_devices_certificate_over_http_and_as_a_grpc_client() {
 #[test]
 fn a_device_is_served_by_the_openai_compatible_routes() {
     let machines = Machines::paired("operator");
-    let (zone, [certificate, key, authority]) = credentials(&machines);
-    let resolve = format!("{zone}:7443:{}", machines.network.server().1);
+    let ask = curl_of(&machines);
     let curl = |path: &str, extra: &[&str]| {
-        let url = format!("https://{zone}:7443{path}");
-        let own = ["-sS", "--max-time", "60", "--resolve", &resolve, "--cacert", &authority, "--cert", &certificate];
-        let ran = there(&machines, "curl", &[&own[..], &["--key", &key, &url], extra].concat());
+        let ran = ask(path, extra);
         serde_json::from_slice::<Value>(&ran.stdout).unwrap_or_else(|e| panic!("{e}: {ran:?}"))
     };
     assert_eq!(curl("/v1/models", &[])["object"], "list");

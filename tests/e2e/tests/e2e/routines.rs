@@ -75,7 +75,7 @@ fn a_rehearsal_leaves_a_grant_for_this_routine_and_for_nothing_else() {
 }
 
 /// The approval that is asked for first.
-fn pending(host: &Host) -> String {
+pub(crate) fn pending(host: &Host) -> String {
     let tail = host.palyra_started(&["journal", "tail", "--follow"]);
     loop {
         let waiting = host.palyra(&["approvals", "list"]).good();

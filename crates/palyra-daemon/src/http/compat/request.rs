@@ -5,6 +5,7 @@
 use super::errors::Fault;
 use palyra_agent::{Message, ModelSettings, Part, Role, ToolChoice, ToolSpec, WantedTools};
 use serde_json::{Map, Value};
+use std::collections::HashSet;
 
 /// The server that Palyra's own tools are on.
 const PALYRAS: &str = "palyra";
@@ -76,6 +77,7 @@ pub(super) fn chat(fields: &Map<String, Value>) -> Result<ChatWanted, Fault> {
     if read.is_empty() {
         return Err(Fault::invalid(Some("messages"), "there is nothing to answer"));
     }
+    results_fit(&read)?;
     let most = number(fields, "max_completion_tokens")?.or(number(fields, "max_tokens")?);
     let tools = list(fields, "tools")?;
     let palyras = palyras(tools)?;
@@ -92,6 +94,24 @@ pub(super) fn chat(fields: &Map<String, Value>) -> Result<ChatWanted, Fault> {
     };
     let include_usage = fields.get("stream_options").is_some_and(|options| options["include_usage"] == true);
     Ok(ChatWanted { wanted, include_usage })
+}
+
+/// Refuses the result of a call that no message before it asks for.
+fn results_fit(messages: &[Message]) -> Result<(), Fault> {
+    let mut asked = HashSet::new();
+    for (index, part) in messages.iter().enumerate().flat_map(|(at, message)| message.parts.iter().map(move |p| (at, p))) {
+        match part {
+            Part::ToolCall { id, .. } => {
+                asked.insert(id.as_str());
+            }
+            Part::ToolResult { id, .. } if !asked.contains(id.as_str()) => {
+                let param = format!("messages[{index}].tool_call_id");
+                return Err(Fault::invalid(Some(&param), "no message before this one asks for a call with this id"));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// Refuses fields that nobody here knows.
@@ -220,7 +240,7 @@ pub(super) fn checked(tools: Vec<ToolSpec>) -> Result<Vec<ToolSpec>, Fault> {
     if tools.len() > MAX_TOOLS {
         return Err(Fault::invalid(Some("tools"), format!("there are at most {MAX_TOOLS} tools")));
     }
-    let mut names = std::collections::HashSet::new();
+    let mut names = HashSet::new();
     match tools.iter().find(|tool| !names.insert(tool.name.as_str())) {
         Some(twice) => Err(Fault::invalid(Some("tools"), format!("two tools are called `{}`", twice.name))),
         None => Ok(tools),
@@ -330,5 +350,9 @@ mod tests {
         assert_eq!(with("tools", json!([{ "type": "function", "function": { "name": "a b" } }])), "tools");
         assert_eq!(with("temperature", json!(9)), "temperature");
         assert_eq!(with("messages", json!([{ "role": "king", "content": "x" }])), "messages[0]");
+        let stray = json!([{ "role": "user", "content": "x" }, { "role": "tool", "tool_call_id": "c", "content": "y" }]);
+        assert_eq!(with("messages", stray), "messages[1].tool_call_id");
+        let server = json!([{ "type": "mcp", "server_label": "palyra", "allowed_tools": { "read_only": true } }]);
+        assert_eq!(with("tools", server), "tools");
     }
 }
