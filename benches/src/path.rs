@@ -8,7 +8,7 @@ use palyra_engine::{
 use palyra_journal::JournalStore;
 use palyra_policy::{Membership, PolicyLoader};
 use palyra_protocol::{CallState, DaemonKey, SystemClock};
-use palyra_sandbox::{EgressEnforcementMode, RunHome, SandboxProcessRunnerPolicy, SandboxTier, WorkspaceAccess};
+use palyra_sandbox::{SandboxProcessRunnerPolicy, SandboxTier};
 use palyra_workspace::Workspace;
 use rusqlite::Connection;
 use std::path::Path;
@@ -130,28 +130,7 @@ pub async fn engine(dir: &Path) -> Result<Engine> {
         execution_timeout: Duration::from_secs(60),
         longest_timeout: Duration::from_secs(3600),
         approval_timeout: Duration::from_secs(60),
-        process_runner: SandboxProcessRunnerPolicy {
-            tier: SandboxTier::C,
-            workspace_root: workspace.clone(),
-            workspace_access: WorkspaceAccess::ReadWrite,
-            read_roots: vec![],
-            write_roots: vec![],
-            allowed_executables: vec![],
-            allow_interpreters: vec![],
-            egress: EgressEnforcementMode::Strict,
-            egress_rules: Arc::default(),
-            cpu_time_limit_ms: 60_000,
-            wall_clock_limit_ms: 60_000,
-            memory_limit_bytes: 1 << 30,
-            max_output_bytes: 1 << 20,
-            max_processes: 64,
-            max_open_files: 256,
-            max_file_size_bytes: 1 << 30,
-            env_allowlist: vec![],
-            required_layers: vec![],
-            home: RunHome::default(),
-            protected_paths: vec![],
-        },
+        process_runner: SandboxProcessRunnerPolicy::over(&workspace, SandboxTier::C),
         egress_rules: Arc::default(),
         limits: CallLimits::default(),
         wasm_runtime: WasmRuntime::Disabled,

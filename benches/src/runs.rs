@@ -6,8 +6,9 @@ use crate::process::{Daemon, binaries};
 use crate::report::{Report, median, show};
 use palyra_api::Connection;
 use palyra_api::v1::{AddAgentRequest, CreateTokenRequest};
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use palyra_testkit::{listen, read_request};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpStream;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -200,8 +201,7 @@ impl Streaming {
 
 /// A model that does what the first message is about: asks for one echo after the other, says a word, says many.
 fn provider() -> Result<(u16, Times)> {
-    let listener = TcpListener::bind("127.0.0.1:0")?;
-    let port = listener.local_addr()?.port();
+    let (listener, port) = listen();
     let times = Times::default();
     let kept = Arc::clone(&times);
     std::thread::spawn(move || {
@@ -234,17 +234,5 @@ fn answer(mut stream: &TcpStream, times: &Times) -> Option<()> {
 
 /// The body of the next request.
 fn read(mut stream: &TcpStream) -> Option<String> {
-    let mut bytes = Vec::new();
-    let mut buffer = [0; 65536];
-    loop {
-        let count = stream.read(&mut buffer).ok().filter(|count| *count > 0)?;
-        bytes.extend_from_slice(&buffer[..count]);
-        let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else { continue };
-        let head = String::from_utf8_lossy(&bytes[..end]).to_lowercase();
-        let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.trim().parse().ok());
-        let body = &bytes[end + 4..];
-        if body.len() >= length.unwrap_or(0_usize) {
-            return Some(String::from_utf8_lossy(body).into_owned());
-        }
-    }
+    read_request(&mut stream).ok()?.split_once("\r\n\r\n").map(|(_, body)| body.to_owned())
 }

@@ -278,7 +278,7 @@ impl Engine {
                 ErrorKind::Forbidden,
                 Problem::new(
                     "act_as_not_agent",
-                    format!("nobody can act as `{name}`"),
+                    format!("`{name}` cannot be acted as"),
                     "only `agent:NAME` can be acted as",
                 ),
             ));
@@ -446,7 +446,9 @@ impl Engine {
             TokenRefusal::Expired => ("token_expired", "has expired"),
             TokenRefusal::TokensClosed => ("tokens_closed", "opens nothing now, like every token"),
             TokenRefusal::OtherWorkspace => ("token_other_workspace", "opens another workspace"),
-            TokenRefusal::PrincipalGone => ("token_principal_gone", "speaks for somebody who is no longer here"),
+            TokenRefusal::PrincipalGone => {
+                ("token_principal_gone", "speaks for a principal who is no longer a member here")
+            }
             _ => ("token_revoked", "was withdrawn"),
         };
         let message = format!("the token that the call was proposed with {how}");
@@ -465,7 +467,7 @@ impl Engine {
         let refused = |code: &str, message: &str, hint: &str| {
             EngineError::new(ErrorKind::Unauthenticated, Problem::new(code, message, hint))
         };
-        let anew = "ask whoever issued it for another: `palyra access token create`";
+        let anew = "ask the person who issued it for another: `palyra access token create`";
         match refusal {
             TokenRefusal::Malformed | TokenRefusal::Unknown | TokenRefusal::WrongSecret => match wait {
                 Some(wait) => EngineError::new(
@@ -482,7 +484,7 @@ impl Engine {
                 refused("token_other_workspace", "this token opens another workspace", "use a token of this workspace")
             }
             TokenRefusal::PrincipalGone => {
-                refused("token_principal_gone", "whom this token speaks for is no longer here", anew)
+                refused("token_principal_gone", "the principal of this token is no longer a member here", anew)
             }
             TokenRefusal::TokensClosed => refused(
                 "tokens_closed",
@@ -648,7 +650,7 @@ fn shortfall_problem(
                 None => format!("this token has the role {}, which does not include `{action}`", token.role()),
                 Some(_) => format!("this device has the role {}, which does not include `{action}`", token.role()),
             },
-            "ask somebody with a higher role to do it",
+            "ask a person with a higher role to do it",
         ),
         Shortfall::Kind => Problem::new(
             shortfall.reason(),

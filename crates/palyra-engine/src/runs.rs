@@ -142,7 +142,7 @@ impl Engine {
         }
         let Some(run) = self.journal().last_run_of(session).await? else { return Ok(None) };
         if run.opened.origin.principal != *peer.effective() {
-            let message = format!("the session `{session}` belongs to somebody else");
+            let message = format!("the session `{session}` belongs to another principal");
             let problem = palyra_protocol::Problem::new("session_taken", message, "name another session, or none");
             return Err(EngineError::new(ErrorKind::Forbidden, problem));
         }

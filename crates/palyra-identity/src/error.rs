@@ -195,7 +195,7 @@ impl IdentityError {
             Self::AuthorityNotValid => "check the clock of this machine",
             Self::Vault(KeyVaultError::Locked) => "unlock the vault",
             Self::Vault(KeyVaultError::TooOpen { .. }) => {
-                "take the rights of others away with `chmod 600`, and make a new key if somebody may have read it"
+                "take the rights of others away with `chmod 600`, and make a new key if another user may have read it"
             }
             _ => return None,
         })

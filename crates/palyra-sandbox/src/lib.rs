@@ -6,7 +6,7 @@
 //! others can decide, and the runner then executes that and nothing else. What a host cannot enforce is refused by
 //! name; a run never falls back to a weaker tier, and [`Enforcement`] tells what held, not what was configured.
 //!
-//! Unsafe code lives in `linux/{raw,child,mounts,sys,doorway}.rs`, in `group.rs`, `removal.rs` and in
+//! Unsafe code lives in `linux/{raw,child,mounts,sys,inside_listener}.rs`, in `process_group.rs`, `removal.rs` and in
 //! `windows/{file,job,process,token}.rs`, and nowhere else.
 #![cfg_attr(
     not(any(target_os = "linux", target_os = "macos", windows)),
@@ -21,12 +21,10 @@ mod executable;
 mod explain;
 #[cfg_attr(any(target_os = "macos", windows), expect(dead_code, reason = "only Linux looks at what a run left behind"))]
 mod git;
-#[cfg(any(target_os = "macos", all(test, target_os = "linux")))]
-mod group;
 #[cfg(any(target_os = "macos", test))]
 mod guards;
 #[cfg(not(windows))]
-mod hidden;
+mod hidden_files;
 mod hosts;
 mod layout;
 #[cfg(target_os = "linux")]
@@ -36,6 +34,8 @@ mod macos;
 mod minimum;
 mod outcome;
 mod policy;
+#[cfg(any(target_os = "macos", all(test, target_os = "linux")))]
+mod process_group;
 #[cfg(any(target_os = "linux", target_os = "macos"))]
 mod pump;
 #[cfg(any(target_os = "linux", target_os = "macos"))]

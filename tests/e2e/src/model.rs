@@ -1,8 +1,9 @@
 //! A model provider on loopback that says what a test has written down, in any of the wire formats.
 
+use palyra_testkit::{listen, read_request};
 use serde_json::{Value, json};
 use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
 /// What the model says to one request.
@@ -96,8 +97,7 @@ impl Model {
     #[must_use]
     pub fn answering(script: impl Fn(usize, &Value) -> Say + Send + Sync + 'static) -> Self {
         let script: Script = Arc::new(script);
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let port = listener.local_addr().expect("an address").port();
+        let (listener, port) = listen();
         let asked = Arc::new(Mutex::new(Vec::new()));
         let (tell, heard) = mpsc::channel();
         let kept = Arc::clone(&asked);
@@ -196,20 +196,10 @@ fn beginning(text: &str) -> Vec<u8> {
 }
 
 fn request(stream: &mut TcpStream) -> Option<(String, Value)> {
-    let mut bytes = Vec::new();
-    let mut buffer = [0; 65536];
-    loop {
-        let count = stream.read(&mut buffer).ok().filter(|count| *count > 0)?;
-        bytes.extend_from_slice(&buffer[..count]);
-        let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else { continue };
-        let head = String::from_utf8_lossy(&bytes[..end]).to_lowercase();
-        let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.trim().parse().ok());
-        let body = &bytes[end + 4..];
-        if body.len() >= length.unwrap_or(0) {
-            let path = head.split_whitespace().nth(1).unwrap_or_default().to_owned();
-            return Some((path, serde_json::from_slice(body).unwrap_or_default()));
-        }
-    }
+    let request = read_request(stream).ok()?;
+    let (head, body) = request.split_once("\r\n\r\n")?;
+    let path = head.split_whitespace().nth(1).unwrap_or_default().to_owned();
+    Some((path, serde_json::from_str(body).unwrap_or_default()))
 }
 
 fn stream_of(path: &str, say: &Say) -> Vec<u8> {

@@ -14,7 +14,9 @@ macro_rules! targets {
     };
 }
 
-const TARGETS: [Target; 17] = targets! {
+const TARGETS: [Target; 19] = targets! {
+    "access_registry" => palyra_access::fuzzing::fuzz_registry,
+    "access_token" => palyra_access::fuzzing::fuzz_token,
     "egress_request" => palyra_egress::fuzzing::request,
     "egress_rule" => palyra_egress::fuzzing::rule,
     "http_head" => palyra_egress::fuzzing::http_head,

@@ -176,7 +176,7 @@ impl Runs {
             let call = call.map_or_else(String::new, |id| id.to_string());
             let problem = Problem::new(
                 "run_indeterminate",
-                format!("nobody knows whether the call {call} took effect"),
+                format!("it is not known whether the call {call} took effect"),
                 "look at what it was about to do, then start a new run in the same session",
             );
             return Err(Stop::with(RunState::Indeterminate, problem));

@@ -123,7 +123,7 @@ impl Runs {
         if shown.state == RunState::Indeterminate && !caller_gone {
             let problem = Problem::new(
                 "run_indeterminate",
-                "nobody knows whether one of the run's calls took effect, so it is not carried on",
+                "it is not known whether one of the run's calls took effect, so the run is not resumed",
                 "look at what the call was about to do, then start a new run in the same session",
             );
             return Err(EngineError::new(ErrorKind::Conflict, problem));

@@ -43,7 +43,7 @@ pub enum AuthorCommand {
     /// Call a tool once in a throw-away place, and compare what it used with what its manifest asks for
     ///
     /// The guest gets what the manifest asks for, in an empty workspace and an empty storage that are removed
-    /// afterwards. Nothing is recorded and nobody is asked.
+    /// afterwards. Nothing is recorded and no approval is asked for.
     #[command(after_help = EXIT_CODES)]
     Try(Try),
     /// Build, verify, look into and audit signed packages
@@ -225,7 +225,7 @@ pub struct Trust {
     /// A file with a trust store
     #[arg(long, value_name = "FILE")]
     pub trust_store: Option<PathBuf>,
-    /// Accept the key of a publisher that nobody has seen before
+    /// Accept the key of a publisher that is new here
     #[arg(long)]
     pub allow_tofu: bool,
 }

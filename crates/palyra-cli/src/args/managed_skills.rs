@@ -11,8 +11,9 @@ pub enum Manage {
   palyra skills install acme.weather-1.2.0.palyra-skill
   palyra skills install acme.weather-1.2.0.palyra-skill --allow-tofu
 
-A publisher that nobody has seen before is refused, unless you trust its key first (`palyra skills trust add`) or allow trust
-on first use. A skill's tools can be called once `allowed_tools` in palyra.toml names them.")]
+The key of a publisher that is new here is refused, unless you trust it first
+(`palyra skills trust add`) or allow trust on first use. A skill's tools can be called once
+`allowed_tools` in palyra.toml names them.")]
     Install(Install),
     /// Replace the version that runs by a newer one; shows what changes and asks if it may do more
     Update(Update),
@@ -94,7 +95,7 @@ pub struct Install {
     /// The artifact; `-` reads standard input
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
-    /// Pin the key of a publisher that nobody has seen before
+    /// Pin the key of a publisher that is new here
     #[arg(long)]
     pub allow_tofu: bool,
     /// Accept that the new version may do more than the one that runs
@@ -160,7 +161,7 @@ pub enum Trust {
         /// The skill
         skill: String,
     },
-    /// Trust nobody and begin again: the way out where the trust store was lost or changed
+    /// Begin again with an empty trust store, where it was lost or changed outside of Palyra
     Reset {
         /// Every skill is quarantined by this
         #[arg(long)]

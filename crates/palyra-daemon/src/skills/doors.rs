@@ -115,7 +115,7 @@ impl HttpDoor for TrialHttp {
         match &self.fetcher {
             Some(fetcher) => fetch(fetcher, request, allowance),
             None => Err(HttpFault::Unreachable(format!(
-                "a trial reaches nobody; add `--network`, or `--reply {host}=FILE`"
+                "a trial has no network; add `--network`, or `--reply {host}=FILE`"
             ))),
         }
     }

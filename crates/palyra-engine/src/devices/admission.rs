@@ -49,7 +49,7 @@ impl Engine {
             TokenRefusal::PrincipalGone => {
                 identity.count_refusal(&source, "device_principal_gone");
                 let message = "whom this device acts for is no longer here";
-                let problem = Problem::new("device_principal_gone", message, "pair it again for somebody who is");
+                let problem = Problem::new("device_principal_gone", message, "pair it again for a member");
                 EngineError::new(ErrorKind::Unauthenticated, problem)
             }
             other => self.refuse_token(other, &source),
@@ -80,7 +80,7 @@ impl Engine {
                 if here || device.principal.kind() == PrincipalKind::Device {
                     return None;
                 }
-                ("device_principal_gone", "acts for somebody who is no longer here")
+                ("device_principal_gone", "acts for a principal who is no longer a member here")
             }
             Ok(DeviceView { state: DeviceState::Revoked, .. }) => ("device_revoked", "was revoked"),
             Ok(DeviceView { state: DeviceState::Lapsed, .. }) => ("device_lapsed", "has no certificate that holds"),

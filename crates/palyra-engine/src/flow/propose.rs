@@ -102,7 +102,7 @@ impl Engine {
         loop {
             let decided = match self.resolve(id, proposal).await {
                 Ok(resolved) => self.decide(resolved),
-                Err(refusal) => Decided::Denied(self.decide_unresolved(refusal, Detail::AsNeeded)?),
+                Err(refusal) => Decided::Denied(self.decide_unresolved(&self.policy(), refusal, Detail::AsNeeded)?),
             };
             live.update(|now| now.decision = Some(Arc::clone(decided.decision())));
             if let Some(permit) = self.clear(decided, live).await? {

@@ -221,7 +221,7 @@ impl Engine {
             let digest = Digest::of(&bytes);
             let event = JournalEvent::SkillTrustChanged {
                 by: peer.effective().clone(),
-                changes: vec!["trust nobody and begin again".to_owned()],
+                changes: vec!["an empty trust store, to begin again".to_owned()],
                 revision: document.revision,
                 after: digest,
             };

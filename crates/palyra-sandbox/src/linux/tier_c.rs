@@ -4,32 +4,32 @@
 //! executes there is bubblewrap, which makes its tree from that view, with an empty environment (it stays visible
 //! inside as process 1) and no descriptors but those named to it.
 
-use super::aside::{Aside, Put};
 use super::bwrap::{self, Blueprint, Bubblewrap, Descriptors};
 use super::caches::Caches;
 use super::cgroup::{Group, Limits, Seen};
-use super::doorway::{self, Inside};
 use super::gate::Gate;
+use super::guarded_paths;
 use super::guards::{self, Guard};
+use super::held_files::{HeldFiles, Put};
 use super::identity::Identity;
+use super::inside_listener::{self, Inside};
 use super::landlock;
 use super::launch::{self, ByPath, Proof};
 use super::limits::{self, Counted};
 use super::minimum;
+use super::opened_roots::Tops;
 use super::own_view;
 use super::plan::{CStrings, Held, MountStep, Plan, Program, Record, Stack, Step, c_string};
 use super::profile::Profile;
 use super::report::{Done, shared_network};
 use super::run::{self, Backend, Job, PipePairs, Prepared};
+use super::run_proxy::WayOut;
 use super::seccomp;
-use super::sensitive;
-use super::tops::Tops;
 use super::trust;
 use super::walls;
-use super::way_out::WayOut;
 use crate::environment;
 use crate::error::SandboxError;
-use crate::hidden::Hidden;
+use crate::hidden_files::Hidden;
 use crate::outcome::{EgressCount, Enforcement, Layer, OutputSink, ProcessExit};
 use crate::policy::{EgressEnforcementMode, ProcessRequest, SandboxProcessRunnerPolicy, SandboxTier};
 use crate::pump::{Attendant, Pumped};
@@ -63,7 +63,7 @@ pub(super) struct TierC {
     walled: bool,
     guards: Vec<Guard>,
     proofs: Vec<Proof>,
-    aside: Aside,
+    aside: HeldFiles,
     /// What its toolchains fill; given back when it has ended.
     _caches: Caches,
     egress: EgressEnforcementMode,
@@ -175,7 +175,7 @@ struct Handover {
     way_out: Option<WayOut>,
     guards: Vec<Guard>,
     proofs: Vec<Proof>,
-    aside: Aside,
+    aside: HeldFiles,
     caches: Caches,
     own_mounts: Vec<MountStep>,
 }
@@ -186,7 +186,7 @@ fn hand_over(job: &Job<'_>, bubblewrap: &Bubblewrap, grouped: bool) -> Result<Ha
     let way_out = has_way_out(policy)
         .then(|| WayOut::closed(&policy.egress_rules, request.secrets.credentials.clone()))
         .transpose()?;
-    let proxy = way_out.as_ref().map(|_| doorway::PORT);
+    let proxy = way_out.as_ref().map(|_| inside_listener::PORT);
     let mut environment = environment::compose(policy, &request.env, Path::new(TEMPORARY), proxy)?;
     let private = trust::files(&request.secrets, roots, &mut environment)?;
     let (status, status_write) = run::pipe()?;
@@ -207,7 +207,7 @@ fn hand_over(job: &Job<'_>, bubblewrap: &Bubblewrap, grouped: bool) -> Result<Ha
     let filled = caches.paths();
     let git = policy.home.git.as_ref().map(|git| sealed(git.settings().as_bytes())).transpose()?;
     let tops = Tops::open(&written_directly(roots, request))?;
-    let sensitive = sensitive::all(&tops)?;
+    let sensitive = guarded_paths::all(&tops)?;
     let guards = guards::guards(&tops, &sensitive);
     // A guard lies in a root, so where there are no roots to look at there are no guards either.
     let (gate, waits_for) = if grouped || way_out.is_some() || !tops.is_empty() || !proofs.is_empty() {
@@ -250,7 +250,7 @@ fn hand_over(job: &Job<'_>, bubblewrap: &Bubblewrap, grouped: bool) -> Result<Ha
     inherited.extend(copies.into_iter().map(|(fd, _)| fd));
     inherited.extend(private.into_iter().map(|file| file.content).chain(git));
     inherited.extend(covers.into_iter().filter_map(|cover| cover.content));
-    let aside = Aside::watch(tops, &sensitive);
+    let aside = HeldFiles::watch(tops, &sensitive);
     Ok(Handover { own_mounts, caches, argv, inherited, status, gate, way_out, guards, proofs, aside })
 }
 
@@ -340,7 +340,7 @@ impl TierC {
 
     /// Whether the network is the run's own: bubblewrap told its number, and it is not that of the host's.
     fn has_own_network(&self) -> bool {
-        let own = doorway::own_network().ok();
+        let own = inside_listener::own_network().ok();
         Inside::parse(&self.status.text).is_some_and(|inside| own.is_some_and(|own| own != inside.network))
     }
 

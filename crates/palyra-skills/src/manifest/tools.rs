@@ -1,4 +1,4 @@
-//! The tools of a manifest: what a model is told, what goes in, what comes out, which code runs.
+//! The tools of a manifest: what a model reads, what goes in, what comes out, which code runs.
 
 use super::error::{ManifestFault, Placed};
 use super::raw::{RawEntrypoints, RawKind, RawTool, Text};

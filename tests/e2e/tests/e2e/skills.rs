@@ -4,10 +4,9 @@ use palyra_e2e::{Host, Ran, text};
 use palyra_skills::PublisherKey;
 use palyra_skills::archive::Entry;
 use palyra_skills::package::{self, PackageSource};
+use palyra_testkit::{ok, serve};
 use serde_json::{Value, json};
 use std::fs;
-use std::io::{Read as _, Write as _};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 
 const TOOL: &str = "skill.acme.echo.run";
@@ -320,15 +319,7 @@ fn with_object_input(path: &str) -> String {
 
 #[test]
 fn a_granted_host_is_reached_through_the_egress_rules_and_no_other() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let served = std::thread::spawn(move || {
-        let (mut socket, _) = listener.accept().unwrap();
-        let mut head = [0; 4096];
-        let read = socket.read(&mut head).unwrap();
-        socket.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 11\r\n\r\n{\"ok\":true}").unwrap();
-        String::from_utf8_lossy(&head[..read]).into_owned()
-    });
+    let (port, served) = serve(vec![ok("{\"ok\":true}")]);
     let config = format!(
         "{ALLOWED}[egress]\nallowed_hosts = [\"127.0.0.1:{port}\"]\n[wasm_runtime]\nallowed_hosts = [\"127.0.0.1:{port}\"]\n"
     );
@@ -347,7 +338,7 @@ fn a_granted_host_is_reached_through_the_egress_rules_and_no_other() {
     host.decide(&approval, "allow", &[]).exits(0).done();
     let outcome = host.palyra(&["calls", "follow", &call]).good();
     assert_eq!(outcome["output"], json!({ "ok": true }), "{outcome}");
-    assert!(served.join().unwrap().starts_with("GET /x HTTP/1.1"));
+    assert!(served.join().unwrap()[0].starts_with("GET /x HTTP/1.1"));
     let events = host.palyra(&["journal", "show", &call]).stdout;
     assert!(events.contains("egress.connection"), "{events}");
     let replayed = host.palyra(&["skills", "replay", &call]).good();

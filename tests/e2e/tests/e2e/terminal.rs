@@ -198,9 +198,10 @@ fn a_new_one_never_moves_the_one_being_read_and_an_answer_elsewhere_ends_it() {
     terminal.sees(&second);
     terminal.sees(READY);
     // A yes that is armed when the answer comes elsewhere is never sent.
+    let elsewhere = host.elsewhere();
     terminal.types("y");
     terminal.sees("u takes it back");
-    host.decide(&second, "deny", &[]).exits(0).done();
+    elsewhere.denies(&second, "");
     terminal.sees("was answered elsewhere");
     terminal.sees("nothing waits");
     assert_eq!(state(&host, &second), "denied");

@@ -8,7 +8,6 @@ use palyra_protocol::{
     ApprovalDecision, ApprovalScope, GrantMatcher, RoutineAction, RoutineBudget, RoutinePlan, RoutineSchedule, SlotKey, SlotKind, SlotRecord, SlotState,
 };
 use serde_json::json;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -51,7 +50,7 @@ async fn slot_runs_once() {
     house.engine.routine_add(&owner(), echo("* * * * *")).await.unwrap();
     house.engine.run_due().await.unwrap();
     assert!(settled(&house).await.is_empty(), "it is not due yet");
-    house.clock.later(MINUTE);
+    house.clock.advance(MINUTE);
     house.engine.run_due().await.unwrap();
     house.engine.run_due().await.unwrap();
     let first = settled(&house).await;
@@ -65,9 +64,9 @@ async fn slot_runs_once() {
         let taken = house.engine.journal().record_slot(again.clone()).await;
         assert!(matches!(taken, Err(JournalError::SlotTaken)), "{taken:?}");
         // A clock that is set back makes nothing due.
-        house.clock.now.fetch_sub(MINUTE.as_millis() as u64 * 3, Ordering::SeqCst);
+        house.clock.set_back(MINUTE * 3);
     }
-    house.clock.later(MINUTE * 8);
+    house.clock.advance(MINUTE * 8);
     house.engine.run_due().await.unwrap();
     assert_eq!(states(&settled(&house).await)[0], "ran");
 }
@@ -76,12 +75,12 @@ async fn slot_runs_once() {
 async fn only_the_latest_slot_is_caught_up_and_the_rest_is_missed() {
     let house = House::with_rules("").await;
     house.engine.routine_add(&owner(), echo("0 * * * *")).await.unwrap();
-    house.clock.later(MINUTE * 185);
+    house.clock.advance(MINUTE * 185);
     house.engine.run_due().await.unwrap();
     let slots = settled(&house).await;
     assert_eq!(states(&slots), ["ran", "missed"]);
     assert_eq!(slots[1].slot.state, SlotState::Missed { count: 2 });
-    house.clock.later(MINUTE * 80);
+    house.clock.advance(MINUTE * 80);
     house.engine.run_due().await.unwrap();
     assert_eq!(states(&settled(&house).await), ["missed", "ran", "missed"], "25 minutes are too late");
 }
@@ -92,7 +91,7 @@ async fn three_failures_pause_a_routine_and_resuming_lets_it_go_on() {
     let missing = plan("* * * * *", "palyra.fs.read", json!({ "path": "no-such-file" }));
     house.engine.routine_add(&owner(), missing).await.unwrap();
     for _ in 0..5 {
-        house.clock.later(MINUTE);
+        house.clock.advance(MINUTE);
         house.engine.run_due().await.unwrap();
         settled(&house).await;
         // The pause is recorded after the slot's end.
@@ -104,7 +103,7 @@ async fn three_failures_pause_a_routine_and_resuming_lets_it_go_on() {
     let paused = house.engine.routine(&owner(), "tick").unwrap();
     assert!(paused.next_at.is_none() && paused.failures >= 3);
     let before = settled(&house).await.len();
-    house.clock.later(MINUTE * 5);
+    house.clock.advance(MINUTE * 5);
     house.engine.run_due().await.unwrap();
     assert_eq!(settled(&house).await.len(), before);
     house.engine.routine_resume(&owner(), "tick").await.unwrap();
@@ -124,7 +123,7 @@ async fn a_slot_that_waits_for_a_person_does_not_starve_the_next() {
     let write = plan("* * * * *", "palyra.fs.write", json!({ "path": "a", "content": "x" }));
     house.engine.routine_add(&owner(), write).await.unwrap();
     for expected in 1..=5_usize {
-        house.clock.later(MINUTE);
+        house.clock.advance(MINUTE);
         house.engine.run_due().await.unwrap();
         let asked = expected.min(4);
         while house.engine.routine(&owner(), "tick").unwrap().open.iter().filter(|slot| waits(slot)).count() < asked {
@@ -142,7 +141,7 @@ async fn a_budget_holds_for_a_day() {
         RoutinePlan { budget: RoutineBudget { slots_per_day: 2, ..RoutineBudget::default() }, ..echo("* * * * *") };
     house.engine.routine_add(&owner(), plan).await.unwrap();
     for _ in 0..3 {
-        house.clock.later(MINUTE);
+        house.clock.advance(MINUTE);
         house.engine.run_due().await.unwrap();
         settled(&house).await;
     }
