@@ -247,6 +247,8 @@ rights! {
         TrustRotate: SkillManage on Daemon,
         TrustResetVersions: SkillManage on Named,
         TrustReset: SkillManage on Daemon,
+        Available: SkillManage on Daemon,
+        Fetch: SkillManage on Daemon,
     }
     Devices {
         List: DeviceList on Daemon,

@@ -19,6 +19,7 @@ mod limits;
 mod minimum;
 mod mounts;
 mod own_view;
+mod parts;
 mod plan;
 mod preview;
 mod profile;

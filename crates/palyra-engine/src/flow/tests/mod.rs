@@ -34,7 +34,7 @@ type Deed = Box<dyn FnOnce() + Send>;
 
 /// A time that stands still until it is moved.
 #[derive(Default)]
-pub(super) struct TestClock {
+pub(crate) struct TestClock {
     now: AtomicU64,
     deed: Mutex<Option<Deed>>,
 }
@@ -69,15 +69,15 @@ impl TestClock {
 }
 
 /// A daemon's engine with a workspace and rules.
-pub(super) struct House {
+pub(crate) struct House {
     dir: TempDir,
-    pub(super) clock: Arc<TestClock>,
-    pub(super) engine: Engine,
+    pub(crate) clock: Arc<TestClock>,
+    pub(crate) engine: Engine,
 }
 
 impl House {
     /// With these rules beside the defaults.
-    pub(super) async fn with_rules(rules: &str) -> Self {
+    pub(crate) async fn with_rules(rules: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         for name in ["state", "work", "rules"] {
             std::fs::create_dir(dir.path().join(name)).unwrap();
@@ -86,6 +86,11 @@ impl House {
         let clock = Arc::new(TestClock { now: AtomicU64::new(1_800_000_000_000), ..TestClock::default() });
         let engine = engine(dir.path(), clock.clone()).await;
         Self { dir, clock, engine }
+    }
+
+    /// Where its engine keeps what lasts.
+    pub(crate) fn state(&self) -> PathBuf {
+        self.dir.path().join("state")
     }
 
     /// The same place with a new engine.
@@ -130,7 +135,7 @@ impl House {
     }
 }
 
-pub(super) fn owner() -> VerifiedPeer {
+pub(crate) fn owner() -> VerifiedPeer {
     VerifiedPeer::on_local_socket(Some(1), 1, "cli".parse().unwrap()).unwrap()
 }
 
@@ -179,7 +184,7 @@ async fn engine(dir: &Path, clock: Arc<TestClock>) -> Engine {
         approval_timeout: Duration::from_secs(600),
         process_runner: runner(&root),
         egress_rules: Arc::default(),
-        wasm_runtime: WasmRuntime::Disabled,
+        wasm_runtime: WasmRuntime::Enabled(Box::default()),
         effects: crate::EffectsConfig::default(),
         outside_paths: crate::OutsidePaths::Refuse,
     };
