@@ -170,6 +170,7 @@ impl Run {
             requested_egress_hosts: vec![],
             view: None,
             secrets: palyra_sandbox::RunSecrets::default(),
+            package: None,
         };
         let executable = resolve_executable(&policy, &request.argv, workspace)?;
         Ok(Self { policy, request, executable, never: CancelSignal::never()? })

@@ -249,6 +249,8 @@ rights! {
         TrustRotate: SkillManage on Daemon,
         TrustResetVersions: SkillManage on Named,
         TrustReset: SkillManage on Daemon,
+        Available: SkillManage on Daemon,
+        Fetch: SkillManage on Daemon,
     }
     Devices {
         List: DeviceList on Daemon,

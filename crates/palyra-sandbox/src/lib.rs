@@ -68,7 +68,7 @@ pub use outcome::{
 };
 pub use palyra_egress::{CancelHandle, CancelSignal};
 pub use policy::{
-    EgressEnforcementMode, PrivateFile, ProcessRequest, RunSecrets, SandboxProcessRunnerPolicy, SandboxTier,
+    EgressEnforcementMode, Package, PrivateFile, ProcessRequest, RunSecrets, SandboxProcessRunnerPolicy, SandboxTier,
     WorkspaceAccess, WorkspaceView,
 };
 pub use roots::check_roots;
@@ -101,6 +101,11 @@ pub fn run_constrained_process(
     cancel: &CancelSignal,
     sink: &mut dyn OutputSink,
 ) -> Result<ProcessOutcome, SandboxError> {
+    #[cfg(not(target_os = "linux"))]
+    if request.package.is_some() {
+        let detail = "scripts of packages get files and parts of the workspace of their own on Linux alone".into();
+        return Err(SandboxError::Unsupported { tier: policy.tier, detail });
+    }
     #[cfg(target_os = "linux")]
     return linux::run(policy, executable, request, cancel, sink);
     #[cfg(target_os = "macos")]

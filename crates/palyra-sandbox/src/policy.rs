@@ -163,6 +163,25 @@ pub struct ProcessRequest {
     pub view: Option<WorkspaceView>,
     /// What only this run has: secrets, and credentials that its proxy attaches. Tier C only.
     pub secrets: RunSecrets,
+    /// The package whose script it runs: then it sees that, and of the workspace only what the package was granted.
+    /// Tier C only.
+    pub package: Option<Package>,
+}
+
+/// A package of scripts, and the parts of the workspace that it was granted.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Package {
+    /// Its files by their relative paths, as they were admitted: they are at [`Package::PLACE`].
+    pub files: Vec<(String, Arc<[u8]>)>,
+    /// Directories of the workspace that it reads: relative paths; empty for all of it.
+    pub read: Vec<PathBuf>,
+    /// Directories of the workspace that it writes as well. Without a view they are read-only.
+    pub write: Vec<PathBuf>,
+}
+
+impl Package {
+    /// Where its files are, inside.
+    pub const PLACE: &str = "/run/skill";
 }
 
 /// The secrets of one run.

@@ -83,6 +83,7 @@ impl World {
             requested_egress_hosts: vec![],
             view: None,
             secrets: palyra_sandbox::RunSecrets::default(),
+            package: None,
         }
     }
 

@@ -76,8 +76,8 @@ impl Engine {
     pub async fn check_skills(&self, peer: &VerifiedPeer) -> Result<SkillListing, EngineError> {
         self.authorize(peer, PolicyAction::SkillManage, PolicyResource::Daemon, None)?;
         let open = self.open_skills()?;
-        self.audit_now(&open, peer.effective()).await?;
-        Ok(views::listing(&open))
+        let pass = self.audit_now(&open, peer.effective()).await?;
+        Ok(SkillListing { pass: Some(pass), ..views::listing(&open) })
     }
 
     /// Quarantines a version, or the one that runs.

@@ -203,7 +203,7 @@ impl Engine {
             let _one_at_a_time = open.changing.lock().await;
             self.change_trust(&open, peer.effective(), vec![change]).await?;
         }
-        self.audit_all(&open, SkillCause::TrustStore, peer.effective()).await
+        self.audit_all(&open, SkillCause::TrustStore, peer.effective()).await.map(drop)
     }
 
     /// Begins again with a store that trusts nobody: the way out where the file was lost or changed. Every skill is
@@ -242,6 +242,6 @@ impl Engine {
             })
             .await??;
         }
-        self.audit_all(&open, SkillCause::TrustStore, peer.effective()).await
+        self.audit_all(&open, SkillCause::TrustStore, peer.effective()).await.map(drop)
     }
 }

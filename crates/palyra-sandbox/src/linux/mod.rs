@@ -20,6 +20,7 @@ mod minimum;
 mod mounts;
 mod opened_roots;
 mod own_view;
+mod parts;
 mod plan;
 mod preview;
 mod profile;

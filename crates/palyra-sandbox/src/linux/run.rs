@@ -108,8 +108,10 @@ pub(super) fn check<'a>(
         let source = std::io::Error::other("Tier B's rules name the workspace's own files, which a view replaces");
         return Err(SandboxError::LayerUnavailable { layer: super::own_view::LAYER, source });
     }
-    if !request.secrets.is_empty() && policy.tier == SandboxTier::B {
-        let source = std::io::Error::other("secrets go to runs of Tier C alone, whose files and network are their own");
+    if (!request.secrets.is_empty() || request.package.is_some()) && policy.tier == SandboxTier::B {
+        let source = std::io::Error::other(
+            "secrets and packages go to runs of Tier C alone, whose files and network are their own",
+        );
         return Err(SandboxError::LayerUnavailable { layer: super::trust::LAYER, source });
     }
     let needs = if request.view.is_some() { Needs::OwnMounts } else { Needs::Nothing };

@@ -27,15 +27,15 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 /// A daemon's engine with a workspace and rules.
-pub(super) struct House {
+pub(crate) struct House {
     dir: TempDir,
-    pub(super) clock: Arc<SetClock>,
-    pub(super) engine: Engine,
+    pub(crate) clock: Arc<SetClock>,
+    pub(crate) engine: Engine,
 }
 
 impl House {
     /// With these rules beside the defaults.
-    pub(super) async fn with_rules(rules: &str) -> Self {
+    pub(crate) async fn with_rules(rules: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         for name in ["state", "work", "rules"] {
             std::fs::create_dir(dir.path().join(name)).unwrap();
@@ -50,6 +50,11 @@ impl House {
     pub(super) async fn replace_rules(&self, rules: &str) {
         std::fs::write(self.dir.path().join("rules/test.cedar"), rules).unwrap();
         self.engine.reload_policy(&owner()).await.unwrap();
+    }
+
+    /// Where its engine keeps what lasts.
+    pub(crate) fn state(&self) -> PathBuf {
+        self.dir.path().join("state")
     }
 
     /// The same place with a new engine.
@@ -94,7 +99,7 @@ impl House {
     }
 }
 
-pub(super) fn owner() -> VerifiedPeer {
+pub(crate) fn owner() -> VerifiedPeer {
     VerifiedPeer::on_local_socket(Some(1), 1, "cli".parse().unwrap()).unwrap()
 }
 
@@ -143,7 +148,7 @@ async fn engine(dir: &Path, clock: Arc<SetClock>) -> Engine {
         approval_timeout: Duration::from_secs(600),
         process_runner: SandboxProcessRunnerPolicy::over(&root, SandboxTier::B),
         egress_rules: Arc::default(),
-        wasm_runtime: WasmRuntime::Disabled,
+        wasm_runtime: WasmRuntime::Enabled(Box::default()),
         effects: crate::EffectsConfig::default(),
         outside_paths: crate::OutsidePaths::Refuse,
     };

@@ -13,6 +13,7 @@ fn words(policy: &SandboxProcessRunnerPolicy) -> String {
         filled: &[],
         home: Path::new("/tmp"),
         binds: &[],
+        parts: None,
         covers: &[],
         working_directory: &roots.workspace,
         environment: &BTreeMap::from([("A".into(), "b c".into())]),
