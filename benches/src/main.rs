@@ -5,6 +5,7 @@
 #![expect(unreachable_pub, reason = "a binary exports nothing; `pub` here means: used by other files")]
 
 mod access;
+mod answering;
 mod effects;
 mod egress;
 mod hooks;
@@ -33,13 +34,14 @@ use std::process::ExitCode;
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 type Benchmark = (&'static str, &'static str, fn(&mut report::Report) -> Result);
 
-const ALL: [Benchmark; 19] = [
+const ALL: [Benchmark; 20] = [
     ("policy", "deciding, against Cedar alone", policy::run),
     ("access", "checking a token, against hashing it", access::run),
     ("identity", "handshakes, pairings and checks of devices", identity::run),
     ("path", "a whole call, against two durable commits", path::run),
     ("http", "a call over HTTP, against the same over the socket", http::run),
     ("remote", "a device's call over mutual TLS, against the same over the socket", remote::run),
+    ("answering", "from a proposal to the approval on a terminal", answering::run),
     ("mcp", "a call over MCP, against the same over the socket", mcp::run),
     ("hooks", "a hooked command, against the sandbox alone", hooks::run),
     ("journal", "appending and verifying as history grows", journal::run),

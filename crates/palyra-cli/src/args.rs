@@ -473,6 +473,9 @@ pub enum Config {
         /// The configuration file
         #[arg(long, env = "PALYRA_CONFIG", value_name = "FILE")]
         config: Option<PathBuf>,
+        /// The directory that the daemon would work in [default: the one of its last start, or this one]
+        #[arg(long, value_name = "DIR")]
+        workspace: Option<PathBuf>,
     },
 }
 

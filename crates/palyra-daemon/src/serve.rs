@@ -12,7 +12,6 @@ use palyra_agent::{Models, Runs};
 use palyra_api::LastStart;
 use palyra_api::command_line::READY;
 use palyra_engine::{AccessControl, DeviceSetup, Engine, EngineParts, RegistryError};
-use palyra_identity::SealedDirectory;
 use palyra_policy::{CheckedSet, PolicyLoader, RefusedSet};
 use palyra_protocol::{Custody, SystemClock};
 use palyra_sandbox::{SandboxProcessRunnerPolicy, SandboxTier};
@@ -32,9 +31,6 @@ const GRACE: Duration = Duration::from_secs(5);
 
 /// How many files may be open at a time, if the host lets us.
 const OPEN_FILES: u64 = 8192;
-
-/// Where the authority's key is kept.
-const DEVICE_KEYS: &str = "identity_keys";
 
 /// Why the daemon does not serve.
 #[derive(Debug, thiserror::Error)]
@@ -341,7 +337,7 @@ async fn serve(setup: &Setup, state: &StateDir, config: Config, started: Instant
     })?;
     engine.note_start(env!("CARGO_PKG_VERSION")).await?;
     state.put_key_in_place()?;
-    prepare_devices(&engine, state, &remote_config).await?;
+    prepare_devices(&engine, state, &remote_config).await;
     engine.recover_memory().await?;
     // Before calls are taken up again: one that waits may be of a skill.
     engine.start_skills(skill_watch::setup(&config.skills, state.path())).await;
@@ -439,14 +435,12 @@ impl Ending {
 
 /// Says where devices are known. Where there are some, they are known before anything goes on that they began; a
 /// registry that cannot be opened keeps devices out, and nobody else.
-async fn prepare_devices(engine: &Engine, state: &StateDir, remote: &Option<RemoteConfig>) -> Result<(), DaemonError> {
-    let vault = SealedDirectory::open(&state.path().join(DEVICE_KEYS)).map_err(io("the keys of the authority"))?;
+async fn prepare_devices(engine: &Engine, state: &StateDir, remote: &Option<RemoteConfig>) {
     let hosts = remote.as_ref().map_or_else(Vec::new, |remote| remote.hosts.clone());
-    engine.prepare_devices(DeviceSetup { state_dir: state.path().to_owned(), hosts, vault: Arc::new(vault) });
+    engine.prepare_devices(DeviceSetup { state_dir: state.path().to_owned(), hosts });
     if let Err(error) = engine.known_devices().await {
         tracing::error!(code = error.problem.code, "no device is let in: {}", error.problem.message);
     }
-    Ok(())
 }
 
 /// A socket that is the daemon's user's alone.

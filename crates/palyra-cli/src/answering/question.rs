@@ -188,7 +188,8 @@ impl<'a> Question<'a> {
 
     /// Shows as much as fits.
     fn page(&mut self) {
-        let rows = self.desk.screen.size().1.saturating_sub(2).max(2);
+        // The last row is the prompt's.
+        let rows = self.desk.screen.size().1.saturating_sub(1).max(2);
         let end = (self.next + rows).min(self.lines.len());
         for StyledLine { style, text } in &self.lines[self.next..end] {
             self.desk.screen.line(*style, text);
@@ -382,9 +383,15 @@ impl<'a> Question<'a> {
         self.desk.screen.prompt(&text);
     }
 
+    /// The prompt, by single letters where its words do not fit the screen.
     fn prompt_text(&self) -> String {
+        let columns = self.desk.screen.size().0;
+        let worded = self.prompt_as(columns < 60);
+        if worded.chars().count() < columns || self.desk.screen.is_reader() { worded } else { self.prompt_as(true) }
+    }
+
+    fn prompt_as(&self, narrow: bool) -> String {
         let note = self.note.as_ref().map_or_else(String::new, |note| format!("{note} — "));
-        let narrow = self.desk.screen.size().0 < 60;
         if let Some(reason) = &self.reason {
             return self.reason_text(reason, narrow);
         }

@@ -6,7 +6,7 @@ use palyra_identity::pairing::{
 };
 use palyra_identity::{
     ConnectedDevice, ConnectionFault, DeviceCredentials, Identity, IdentityError, IdentityEvent, IdentityJournal,
-    IdentitySetup, JournalFailure, KeyName, KeyVault, RecordedRegistry, RegistryChange, SealedDirectory, client_config,
+    IdentitySetup, JournalFailure, KeyName, KeyVault, RecordedRegistry, RegistryChange, KeyDirectory, client_config,
 };
 use palyra_protocol::{Clock, DeviceId, Principal, Timestamp, WorkspaceRole};
 use palyra_testkit::SetClock;
@@ -76,7 +76,7 @@ pub(crate) struct World {
     pub(crate) dir: tempfile::TempDir,
     pub(crate) clock: Arc<SetClock>,
     pub(crate) journal: Arc<MemoryJournal>,
-    pub(crate) vault: Arc<SealedDirectory>,
+    pub(crate) vault: Arc<KeyDirectory>,
     pub(crate) identity: Arc<Identity>,
     pub(crate) desk: Arc<PairingDesk>,
 }
@@ -89,7 +89,7 @@ impl World {
     /// A daemon whose clock begins here.
     pub(crate) fn at(now: Timestamp) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let vault = Arc::new(SealedDirectory::open(&dir.path().join("keys")).unwrap());
+        let vault = Arc::new(KeyDirectory::open(&dir.path().join("keys")).unwrap());
         Self::start(dir, SetClock::at(now.unix_ms()), Arc::default(), vault).unwrap()
     }
 
@@ -97,7 +97,7 @@ impl World {
         dir: tempfile::TempDir,
         clock: Arc<SetClock>,
         journal: Arc<MemoryJournal>,
-        vault: Arc<SealedDirectory>,
+        vault: Arc<KeyDirectory>,
     ) -> Result<Self, IdentityError> {
         let identity = Identity::open(IdentitySetup {
             state_dir: dir.path(),
