@@ -53,7 +53,8 @@ fn a_call_is_shown_with_its_input_its_difference_and_its_walls() {
 #[test]
 fn the_journal_is_read_by_what_is_looked_for() {
     let (host, [ran, denied, _]) = busy();
-    let tail = |filter: &[&str]| host.palyra(&[&["journal", "tail", "-n", "100"], filter].concat()).exits(0).json_lines();
+    let tail =
+        |filter: &[&str]| host.palyra(&[&["journal", "tail", "-n", "100"], filter].concat()).exits(0).json_lines();
     let calls = |filter: &[&str]| -> Vec<String> {
         let proposed = tail(filter).into_iter().filter(|event| event["kind"] == "tool.proposed");
         proposed.map(|event| text(&event, "/call_id").to_owned()).collect()

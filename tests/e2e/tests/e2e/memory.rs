@@ -169,7 +169,8 @@ fn each_entry_is_asked_about_before_it_is_told() {
     )]);
     host.start();
     retain(&host, TEXT, "work");
-    let add = ["memory", "add", "a slab from outside", "--scope", "principal:agent:demo", "--source", "https://evil.example"];
+    let add =
+        ["memory", "add", "a slab from outside", "--scope", "principal:agent:demo", "--source", "https://evil.example"];
     host.palyra(&add).exits(0).done();
     let found = search(&host, "slab", "work");
     let texts: Vec<_> = found["output"]["entries"].as_array().unwrap().iter().map(|e| text(e, "/text")).collect();

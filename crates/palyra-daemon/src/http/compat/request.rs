@@ -99,7 +99,9 @@ pub(super) fn chat(fields: &Map<String, Value>) -> Result<ChatWanted, Fault> {
 /// Refuses the result of a call that no message before it asks for.
 fn results_fit(messages: &[Message]) -> Result<(), Fault> {
     let mut asked = HashSet::new();
-    for (index, part) in messages.iter().enumerate().flat_map(|(at, message)| message.parts.iter().map(move |p| (at, p))) {
+    for (index, part) in
+        messages.iter().enumerate().flat_map(|(at, message)| message.parts.iter().map(move |p| (at, p)))
+    {
         match part {
             Part::ToolCall { id, .. } => {
                 asked.insert(id.as_str());
@@ -350,7 +352,8 @@ mod tests {
         assert_eq!(with("tools", json!([{ "type": "function", "function": { "name": "a b" } }])), "tools");
         assert_eq!(with("temperature", json!(9)), "temperature");
         assert_eq!(with("messages", json!([{ "role": "king", "content": "x" }])), "messages[0]");
-        let stray = json!([{ "role": "user", "content": "x" }, { "role": "tool", "tool_call_id": "c", "content": "y" }]);
+        let stray =
+            json!([{ "role": "user", "content": "x" }, { "role": "tool", "tool_call_id": "c", "content": "y" }]);
         assert_eq!(with("messages", stray), "messages[1].tool_call_id");
         let server = json!([{ "type": "mcp", "server_label": "palyra", "allowed_tools": { "read_only": true } }]);
         assert_eq!(with("tools", server), "tools");

@@ -5,7 +5,8 @@ use crate::Answer;
 use crate::routines::SlotView;
 use palyra_journal::JournalError;
 use palyra_protocol::{
-    ApprovalDecision, ApprovalScope, GrantMatcher, RoutineAction, RoutineBudget, RoutinePlan, RoutineSchedule, SlotKey, SlotKind, SlotRecord, SlotState,
+    ApprovalDecision, ApprovalScope, GrantMatcher, RoutineAction, RoutineBudget, RoutinePlan, RoutineSchedule, SlotKey,
+    SlotKind, SlotRecord, SlotState,
 };
 use serde_json::json;
 use std::time::Duration;
@@ -162,7 +163,7 @@ async fn a_slot_that_goes_on_after_an_answer_is_not_overlapped() {
     let house = House::with_rules(SLEEPING_IS_ASKED).await;
     let sleep = plan("* * * * *", "palyra.sleep", json!({ "duration_ms": 600_000 }));
     house.engine.routine_add(&owner(), sleep).await.unwrap();
-    house.clock.later(MINUTE);
+    house.clock.advance(MINUTE);
     house.engine.run_due().await.unwrap();
     let call = loop {
         let open = house.engine.routine(&owner(), "tick").unwrap().open;
@@ -185,7 +186,7 @@ async fn a_slot_that_goes_on_after_an_answer_is_not_overlapped() {
     while house.engine.routine(&owner(), "tick").unwrap().open.iter().any(waits) {
         tokio::task::yield_now().await;
     }
-    house.clock.later(MINUTE);
+    house.clock.advance(MINUTE);
     house.engine.run_due().await.unwrap();
     let slots = house.engine.routine_history(&owner(), "tick", 100).await.unwrap();
     assert_eq!(slots[0].slot.state, SlotState::Skipped { reason: "the slot before it still runs".to_owned() });
