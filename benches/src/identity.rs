@@ -8,7 +8,7 @@ use palyra_identity::pairing::{
 };
 use palyra_identity::{
     DeviceCredentials, DeviceKey, Identity, IdentityEvent, IdentityJournal, IdentitySetup, JournalFailure,
-    PairingServer, RecordedRegistry, RegistryChange, KeyDirectory, client_config, pairing_client_config,
+    KeyDirectory, PairingServer, RecordedRegistry, RegistryChange, client_config, pairing_client_config,
 };
 use palyra_protocol::{Clock, Principal, SystemClock, WorkspaceRole};
 use rustls::client::Resumption;

@@ -180,7 +180,9 @@ impl IdentityError {
     #[must_use]
     pub fn hint(&self) -> Option<&'static str> {
         Some(match self {
-            Self::UnknownDevice { .. } => "list the devices with `palyra devices list`; a revoked one is named by its id",
+            Self::UnknownDevice { .. } => {
+                "list the devices with `palyra devices list`; a revoked one is named by its id"
+            }
             Self::Revoked { .. } => "a revoked device is paired again as a new one: `palyra pairing code`",
             Self::NotRevoked { .. } => "revoke it first: `palyra devices revoke`",
             Self::NameTaken { .. } => "choose another name, or rename the other device: `palyra devices rename`",

@@ -52,7 +52,8 @@ impl ServerCertificates {
         let public = certified.key.public_key().map(|key| Digest::of(&key));
         let key =
             public.ok_or_else(|| IdentityError::Certification { what: "the key has no public half".to_owned() })?;
-        let shown = ShownCertificate { named, certified: Arc::new(certified), authority: signer.sha256, key, not_after };
+        let shown =
+            ShownCertificate { named, certified: Arc::new(certified), authority: signer.sha256, key, not_after };
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(shown));
         Ok(())
     }

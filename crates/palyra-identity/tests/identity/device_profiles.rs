@@ -2,7 +2,7 @@
 
 use crate::world::{HOUR, World};
 use palyra_identity::{
-    ConnectionFault, DeviceStore, KeyName, KeyVault, KeyVaultError, Profile, ProfileName, Renewal, KeyDirectory,
+    ConnectionFault, DeviceStore, KeyDirectory, KeyName, KeyVault, KeyVaultError, Profile, ProfileName, Renewal,
     client_config,
 };
 use palyra_protocol::{Clock as _, Secret};

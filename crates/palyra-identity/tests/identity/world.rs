@@ -6,7 +6,7 @@ use palyra_identity::pairing::{
 };
 use palyra_identity::{
     ConnectedDevice, ConnectionFault, DeviceCredentials, Identity, IdentityError, IdentityEvent, IdentityJournal,
-    IdentitySetup, JournalFailure, KeyName, KeyVault, RecordedRegistry, RegistryChange, KeyDirectory, client_config,
+    IdentitySetup, JournalFailure, KeyDirectory, KeyName, KeyVault, RecordedRegistry, RegistryChange, client_config,
 };
 use palyra_protocol::{Clock, DeviceId, Principal, Timestamp, WorkspaceRole};
 use palyra_testkit::SetClock;

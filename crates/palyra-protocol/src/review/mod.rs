@@ -250,7 +250,7 @@ impl Review {
     /// What it is about, on one line.
     #[must_use]
     pub fn headline(&self) -> String {
-        let command = || self.command.as_ref().map(|command| crate::facets::quote_words(&command.argv));
+        let command = || self.command.as_ref().map(|command| quote_words(&command.argv));
         let writes = || (!self.writes.is_empty()).then(|| self.writes.join(", "));
         let network = || self.network.as_ref().map(|network| network.hosts.join(", "));
         let reads = || (!self.reads.is_empty()).then(|| self.reads.join(", "));

@@ -42,18 +42,20 @@ fn calls_are_listed_by_what_is_looked_for() {
 #[test]
 fn a_call_is_shown_with_its_input_its_difference_and_its_walls() {
     let (host, [ran, denied, _]) = busy();
-    let shown = host.palyra_text(&["calls", "show", &ran]).exits(0).stdout;
+    // What the call returned is on standard output, and all else beside it.
+    let shown = host.palyra_text(&["calls", "show", &ran]).exits(0).stderr;
     for fact in ["agent:writer", "a.txt", "-two", "+2", "allowed by user:local", "workspace_root", "attested"] {
         assert!(shown.contains(fact), "`{fact}` is not shown:\n{shown}");
     }
     let shown = host.palyra_text(&["calls", "show", &denied]).exits(3);
-    assert!(shown.stdout.contains("tee -a b") && shown.stderr.contains("not now"), "{shown:?}");
+    assert!(shown.stderr.contains("tee -a b") && shown.stderr.contains("not now"), "{shown:?}");
 }
 
 #[test]
 fn the_journal_is_read_by_what_is_looked_for() {
     let (host, [ran, denied, _]) = busy();
-    let tail = |filter: &[&str]| host.palyra(&[&["journal", "tail", "-n", "100"], filter].concat()).exits(0).json_lines();
+    let tail =
+        |filter: &[&str]| host.palyra(&[&["journal", "tail", "-n", "100"], filter].concat()).exits(0).json_lines();
     let calls = |filter: &[&str]| -> Vec<String> {
         let proposed = tail(filter).into_iter().filter(|event| event["kind"] == "tool.proposed");
         proposed.map(|event| text(&event, "/call_id").to_owned()).collect()
