@@ -406,7 +406,8 @@ impl<'a> Question<'a> {
         }
         let left = self.lines.len() - self.next;
         if left > 0 {
-            return format!("{note}{left} more lines: space shows them, n denies, q quits");
+            let lines = if left == 1 { "line: space shows it" } else { "lines: space shows them" };
+            return format!("{note}{left} more {lines}, n denies, q quits");
         }
         let fits = |choice: &Choice| self.reviews().all(|review| choice.fits(review));
         let fits = |choice: &Choice| fits(choice) && (self.shown.len() == 1 || *choice == Choice::Once);
@@ -419,7 +420,7 @@ impl<'a> Question<'a> {
         keys.extend(others.map(|(key, word)| if narrow { key.to_owned() } else { format!("{key} {word}") }));
         let Others { more, alike } = self.others;
         if alike > 0 {
-            keys.push(if narrow { "g".to_owned() } else { format!("g {alike} alike") });
+            keys.push(format!("g {alike} alike"));
         }
         let more = if more > 0 { format!("[{more} more] ") } else { String::new() };
         format!("{note}{more}{}", keys.join(if narrow { " " } else { "  " }))

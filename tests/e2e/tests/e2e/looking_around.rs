@@ -42,12 +42,13 @@ fn calls_are_listed_by_what_is_looked_for() {
 #[test]
 fn a_call_is_shown_with_its_input_its_difference_and_its_walls() {
     let (host, [ran, denied, _]) = busy();
-    let shown = host.palyra_text(&["calls", "show", &ran]).exits(0).stdout;
+    // What the call returned is on standard output, and all else beside it.
+    let shown = host.palyra_text(&["calls", "show", &ran]).exits(0).stderr;
     for fact in ["agent:writer", "a.txt", "-two", "+2", "allowed by user:local", "workspace_root", "attested"] {
         assert!(shown.contains(fact), "`{fact}` is not shown:\n{shown}");
     }
     let shown = host.palyra_text(&["calls", "show", &denied]).exits(3);
-    assert!(shown.stdout.contains("tee -a b") && shown.stderr.contains("not now"), "{shown:?}");
+    assert!(shown.stderr.contains("tee -a b") && shown.stderr.contains("not now"), "{shown:?}");
 }
 
 #[test]

@@ -47,7 +47,7 @@ fn curl_of(machines: &Machines) -> impl Fn(&str, &[&str]) -> Output {
 #[test]
 fn openssl_is_refused_by_name_without_a_certificate_that_we_issued() {
     let machines = Machines::paired("operator");
-    let (_, [certificate, key, _]) = credentials(&machines);
+    let (zone, [certificate, key, _]) = credentials(&machines);
     let at = format!("{}:7443", machines.network.server().1);
     let connect = |extra: &[&str]| {
         let args = [&["s_client", "-connect", &at, "-ign_eof", "-alpn", "http/1.1"], extra].concat();
@@ -64,6 +64,16 @@ fn openssl_is_refused_by_name_without_a_certificate_that_we_issued() {
     let pem = |name: &str| foreign.join(name).to_str().unwrap().to_owned();
     let said = connect(&["-cert", &pem("cert.pem"), "-key", &pem("key.pem")]);
     assert!(said.contains("unknown ca"), "{said}");
+    // Whoever asks for a name is shown a certificate without addresses: BoringSSL takes no other from this authority.
+    let names = |extra: &[&str]| {
+        let shown = machines.device.path("shown.pem");
+        std::fs::write(&shown, connect(extra)).unwrap();
+        let read = ["x509", "-in", shown.to_str().unwrap(), "-noout", "-ext", "subjectAltName"];
+        String::from_utf8_lossy(&there(&machines, "openssl", &read).stdout).into_owned()
+    };
+    let (named, all) = (names(&["-servername", &zone]), names(&["-noservername"]));
+    assert!(named.contains(&zone) && named.contains("DNS:localhost") && !named.contains("IP Address"), "{named}");
+    assert!(all.contains(&zone) && all.contains("IP Address:127.0.0.1"), "{all}");
     machines.server.palyra(&["devices", "revoke", "laptop"]).exits(0).done();
     let said = connect(&["-cert", &certificate, "-key", &key]);
     assert!(said.contains("certificate revoked"), "{said}");

@@ -334,3 +334,17 @@ fn one_that_is_put_off_comes_back_and_a_person_who_looks_elsewhere_is_called() {
     // The desktop is told how many wait, and nothing that an agent wrote.
     assert_eq!(std::fs::read_to_string(&told).unwrap(), "--app-name=palyra Palyra 1 waiting for your answer ");
 }
+
+#[test]
+fn a_plain_command_takes_one_key_on_a_small_terminal() {
+    let host = Host::up();
+    let status = json!({ "argv": ["git", "status"] });
+    let (_, approval) = host.ask("palyra.process.run", &status, &["--as", "agent:demo", "--session", "work"]);
+    let mut terminal = Terminal::start(&host, &["approvals", "watch"], (80, 24));
+    terminal.sees(READY);
+    assert!(!terminal.text().contains("more line"), "all of it is on the screen:\n{}", terminal.text());
+    terminal.types("y");
+    terminal.sees("u takes it back");
+    terminal.sees("allowed by user:local");
+    assert_eq!(state(&host, &approval), "allowed");
+}
