@@ -56,7 +56,7 @@ pub fn run(report: &mut Report) -> Result {
 }
 
 fn turns(report: &mut Report, through: &Way, directly: &Way, times: &Times) -> Result {
-    through.ask("palyra/bench", "turns")?.to_end()?;
+    through.ask("palyra/bench", "turns")?.until_end()?;
     let seen = taken(times);
     if seen.len() != TURNS {
         return Err(format!("the run made {} turns", seen.len()).into());
@@ -66,7 +66,7 @@ fn turns(report: &mut Report, through: &Way, directly: &Way, times: &Times) -> R
     let mut raw = Vec::new();
     for _ in 0..TURNS {
         let start = Instant::now();
-        directly.ask("m", "word")?.to_end()?;
+        directly.ask("m", "word")?.until_end()?;
         raw.push(start.elapsed());
     }
     let (added, raw) = (median(ours.clone()), median(raw));
@@ -82,9 +82,9 @@ fn first_tokens(report: &mut Report, through: &Way, directly: &Way, times: &Time
     let once = |way: &Way, model: &str| -> Result<Duration> {
         taken(times);
         let mut answer = way.ask(model, "word")?;
-        answer.to_first_token()?;
+        answer.until_first_token()?;
         let came = Instant::now();
-        answer.to_end()?;
+        answer.until_end()?;
         let sent = taken(times).first().ok_or("the model was not asked")?.1;
         Ok(came.saturating_duration_since(sent))
     };
@@ -129,7 +129,7 @@ fn streams(report: &mut Report, through: &Way, directly: &Way) -> Result {
 }
 
 fn read_one(way: &Way, model: &str) -> std::result::Result<(), String> {
-    way.ask(model, "stream").and_then(Streaming::to_end).map_err(|error| error.to_string())
+    way.ask(model, "stream").and_then(Streaming::until_end).map_err(|error| error.to_string())
 }
 
 async fn token(socket: &Path) -> Result<String> {
@@ -177,15 +177,15 @@ impl Way {
 }
 
 impl Streaming {
-    fn to_first_token(&mut self) -> Result {
-        self.to_line(|line| line.contains("\"content\":\"w"))
+    fn until_first_token(&mut self) -> Result {
+        self.until_line(|line| line.contains("\"content\":\"w"))
     }
 
-    fn to_end(mut self) -> Result {
-        self.to_line(|line| line.starts_with("data: [DONE]"))
+    fn until_end(mut self) -> Result {
+        self.until_line(|line| line.starts_with("data: [DONE]"))
     }
 
-    fn to_line(&mut self, wanted: impl Fn(&str) -> bool) -> Result {
+    fn until_line(&mut self, wanted: impl Fn(&str) -> bool) -> Result {
         let mut line = String::new();
         loop {
             line.clear();

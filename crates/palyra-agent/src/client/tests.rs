@@ -91,7 +91,7 @@ fn only_errors_that_pass_are_tried_again() {
     {
         let refused = stream(&format!("{status} No"), "Retry-After: 0\r\n", &[]);
         let answers = (0..tries).map(|_| refused.clone()).collect();
-        let (port, asked) = provider(answers);
+        let (port, asked) = serve(answers);
         let called = call(port, &format!("127.0.0.1:{port}"), &CancelSignal::never().unwrap());
         assert!(matches!(called.result, Err(ModelError::Status { status: found, .. }) if found == status), "{status}");
         // It would have been asked once more, and refused the connection, had it not given up.

@@ -8,7 +8,7 @@ use palyra_identity::{
     ConnectedDevice, ConnectionFault, DeviceCredentials, Identity, IdentityError, IdentityEvent, IdentityJournal,
     IdentitySetup, JournalFailure, KeyDirectory, KeyName, KeyVault, RecordedRegistry, RegistryChange, client_config,
 };
-use palyra_protocol::{Clock, DeviceId, Principal, Timestamp, WorkspaceRole};
+use palyra_protocol::{DeviceId, Principal, Timestamp, WorkspaceRole};
 use palyra_testkit::SetClock;
 use rustls::pki_types::PrivatePkcs8KeyDer;
 use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection, StreamOwned};

@@ -30,10 +30,10 @@ fn calls_are_listed_by_what_is_looked_for() {
         list.as_array().unwrap().iter().map(|call| text(call, "/call_id").to_owned()).collect()
     };
     assert_eq!(listed(&[]), [ran.clone(), denied.clone(), waiting.clone()]);
-    assert_eq!(listed(&["--principal", "agent:writer"]), [ran.clone()]);
+    assert_eq!(listed(&["--principal", "agent:writer"]), std::slice::from_ref(&ran));
     assert_eq!(listed(&["--tool", "palyra.process.run"]), [denied.clone(), waiting.clone()]);
-    assert_eq!(listed(&["--session", "work"]), [ran.clone(), denied.clone()]);
-    assert_eq!(listed(&["--state", "denied"]), [denied.clone()]);
+    assert_eq!(listed(&["--session", "work"]), [ran, denied.clone()]);
+    assert_eq!(listed(&["--state", "denied"]), [denied]);
     assert_eq!(listed(&["--since", "1h", "--last", "1"]), [waiting]);
     assert_eq!(listed(&["--since", "2100-01-01"]), [""; 0]);
     host.palyra(&["calls", "list", "--state", "asleep"]).exits(2).done();
@@ -60,8 +60,8 @@ fn the_journal_is_read_by_what_is_looked_for() {
         let proposed = tail(filter).into_iter().filter(|event| event["kind"] == "tool.proposed");
         proposed.map(|event| text(&event, "/call_id").to_owned()).collect()
     };
-    assert_eq!(calls(&["--principal", "agent:writer"]), [ran.clone()]);
-    assert_eq!(calls(&["--tool", "palyra.fs.write"]), [ran.clone()]);
+    assert_eq!(calls(&["--principal", "agent:writer"]), std::slice::from_ref(&ran));
+    assert_eq!(calls(&["--tool", "palyra.fs.write"]), [ran]);
     let asked = calls(&["--verdict", "needs-approval", "--tool", "palyra.process.run"]);
     assert_eq!((asked.len(), &asked[0]), (2, &denied));
     assert_eq!(calls(&["--verdict", "deny"]), [""; 0]);

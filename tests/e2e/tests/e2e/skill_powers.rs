@@ -101,7 +101,7 @@ fn credentials_are_attached_to_a_skills_requests_and_its_code_never_holds_them()
 /// An example, signed by a key of the test.
 fn example(host: &Host, name: &str, key: &PublisherKey) -> PathBuf {
     let built = palyra_e2e::host::binary("palyra").ancestors().nth(2).unwrap().join(format!("skills/{name}.wasm"));
-    let files = vec![Entry::new(&format!("modules/{name}.wasm"), fs::read(built).unwrap())];
+    let files = vec![Entry::new(format!("modules/{name}.wasm"), fs::read(built).unwrap())];
     let manifest = fs::read(root().join(format!("examples/skills/{name}/skill.toml"))).unwrap();
     let source = PackageSource { manifest, files, ..PackageSource::default() };
     let file = host.path(&format!("{name}.palyra-skill"));
