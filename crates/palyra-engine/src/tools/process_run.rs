@@ -24,8 +24,8 @@ use palyra_protocol::{
 use palyra_sandbox::{
     CancelSignal, EgressEnforcementMode, LimitHit, MissingPrograms, OutputSink, OutputStream, Package, PrivateFile,
     ProcessExit, ProcessOutcome, ProcessRequest, ResolvedExecutable, RunSecrets, SandboxError,
-    SandboxProcessRunnerPolicy, SandboxTier, WithheldFile, WorkspaceAccess, WorkspaceView, check_environment, check_hosts,
-    resolve_executable, run_constrained_process,
+    SandboxProcessRunnerPolicy, SandboxTier, WithheldFile, WorkspaceAccess, WorkspaceView, check_environment,
+    check_hosts, resolve_executable, run_constrained_process,
 };
 use palyra_vault::Redactor;
 use serde_json::{Value, json};
@@ -436,8 +436,7 @@ pub(crate) async fn ran(mut job: Run, run: &Running<'_>) -> Executed {
     if let Err(error) = run.engine().workspace().in_place() {
         return Executed::not_run(file_problem(&error));
     }
-    let mut policy =
-        showing(&policy_for(run.config(), job.package.as_ref()), run.call().facets()).into_owned();
+    let mut policy = showing(&policy_for(run.config(), job.package.as_ref()), run.call().facets()).into_owned();
     policy.egress_rules = Arc::clone(&job.egress_rules);
     if job.package.is_some() && !job.on_view {
         policy.workspace_access = WorkspaceAccess::ReadOnly;
@@ -550,7 +549,8 @@ fn on_view(
 fn seen_by(job: &Run, root: &Path, mut withheld: Vec<WithheldFile>) -> Vec<WithheldFile> {
     if let Some(Packaged { parts, .. }) = &job.package {
         let parts: Vec<PathBuf> = parts.read.iter().chain(&parts.write).map(|part| root.join(part)).collect();
-        let in_part = |file: &WithheldFile, part: &PathBuf| file.path.starts_with(part.components().collect::<PathBuf>());
+        let in_part =
+            |file: &WithheldFile, part: &PathBuf| file.path.starts_with(part.components().collect::<PathBuf>());
         withheld.retain(|file| parts.iter().any(|part| in_part(file, part)));
     }
     withheld

@@ -192,6 +192,7 @@ fn a_tool_that_resembles_none_is_recorded_if_it_is_harmless_and_asked_about_othe
     host.decide(text(&approval, "/approval_id"), "allow", &wide).exits(0).done();
     assert!(first.end().exits(0).stdout.contains("\"permissionDecision\":\"allow\""));
     asked(&host, "mcp__tracker__list", &json!({ "page": 2 })).exits(0).done();
+    let watch = host.palyra_started(&["approvals", "watch"]);
     let other = asking(&host, "mcp__tracker__delete", &json!({}));
     let approval = watch.json();
     host.decide(text(&approval, "/approval_id"), "deny", &["--reason", "no"]).exits(0).done();
@@ -371,6 +372,9 @@ fn a_process_that_works_in_the_workspace_must_end_before_a_client_is_connected()
     let input = json!({ "argv": ["sleep", "600"], "workspace": "live" });
     let (call, approval) = host.ask("palyra.process.start", &input, &["--as", "agent:demo", "--session", "s"]);
     host.decide(&approval, "allow", &[]).exits(0).done();
+    while host.palyra(&["calls", "list"]).good()[0]["state"] != "executing" {
+        std::thread::yield_now();
+    }
     let project = host.path("w");
     let connect = ["connect", "claude-code", "--project", project.to_str().unwrap()];
     host.palyra(&connect).fails(10, "process_running");

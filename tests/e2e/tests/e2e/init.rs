@@ -242,7 +242,7 @@ fn ordinary_commands_run_as_they_would_without_palyra() {
     assert_eq!((host.content("q.txt"), host.content("p.txt")), ("a_b\nc_d\n".to_owned(), "a/b\nc/d\n".to_owned()));
     shell(&host, "find . -name 'p.txt' | xargs sed -i s/a/z/ && ls p.txt | xargs git add && tar cf p.tar p.txt lib");
     for line in [
-        "git config user.nickname x && git -c alias.st=status st",
+        "git config user.name Eve && git -c alias.st=status st",
         "git checkout -q -b feature && git commit -q --allow-empty -m one && git checkout -q main",
         "git branch -m feature topic && git rebase -q main topic && git checkout -q main && git merge -q --no-edit topic && git branch -d topic",
         "git remote add origin https://git.invalid/x.git && git remote set-url origin https://git.invalid/y.git && git remote remove origin",
