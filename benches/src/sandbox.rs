@@ -169,6 +169,7 @@ impl Run {
             env: BTreeMap::new(),
             requested_egress_hosts: vec![],
             view: None,
+            withheld: vec![],
             secrets: palyra_sandbox::RunSecrets::default(),
             package: None,
         };

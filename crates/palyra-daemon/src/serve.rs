@@ -15,7 +15,6 @@ use palyra_engine::{AccessControl, DeviceSetup, Engine, EngineParts, RegistryErr
 use palyra_policy::{CheckedSet, PolicyLoader, RefusedSet};
 use palyra_protocol::{Custody, SystemClock};
 use palyra_sandbox::{SandboxProcessRunnerPolicy, SandboxTier};
-use palyra_workspace::Workspace;
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -325,12 +324,13 @@ async fn serve(setup: &Setup, state: &StateDir, config: Config, started: Instant
     let remote_config = config.remote.clone().map(|remote| remote.at_port(setup.remote_port));
     let mut loader = config.policy_loader();
     loader.membership = loader.membership.with_registered(access.registered().map_err(RegistryError::from)?);
+    let workspace = config.open_workspace()?;
     let engine = Engine::new(EngineParts {
         policy: policies(&loader)?,
         policy_loader: config.policy_loader(),
         access,
         journal,
-        workspace: Workspace::open(&config.workspace_root)?,
+        workspace,
         config: config.tool_call,
         key,
         vault: config.vault,

@@ -23,8 +23,8 @@ use palyra_protocol::{
     ApprovalId, ApprovalRecord, CallState, Clock, DaemonKey, Digest, JournalEvent, PublicKey, ToolMetadata, ToolName,
     ToolSource,
 };
+use palyra_workspace::PathListError;
 use palyra_workspace::Workspace;
-use palyra_workspace::effects::GuardRulesError;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -119,7 +119,7 @@ pub enum StartError {
     Memory(#[source] palyra_journal::JournalError),
     /// A pattern for guarded paths makes no sense.
     #[error(transparent)]
-    Guarded(#[from] GuardRulesError),
+    Guarded(#[from] PathListError),
 }
 
 impl Engine {

@@ -107,6 +107,7 @@ impl Circumstances<'_> {
             Attribute::HasStdin => Some(Value::new_bool(facets.stdin_sha256.is_some())),
             Attribute::TreesRead => Some(texts(facets.trees_read.iter().map(String::as_str))),
             Attribute::Outside => Some(texts(facets.outside.iter().map(String::as_str))),
+            Attribute::SecretFiles => Some(texts(facets.secret_files.iter().map(String::as_str))),
             Attribute::PathsRead => Some(texts(facets.paths_read.iter().map(String::as_str))),
             Attribute::PathsWritten => Some(texts(facets.paths_written.iter().map(String::as_str))),
             Attribute::ReadUnder => {
@@ -141,6 +142,7 @@ impl Circumstances<'_> {
             }
             Attribute::TimeLimitMs => facets.time_limit_ms.map(number),
             Attribute::ByClient => Some(Value::new_bool(facets.by_client.is_some())),
+            Attribute::ClientTool => facets.by_client.as_ref().and_then(|by| by.tool.as_deref()).map(text),
             Attribute::SecretScope | Attribute::SecretScopeKind => Some(Value::new_string(self.scope(attribute))),
             Attribute::Trust => context.memory_trust.map(|trust| text(trust.as_str())),
             Attribute::SecretKey => {

@@ -69,7 +69,7 @@ pub use outcome::{
 pub use palyra_egress::{CancelHandle, CancelSignal};
 pub use policy::{
     EgressEnforcementMode, Package, PrivateFile, ProcessRequest, RunSecrets, SandboxProcessRunnerPolicy, SandboxTier,
-    WorkspaceAccess, WorkspaceView,
+    WithheldFile, WorkspaceAccess, WorkspaceView,
 };
 pub use roots::check_roots;
 pub use run_home::{GitIdentity, RunHome};

@@ -161,6 +161,8 @@ pub struct ProcessRequest {
     pub requested_egress_hosts: Vec<String>,
     /// Where its changes to the workspace go instead of the workspace; `None`: it works on the workspace itself.
     pub view: Option<WorkspaceView>,
+    /// Files of the workspace that hold secrets, in whose place it finds a notice. Tier C only.
+    pub withheld: Vec<WithheldFile>,
     /// What only this run has: secrets, and credentials that its proxy attaches. Tier C only.
     pub secrets: RunSecrets,
     /// The package whose script it runs: then it sees that, and of the workspace only what the package was granted.
@@ -213,6 +215,15 @@ impl PartialEq for RunSecrets {
 }
 
 impl Eq for RunSecrets {}
+
+/// A file that a run does not get to see.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WithheldFile {
+    /// Where it is; absolute.
+    pub path: PathBuf,
+    /// Reading it fails. Otherwise a notice is read, which a program that copies what it finds would take for the file.
+    pub is_unreadable: bool,
+}
 
 /// A file that only one run sees.
 #[derive(Debug, Clone)]

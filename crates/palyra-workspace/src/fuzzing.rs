@@ -23,3 +23,11 @@ pub fn ignore_file(bytes: &[u8]) {
         assert!(file.is_none() || !directory.is_none(), "what matches a file matches a directory of that name: {path}");
     }
 }
+
+/// Reads the bytes as git's index.
+///
+/// # Panics
+/// When a promise of the parser is broken.
+pub fn git_index(bytes: &[u8]) {
+    crate::secret_files::fuzz_git_index(bytes);
+}

@@ -30,11 +30,13 @@ pub mod limits;
 mod list;
 mod patch;
 mod path;
+mod path_list;
 mod pattern;
 mod read;
 mod rename;
 mod resolve;
 mod search;
+mod secret_files;
 mod transaction;
 mod walk;
 mod write;
@@ -48,15 +50,18 @@ pub use leftovers::Leftovers;
 pub use list::{Entry, EntryKind, ListOptions, Listing};
 pub use patch::{ChangeKind, FileChange, PatchOutcome, PatchPlan, PatchedPaths};
 pub use path::ResolvedPath;
+pub use path_list::PathListError;
 pub use pattern::PatternSyntax;
 pub use read::{FileContent, ReadRange};
 pub use search::{Match, SearchQuery, SearchResult};
+pub use secret_files::{MAX_SECRET_FILES, SecretFile, SecretRules};
 pub use write::{WriteOptions, Written};
 
 use error::{at, io_at, shown};
 use palyra_protocol::CallId;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{CWD, Mode, OFlags, fstat, openat, stat};
+use secret_files::SecretFiles;
 use std::fmt;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -91,6 +96,8 @@ pub struct Workspace {
     canonical: PathBuf,
     /// What the operator called it, which may go through links: absolute paths that begin so are understood too.
     given: PathBuf,
+    /// Which of its files hold secrets.
+    secrets: SecretFiles,
 }
 
 impl Workspace {
@@ -106,7 +113,8 @@ impl Workspace {
         if (opened.st_dev, opened.st_ino) != (named.st_dev, named.st_ino) || identity.1 != opened.st_ino {
             return Err(FileError::SymlinkRace { path: shown(&text) });
         }
-        Ok(Self { root: fd, identity, canonical, given })
+        let secrets = SecretFiles::new(SecretRules::built_in()?);
+        Ok(Self { root: fd, identity, canonical, given, secrets })
     }
 
     /// Whether the directory is still where it was opened. Every operation asks first, and so does whoever starts a

@@ -82,6 +82,7 @@ impl World {
             env: BTreeMap::new(),
             requested_egress_hosts: vec![],
             view: None,
+            withheld: vec![],
             secrets: palyra_sandbox::RunSecrets::default(),
             package: None,
         }

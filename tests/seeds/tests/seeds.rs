@@ -15,11 +15,12 @@ macro_rules! targets {
     };
 }
 
-const TARGETS: [Target; 19] = targets! {
+const TARGETS: [Target; 20] = targets! {
     "access_registry" => palyra_access::fuzzing::fuzz_registry,
     "access_token" => palyra_access::fuzzing::fuzz_token,
     "egress_request" => palyra_egress::fuzzing::request,
     "egress_rule" => palyra_egress::fuzzing::rule,
+    "git_index" => palyra_workspace::fuzzing::git_index,
     "http_head" => palyra_egress::fuzzing::http_head,
     "ignore_file" => palyra_workspace::fuzzing::ignore_file,
     "journal_export" => palyra_protocol::fuzzing::journal_export,

@@ -30,8 +30,8 @@ pub(crate) use settle::{Ending, Settled};
 use crate::config::EffectsConfig;
 use palyra_protocol::{CallId, Problem};
 use palyra_sandbox::{SandboxProcessRunnerPolicy, SandboxTier, WorkspaceAccess};
-use palyra_workspace::Workspace;
-use palyra_workspace::effects::{Applied, EffectError, GuardRules, GuardRulesError, View, ViewStore};
+use palyra_workspace::effects::{Applied, EffectError, GuardRules, View, ViewStore};
+use palyra_workspace::{PathListError, Workspace};
 use std::sync::{OnceLock, PoisonError, RwLock};
 
 /// The store of views, and the rules about it.
@@ -48,7 +48,7 @@ pub(crate) struct Effects {
 
 impl Effects {
     /// Opens the store. Where there can be none, calls work as far as they can without it, and say so.
-    pub(crate) fn open(config: EffectsConfig, workspace: &Workspace) -> Result<Self, GuardRulesError> {
+    pub(crate) fn open(config: EffectsConfig, workspace: &Workspace) -> Result<Self, PathListError> {
         let guard = GuardRules::new(config.guarded.iter().map(String::as_str))?;
         let store = match &config.store {
             Some(path) => ViewStore::open(path, workspace).map_err(|error| effect_problem(&error)),

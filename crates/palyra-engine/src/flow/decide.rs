@@ -353,7 +353,7 @@ impl<'a> Asked<'a> {
             // Sensitive: neither a rule that waives approvals of a tool nor a yes to other calls covers it.
             uses.push((about(PolicyAction::VaultGet, PolicyResource::Secret(secret.to_string())), context.clone()));
         }
-        if let Some(ByClient { guarded }) = context.facets.by_client.as_ref().filter(|by| !by.guarded.is_empty()) {
+        if let Some(ByClient { guarded, .. }) = context.facets.by_client.as_ref().filter(|by| !by.guarded.is_empty()) {
             let effect = EffectUse { guarded: guarded.clone(), ..EffectUse::default() };
             let context = PolicyRequestContext { is_sensitive_action: false, effect, ..context.clone() };
             uses.push((PolicyRequest { action: PolicyAction::EffectApply, ..request.clone() }, context));

@@ -15,6 +15,7 @@
 //! A tool must name in its facets everything that it will touch: nothing else is decided, shown or covered by the
 //! call's digest. A job must look up nothing anew, because what it finds then is not what was shown.
 
+mod client_tools;
 mod containment;
 mod echo;
 mod final_directory;
@@ -37,6 +38,7 @@ mod routine_list;
 mod routine_remove;
 mod routine_run;
 mod schema;
+pub(crate) mod secret_files;
 mod secrets;
 mod sleep;
 #[cfg(test)]
@@ -200,7 +202,7 @@ type Made = Result<Arc<dyn Tool>, ToolNameError>;
 type Make = fn() -> Made;
 
 /// Every built-in tool: its name, and how it is made.
-const BUILTIN: [(&str, Make); 18] = [
+const BUILTIN: [(&str, Make); 20] = [
     (echo::NAME, echo::tool),
     (sleep::NAME, sleep::tool),
     (fs_read::NAME, fs_read::tool),
@@ -219,6 +221,8 @@ const BUILTIN: [(&str, Make); 18] = [
     (routine_list::NAME, routine_list::tool),
     (routine_run::NAME, routine_run::tool),
     (routine_remove::NAME, routine_remove::tool),
+    (client_tools::PLAN, client_tools::plan),
+    (client_tools::ACT, client_tools::act),
 ];
 
 /// The names of the built-in tools.

@@ -5,6 +5,7 @@ use super::final_directory;
 use super::input::printable;
 use super::packaged::Packaged;
 use super::schema::{effect, notes, object, path};
+use super::secret_files;
 use super::secrets::{self, Ways};
 use super::time_limit::TimeLimit;
 use super::{Executing, Input, Job, Made, Place, Prepared, Tool};
@@ -23,8 +24,8 @@ use palyra_protocol::{
 use palyra_sandbox::{
     CancelSignal, EgressEnforcementMode, LimitHit, MissingPrograms, OutputSink, OutputStream, Package, PrivateFile,
     ProcessExit, ProcessOutcome, ProcessRequest, ResolvedExecutable, RunSecrets, SandboxError,
-    SandboxProcessRunnerPolicy, SandboxTier, WorkspaceAccess, WorkspaceView, check_environment, check_hosts,
-    resolve_executable, run_constrained_process,
+    SandboxProcessRunnerPolicy, SandboxTier, WithheldFile, WorkspaceAccess, WorkspaceView, check_environment,
+    check_hosts, resolve_executable, run_constrained_process,
 };
 use palyra_vault::Redactor;
 use serde_json::{Value, json};
@@ -85,6 +86,10 @@ pub(super) fn input() -> Value {
             "requested_egress_hosts": {
                 "type": "array", "maxItems": 256, "items": { "type": "string", "minLength": 1, "maxLength": 261 },
                 "description": "every host that the program will need, `example.org` or `example.org:443`; it reaches no other",
+            },
+            "secret_files": {
+                "type": "array", "maxItems": 64, "items": { "type": "string", "minLength": 1, "maxLength": 4096 },
+                "description": "files of the workspace that hold secrets and that the program needs; a person is asked. It finds a notice in the place of all others",
             },
             "secrets": secrets::schema(Ways::All),
         }),
@@ -171,9 +176,10 @@ pub(crate) fn prepare_in(
     timeout: Option<Duration>,
     package: Option<Packaged>,
 ) -> Result<(Facets, Run), Refusal> {
-    let policy = policy_for(place.config, package.as_ref());
-    let policy = policy.as_ref();
     let mut command = Command::read(input, place)?;
+    let policy = policy_for(place.config, package.as_ref());
+    let policy = showing(&policy, &command.facets);
+    let policy = policy.as_ref();
     let telling = input.flag("/tell_directory").then(|| final_directory::telling(&command.facets.argv)).flatten();
     let tells = telling.is_some();
     let argv = telling.unwrap_or_else(|| command.facets.argv.clone());
@@ -186,7 +192,7 @@ pub(crate) fn prepare_in(
     command.uses_secrets(policy, place)?;
     let workspace = works(input, place);
     let Walls { facts, egress_rules } = containment::walls(policy, &command.asked(), workspace);
-    let secrets = facts.secrets || !command.facets.secrets.is_empty();
+    let secrets = facts.secrets || command.facets.uses_secrets();
     command.facets.containment = Some(Containment { secrets, ..facts });
     // A call that would be refused when it is run is not put before anybody.
     let own = SandboxProcessRunnerPolicy { egress_rules: Arc::clone(&egress_rules), ..policy.clone() };
@@ -201,6 +207,7 @@ pub(crate) fn prepare_in(
         env,
         requested_egress_hosts: requested_hosts,
         view: None,
+        withheld: Vec::new(),
         secrets: RunSecrets::default(),
         package: None,
     };
@@ -224,10 +231,20 @@ fn policy_for<'c>(config: &'c ToolCallConfig, package: Option<&Packaged>) -> Cow
     }
 }
 
+/// The policy of a run that is shown a directory outside the workspace, read-only.
+fn showing<'p>(policy: &'p SandboxProcessRunnerPolicy, facets: &Facets) -> Cow<'p, SandboxProcessRunnerPolicy> {
+    if facets.outside.is_empty() {
+        return Cow::Borrowed(policy);
+    }
+    let mut policy = policy.clone();
+    policy.read_roots.extend(facets.outside.iter().map(PathBuf::from));
+    Cow::Owned(policy)
+}
+
 /// What a command would be decided by on a host that has every program.
 pub(super) fn rehearse(input: Input<'_>, place: &Place<'_>) -> Result<Facets, Refusal> {
-    let policy = &place.config.process_runner;
     let mut command = Command::read(input, place)?;
+    let policy = &showing(&place.config.process_runner, &command.facets);
     let program = command.facets.argv.first().filter(|name| !name.contains('/')).cloned();
     match (resolve_executable(policy, &command.facets.argv, &command.directory), program) {
         (Ok(executable), _) => command.will_run(&executable),
@@ -238,7 +255,7 @@ pub(super) fn rehearse(input: Input<'_>, place: &Place<'_>) -> Result<Facets, Re
     }
     command.asks_for_hosts(policy)?;
     let facts = containment::usual(&command.requested_hosts, works(input, place));
-    let secrets = !command.facets.secrets.is_empty();
+    let secrets = command.facets.uses_secrets();
     command.facets.containment = Some(Containment { secrets, ..facts });
     Ok(command.facets)
 }
@@ -252,7 +269,17 @@ struct Command {
 
 impl Command {
     fn read(input: Input<'_>, place: &Place<'_>) -> Result<Self, Refusal> {
-        let directory = place.path(input, "/cwd", |facets, path| facets.working_directory = Some(path))?;
+        let inside = place.path(input, "/cwd", |facets, path| facets.working_directory = Some(path));
+        let named = input.optional("/cwd").unwrap_or(".");
+        let (directory, abroad) = match inside {
+            Ok(directory) => (directory, None),
+            Err(refusal) if refusal.problem.code == "path_outside_workspace" => match place.directory_outside(named) {
+                Some(abroad) => (place.workspace.resolve(".")?, Some(abroad)),
+                None => return Err(refusal),
+            },
+            Err(refusal) => return Err(refusal),
+        };
+        let shown = abroad.as_ref().map(|abroad| abroad.to_string_lossy().into_owned());
         let argv = input.texts("/argv");
         // No program can be given one, so that nobody is asked about it.
         if let Some(at) = argv.iter().position(|word| word.contains('\0')) {
@@ -262,14 +289,17 @@ impl Command {
         let stdin = input.text("/stdin");
         let facets = Facets {
             argv,
-            working_directory: Some(directory.as_str().to_owned()),
+            working_directory: Some(shown.clone().unwrap_or_else(|| directory.as_str().to_owned())),
+            outside: shown.into_iter().collect(),
             environment: Environment::new(variables.iter().map(|(name, value)| (name.as_str(), value.as_str()))),
             stdin_sha256: (!stdin.is_empty()).then(|| Digest::of(stdin.as_bytes())),
             secrets: secrets::named(input)?,
+            secret_files: secret_files::named(input, &directory, place)?,
             ..Facets::default()
         };
         let requested_hosts = input.texts("/requested_egress_hosts");
-        Ok(Self { facets, directory: place.absolute(&directory), requested_hosts })
+        let directory = abroad.unwrap_or_else(|| place.absolute(&directory));
+        Ok(Self { facets, directory, requested_hosts })
     }
 
     /// The facets of a command whose program was not found: where it was looked for, if the command says where.
@@ -406,7 +436,7 @@ pub(crate) async fn ran(mut job: Run, run: &Running<'_>) -> Executed {
     if let Err(error) = run.engine().workspace().in_place() {
         return Executed::not_run(file_problem(&error));
     }
-    let mut policy = policy_for(run.config(), job.package.as_ref()).into_owned();
+    let mut policy = showing(&policy_for(run.config(), job.package.as_ref()), run.call().facets()).into_owned();
     policy.egress_rules = Arc::clone(&job.egress_rules);
     if job.package.is_some() && !job.on_view {
         policy.workspace_access = WorkspaceAccess::ReadOnly;
@@ -445,6 +475,13 @@ pub(crate) async fn ran(mut job: Run, run: &Running<'_>) -> Executed {
             watcher.output.finish();
             ran
         };
+        // Only Tier C can put something in a file's place; the facts of Tier B say that nothing holds its runs.
+        if policy.tier == SandboxTier::C {
+            match secret_files::withheld(engine.workspace(), &call.facets.secret_files) {
+                Ok(withheld) => job.request.withheld = seen_by(&job, engine.workspace().root(), withheld),
+                Err(error) => return Executed::not_run(file_problem(&error)),
+            }
+        }
         let terms = Terms { time, redactor, tells_in: job.tells.then(|| engine.workspace().root().to_owned()) };
         if job.on_view {
             return on_view(&engine, &call, job, terms, |job| outcome(job, &mut watcher));
@@ -495,9 +532,9 @@ fn on_view(
                 Some(LimitHit::Cancelled) => Ending::Discard("it was cancelled: nothing of what it changed counts"),
                 _ => Ending::AsDecided,
             };
-            let hint = moved_directory(&outcome);
+            let notes = [moved_directory(&outcome), withheld_from(&job, &outcome)];
             let mut settled = engine.settle_run(call, &view, ending);
-            settled.notes.extend(hint);
+            settled.notes.extend(notes.into_iter().flatten());
             told(outcome, &terms).with_effect(settled)
         }
         Err(error) => {
@@ -506,6 +543,22 @@ fn on_view(
             refused(&error)
         }
     }
+}
+
+/// Those of the withheld files that a run would see: a package sees the parts of the workspace that it was granted.
+fn seen_by(job: &Run, root: &Path, mut withheld: Vec<WithheldFile>) -> Vec<WithheldFile> {
+    if let Some(Packaged { parts, .. }) = &job.package {
+        let parts: Vec<PathBuf> = parts.read.iter().chain(&parts.write).map(|part| root.join(part)).collect();
+        let in_part =
+            |file: &WithheldFile, part: &PathBuf| file.path.starts_with(part.components().collect::<PathBuf>());
+        withheld.retain(|file| parts.iter().any(|part| in_part(file, part)));
+    }
+    withheld
+}
+
+/// What to say about a program that met a notice in a secret file's place.
+fn withheld_from(job: &Run, outcome: &ProcessOutcome) -> Option<String> {
+    secret_files::note(&job.request.withheld, &[&outcome.stdout.bytes, &outcome.stderr.bytes])
 }
 
 /// What to say about a program that could not move a directory: views cannot do that, and programs do not know of

@@ -222,9 +222,9 @@ impl Review {
             token: asked.token.clone(),
             session: asked.session.clone(),
             command: ReviewedCommand::of(facets),
-            reads: facets.paths_read.iter().chain(&facets.outside).cloned().collect(),
+            reads: facets.paths_read.iter().chain(&facets.outside).chain(&facets.notes).cloned().collect(),
             reads_below: facets.trees_read.clone(),
-            writes: facets.paths_written.clone(),
+            writes: facets.paths_written.iter().chain(&facets.outside_written).cloned().collect(),
             network: ReviewedNetwork::of(facets, &asked.input),
             secrets: facets.secret_lines(),
             containment: facets.containment.clone(),
@@ -341,5 +341,7 @@ fn offers(asked: &ApprovalRecord) -> Vec<Offer> {
         host.map(|(host, method)| GrantMatcher::HostMethod { host, method }),
     ];
     let offer = |matcher| Offer { matcher, scope: ApprovalScope::Session, replay: None };
-    matchers.into_iter().flatten().map(offer).collect()
+    // A yes to a call that is given secrets covers no other.
+    let fits = |matcher: &GrantMatcher| *matcher == GrantMatcher::ExactCall || !facets.uses_secrets();
+    matchers.into_iter().flatten().filter(fits).map(offer).collect()
 }

@@ -63,6 +63,8 @@ pub(super) struct TierC {
     /// Whether overlays hide it; bubblewrap covers each by itself otherwise.
     walled: bool,
     guards: Vec<Guard>,
+    /// How many files a notice stands in the place of.
+    withheld: usize,
     proofs: Vec<Proof>,
     aside: HeldFiles,
     /// What its toolchains fill; given back when it has ended.
@@ -79,7 +81,7 @@ pub(super) fn prepare(job: Job<'_>) -> Result<(TierC, Prepared), SandboxError> {
     let bubblewrap = bwrap::find()?;
     let group = Confinement::create(job.policy)?;
     let handover = hand_over(&job, &bubblewrap, group.is_some())?;
-    let Job { policy, identity, hidden, .. } = job;
+    let Job { policy, identity, hidden, request, .. } = job;
     let mut held = Held::default();
     let PipePairs { ours, stdio, report } = run::pipes()?;
     let doors = group.as_ref().map(|confinement| confinement.group.doors(&mut held)).transpose().map_err(no_group)?;
@@ -123,6 +125,7 @@ pub(super) fn prepare(job: Job<'_>) -> Result<(TierC, Prepared), SandboxError> {
         walled: is_walled(&identity),
         hidden,
         guards: handover.guards,
+        withheld: request.withheld.len(),
         proofs: handover.proofs,
         aside: handover.aside,
         _caches: handover.caches,
@@ -194,7 +197,8 @@ fn hand_over(job: &Job<'_>, bubblewrap: &Bubblewrap, grouped: bool) -> Result<Ha
         .transpose()?;
     let proxy = way_out.as_ref().map(|_| inside_listener::PORT);
     let mut environment = environment::compose(policy, &request.env, Path::new(TEMPORARY), proxy)?;
-    let private = trust::files(request, roots, &mut environment)?;
+    let mut private = trust::files(request, roots, &mut environment)?;
+    private.extend(trust::notices(&request.withheld)?);
     let (status, status_write) = run::pipe()?;
     rustix::io::ioctl_fionbio(&status, true)
         .map_err(|e| SandboxError::Io { action: "prepare a pipe", source: e.into() })?;
@@ -384,6 +388,9 @@ impl TierC {
     /// A run that was stopped while it still waited at the gate had no command, and no walls.
     fn built_by_bubblewrap(&self) -> Vec<Layer> {
         let (major, minor) = self.bubblewrap.version;
+        let withheld = (self.withheld > 0).then(|| {
+            Layer::applied("withheld_files", format!("{} file(s) that hold secrets cannot be read", self.withheld))
+        });
         let mut layers = vec![
             Layer::applied("bubblewrap", format!("{} {major}.{minor}", self.bubblewrap.path.display())),
             Layer::applied("user_namespace", "own; creating further ones is disabled"),
@@ -408,6 +415,7 @@ impl TierC {
         ];
         let granted = |parts: usize| format!("sees the package's files and {parts} granted part(s) of the workspace");
         layers.extend(self.parts.as_ref().map(|(_, parts)| Layer::applied(parts::LAYER, granted(parts.len()))));
+        layers.extend(withheld);
         if self.gate.is_none() {
             return layers;
         }

@@ -8,7 +8,7 @@
 use super::tier_c::sealed;
 use crate::error::SandboxError;
 use crate::layout;
-use crate::policy::{Package, ProcessRequest};
+use crate::policy::{Package, ProcessRequest, WithheldFile};
 use crate::roots::Roots;
 use palyra_egress::InspectionAuthority;
 use std::collections::{BTreeMap, BTreeSet};
@@ -58,6 +58,19 @@ pub(super) struct Private {
     pub(super) path: PathBuf,
     pub(super) content: OwnedFd,
     pub(super) mode: &'static str,
+}
+
+/// What stands in the place of a file that is withheld. It is a comment in most formats of settings.
+const NOTICE: &str =
+    "# Palyra withholds this file: it usually holds secrets. A command that names it is put before a person.\n";
+
+/// What covers the files that are withheld from a run.
+pub(super) fn notices(withheld: &[WithheldFile]) -> Result<Vec<Private>, SandboxError> {
+    let notice = |file: &WithheldFile| {
+        let mode = if file.is_unreadable { "0000" } else { "0444" };
+        Ok(Private { path: file.path.clone(), content: sealed(NOTICE.as_bytes())?, mode })
+    };
+    withheld.iter().map(notice).collect()
 }
 
 /// The files of a run, and what its environment says of them.

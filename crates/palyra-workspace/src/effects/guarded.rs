@@ -8,7 +8,7 @@
 use super::git_settings;
 use super::manifests;
 use crate::path::folded;
-use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use crate::path_list::{self, PathList, PathListError};
 use palyra_protocol::EffectPath;
 
 /// The largest file whose content is judged; a larger one is guarded.
@@ -18,20 +18,7 @@ const BUILT_IN: &str = include_str!("guarded_paths.txt");
 
 /// Which paths are guarded.
 #[derive(Debug, Clone)]
-pub struct GuardRules {
-    guarded: GlobSet,
-    excepted: GlobSet,
-}
-
-/// A pattern that cannot be read.
-#[derive(Debug, thiserror::Error)]
-#[error("`{pattern}` is not a pattern for guarded paths: {reason}")]
-pub struct GuardRulesError {
-    /// The pattern.
-    pub pattern: String,
-    /// What is wrong with it.
-    pub reason: String,
-}
+pub struct GuardRules(PathList);
 
 /// A file before and after; nothing where there is none, or where it is too large to be read.
 #[derive(Debug, Clone, Copy)]
@@ -45,29 +32,17 @@ impl GuardRules {
     ///
     /// # Errors
     /// An addition is not a pattern.
-    pub fn new<'a>(further: impl IntoIterator<Item = &'a str>) -> Result<Self, GuardRulesError> {
-        let (mut guarded, mut excepted) = (GlobSetBuilder::new(), GlobSetBuilder::new());
-        let built_in = BUILT_IN.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
-        for line in built_in {
-            match line.strip_prefix('!') {
-                Some(exception) => add(&mut excepted, exception)?,
-                None => add(&mut guarded, line)?,
-            }
-        }
-        for line in further {
-            add(&mut guarded, line)?;
-        }
-        let build = |set: GlobSetBuilder| {
-            set.build().map_err(|e| GuardRulesError { pattern: "the whole list".to_owned(), reason: e.to_string() })
-        };
-        Ok(Self { guarded: build(guarded)?, excepted: build(excepted)? })
+    pub fn new<'a>(further: impl IntoIterator<Item = &'a str>) -> Result<Self, PathListError> {
+        // An operator's `!` would take away, so it is read as a part of a name.
+        let plain = |line: &str| if line.starts_with('!') { format!("\\{line}") } else { line.to_owned() };
+        let further: Vec<String> = further.into_iter().map(plain).collect();
+        PathList::new(path_list::lines(BUILT_IN).chain(further.iter().map(String::as_str))).map(Self)
     }
 
     /// Whether a path is on the list. What its content says is not looked at.
     #[must_use]
     pub fn lists(&self, path: &EffectPath) -> bool {
-        let path = comparable(path);
-        self.guarded.is_match(&path) && !self.excepted.is_match(&path)
+        self.0.lists(&comparable(path))
     }
 
     /// Whether writing a file needs consent. For callers that have both versions at hand.
@@ -92,7 +67,7 @@ impl GuardRules {
     pub(super) fn guards_directory(&self, path: &EffectPath) -> bool {
         let path = comparable(path);
         // A name that no exception could match, so that the directory counts only if all of it does.
-        self.guarded.is_match(format!("{path}/\u{1}")) && !self.excepted.is_match(format!("{path}/x.sample"))
+        self.0.names(&format!("{path}/\u{1}")) && !self.0.excepts(&format!("{path}/x.sample"))
     }
 
     /// Whether a link needs consent: where a guarded file may not be written, a link to another may not be put.
@@ -123,28 +98,7 @@ fn is_git_pointer(path: &EffectPath) -> bool {
 
 /// A path as the most forgiving file system compares it. Bytes that are no text hide nothing that lies beneath them.
 fn comparable(path: &EffectPath) -> String {
-    path.to_text().split('/').map(folded).collect::<Vec<_>>().join("/")
-}
-
-fn add(set: &mut GlobSetBuilder, line: &str) -> Result<(), GuardRulesError> {
-    let wrong = |reason: String| GuardRulesError { pattern: line.to_owned(), reason };
-    let (anchored, pattern) = line.strip_prefix('/').map_or((false, line), |rest| (true, rest));
-    let (directory, pattern) = pattern.strip_suffix('/').map_or((false, pattern), |rest| (true, rest));
-    if pattern.is_empty() || pattern.split('/').any(|part| matches!(part, "" | "." | "..")) {
-        return Err(wrong("a pattern is a relative path of plain names".to_owned()));
-    }
-    let lower = pattern.to_lowercase();
-    let mut places = vec![lower.clone()];
-    if !anchored {
-        places.push(format!("**/{lower}"));
-    }
-    for place in places {
-        for form in [Some(place.clone()), directory.then(|| format!("{place}/**"))].into_iter().flatten() {
-            let glob = GlobBuilder::new(&form).literal_separator(true).backslash_escape(true).build();
-            set.add(glob.map_err(|e| wrong(e.kind().to_string()))?);
-        }
-    }
-    Ok(())
+    path_list::comparable(&path.to_text())
 }
 
 #[cfg(test)]

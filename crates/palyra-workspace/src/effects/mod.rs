@@ -43,7 +43,7 @@ pub use collect::{Collected, EffectFacts, Fate, Fates, Guarded, Limits};
 pub use diff::{ChangeDiff, MAX_DIFF_BYTES};
 pub use error::EffectError;
 pub use file_changes::FileChanges;
-pub use guarded::{GuardRules, GuardRulesError};
+pub use guarded::GuardRules;
 pub use store::{Kept, Retention, View, ViewStage, ViewStore};
 pub use undo::{Obstacle, UndoPlan};
 pub use view_files::{OpenFlags, ViewEntryKind, ViewFiles, ViewStatus};

@@ -67,6 +67,9 @@ fn every_output_fits_the_schema_that_is_published() {
         assert!(wrong.is_empty(), "{name}: {wrong:?} in {output}");
         covered.insert(name);
     }
-    let all: BTreeSet<_> = tools.as_array().unwrap().iter().map(|tool| text(tool, "/name")).collect();
+    let by_palyra = tools.as_array().unwrap().iter().filter(|tool| tool["executor"] != "client");
+    let all: BTreeSet<_> = by_palyra.map(|tool| text(tool, "/name")).collect();
     assert_eq!(covered, all, "every tool is tried");
+    host.call("palyra.client.plan", &json!({ "client": "codex", "tool": "update_plan" }), &[])
+        .fails(1, "only_for_clients");
 }
