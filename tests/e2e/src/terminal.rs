@@ -82,6 +82,14 @@ impl Terminal {
         }
     }
 
+    /// Waits until this is not on the screen any more: a program draws a new screen in pieces.
+    pub fn loses(&self, text: &str) {
+        let gone = |written: &Written, _| (!written.screen().contains(text)).then_some(());
+        if self.wait(gone).is_err() {
+            panic!("`{text}` stays on the screen:\n{}", self.screen());
+        }
+    }
+
     /// The screen as it is now.
     #[must_use]
     pub fn screen(&self) -> String {

@@ -55,6 +55,7 @@ fn what_is_longer_than_the_screen_is_read_to_its_end_first() {
     screen.shows("y once");
     // Another size: it begins anew.
     screen.resize(60, 20);
+    screen.loses("y once");
     screen.shows("more lines");
     screen.types("G");
     screen.shows("y once");
@@ -81,6 +82,7 @@ fn what_comes_never_moves_the_selection_and_what_ends_elsewhere_leaves() {
     drop(host.ask("palyra.process.run", &run("third"), &[]));
     screen.shows("(3 waiting)");
     screen.shows("second.txt");
+    screen.shows("y once");
     screen.types("y");
     screen.shows("u takes it back");
     elsewhere.denies(&second, "elsewhere");
