@@ -26,7 +26,7 @@ const MAX_VIOLATIONS: usize = 3;
 const NEAR: f64 = 0.6;
 
 /// A source, and the tools that it brings.
-pub type SourceTools = (ToolSource, Vec<Arc<dyn Tool>>);
+pub(crate) type SourceTools = (ToolSource, Vec<Arc<dyn Tool>>);
 
 /// The tools that can be proposed: an immutable snapshot.
 #[derive(Debug, Default)]

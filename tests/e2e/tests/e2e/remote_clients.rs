@@ -4,6 +4,7 @@
 use crate::remote::Machines;
 use palyra_e2e::network::inside;
 use palyra_e2e::text;
+use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
