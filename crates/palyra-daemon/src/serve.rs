@@ -363,9 +363,7 @@ async fn serve(setup: &Setup, state: &StateDir, config: Config, started: Instant
     let port = config.http.map(|configured| setup.http_port.map_or(configured, Port::This));
     let open = |port| Listening::open(doors.clone(), port, state.path());
     let http = port.map(open).transpose()?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(io("signal handling"))?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(io("signal handling"))?;
-    let mut hangup = signal(SignalKind::hangup()).map_err(io("signal handling"))?;
+    let told = told_to_end()?;
     tokio::spawn(mcp::socket::serve(doors.clone(), mcp_listener));
 
     let stop = Arc::new(Notify::new());
@@ -389,14 +387,26 @@ async fn serve(setup: &Setup, state: &StateDir, config: Config, started: Instant
         // Without its journal a daemon can only refuse; whoever supervises it had better know.
         () = engine.journal_gone() => Err(palyra_journal::JournalError::Closed.into()),
         () = stop.notified() => Ok(()),
-        _ = terminate.recv() => Ok(()),
-        _ = interrupt.recv() => Ok(()),
-        // A terminal that was closed: what runs is ended in good order too.
-        _ = hangup.recv() => Ok(()),
+        () = told => Ok(()),
     };
     let sockets = [socket, mcp_socket];
     Ending { engine, doors, http, remote, sockets }.run().await;
     served
+}
+
+/// Comes when a signal tells the daemon to end. Signals are heard from now on.
+fn told_to_end() -> Result<impl Future<Output = ()>, DaemonError> {
+    let heard = |kind| signal(kind).map_err(io("signal handling"));
+    let (mut terminate, mut interrupt) = (heard(SignalKind::terminate())?, heard(SignalKind::interrupt())?);
+    // A terminal that was closed: what runs is ended in good order too.
+    let mut hangup = heard(SignalKind::hangup())?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+            _ = hangup.recv() => {}
+        }
+    })
 }
 
 /// What has to be ended in good order.

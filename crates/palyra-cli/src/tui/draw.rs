@@ -108,7 +108,8 @@ fn approval_bar(opened: &Opened) -> String {
     }
     if !opened.gate.saw_end() {
         let left = opened.lines.saturating_sub(opened.top + opened.rows);
-        return format!("{left} more lines: space shows them  n no  Esc back");
+        let lines = if left == 1 { "line: space shows it" } else { "lines: space shows them" };
+        return format!("{left} more {lines}  n no  Esc back");
     }
     let fits = Choice::ALL.into_iter().filter(|choice| choice.fits(&opened.shown.review));
     let keys: Vec<_> = fits.map(|choice| format!("{} {}", choice.key(), choice.word())).collect();
