@@ -58,7 +58,7 @@ impl House {
     }
 
     /// The same place with a new engine.
-    pub(super) async fn restarted(self) -> Self {
+    pub(crate) async fn restarted(self) -> Self {
         let Self { dir, clock, engine: old } = self;
         drop(old);
         let engine = engine(dir.path(), clock.clone()).await;
