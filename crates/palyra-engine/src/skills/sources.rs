@@ -87,8 +87,7 @@ impl OpenSkills {
         now: Timestamp,
     ) -> Result<(SourceListing, Option<PublicKey>), EngineError> {
         if !source.is_registry {
-            let DirectoryListing { artifacts, refused } =
-                list_directory(&source.directory).map_err(|e| refused(&e))?;
+            let DirectoryListing { artifacts, refused } = list_directory(&source.directory).map_err(|e| refused(&e))?;
             return Ok((SourceListing { registry: None, key_id: None, revision: None, artifacts, refused }, None));
         }
         let name = registry_name(&source.directory).map_err(|error| refused(&error))?;
