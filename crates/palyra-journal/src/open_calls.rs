@@ -158,7 +158,7 @@ pub(crate) fn replay(
 mod tests {
     use super::*;
     use crate::{JournalStore, Opening};
-    use palyra_protocol::{CallState, DecisionKind, Problem, SystemClock};
+    use palyra_protocol::{CallState, DecisionKind, Digest, Problem, SystemClock};
     use palyra_testkit::records;
     use proptest::prelude::*;
     use std::collections::BTreeSet;
