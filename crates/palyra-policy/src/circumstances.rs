@@ -10,7 +10,7 @@ use crate::request::{PolicyRequest, PolicyRequestContext};
 use crate::resource::PolicyResource;
 use cedar_policy::{Context, EntityUid, RestrictedExpression as Value};
 use palyra_protocol::facets::quote_words;
-use palyra_protocol::{Containment, EffectCounts, PolicyAction, Principal, PrincipalKind, SecretRef};
+use palyra_protocol::{Containment, EffectCounts, Facets, PolicyAction, Principal, PrincipalKind, SecretRef};
 
 /// Whether a person's approval is assumed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -137,9 +137,7 @@ impl Circumstances<'_> {
             Attribute::Counts => Some(counts(&context.effect.counts)),
             Attribute::Bytes => Some(number(context.effect.bytes)),
             Attribute::Containment => facets.containment.as_ref().map(containment).transpose()?,
-            Attribute::Secrets => {
-                Some(Value::new_set(facets.secrets.iter().map(|found| Value::new_string(found.secret.to_string()))))
-            }
+            Attribute::Secrets => Some(secrets(facets)),
             Attribute::TimeLimitMs => facets.time_limit_ms.map(number),
             Attribute::ByClient => Some(Value::new_bool(facets.by_client.is_some())),
             Attribute::ClientTool => facets.by_client.as_ref().and_then(|by| by.tool.as_deref()).map(text),
@@ -242,6 +240,11 @@ fn containment(held: &Containment) -> Result<Value, String> {
 
 fn text(text: &str) -> Value {
     Value::new_string(text.to_owned())
+}
+
+/// The secrets of the vault that a call uses.
+fn secrets(facets: &Facets) -> Value {
+    Value::new_set(facets.secrets.iter().map(|found| Value::new_string(found.secret.to_string())))
 }
 
 fn texts<'t>(texts: impl Iterator<Item = &'t str>) -> Value {

@@ -326,7 +326,7 @@ fn a_call_that_waits_does_not_run_when_its_skill_is_quarantined_meanwhile() {
     install(&host, &file, &["--allow-tofu"]).exits(0).done();
     let (call, approval) = host.ask(TOOL, &json!({ "p": "note" }), &[]);
     host.palyra(&["skills", "quarantine", "acme.echo", "--reason", "just now"]).exits(0).done();
-    host.decide(&approval, "allow", &[]);
+    host.decide(&approval, "allow", &[]).exits(0).done();
     let ended = host.palyra(&["calls", "follow", &call]);
     assert_ne!(ended.code, 0, "{ended:?}");
     assert!(!host.work("note").exists());
