@@ -93,7 +93,7 @@ pub fn given(update: &CallUpdate) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What a call changed, as a difference, where it changed something and that is kept.
+/// What a call changed, as a difference to the files as they are now, where that is kept.
 pub async fn changed(connection: &Connection, call_id: &str) {
     let request = DiffEffectsRequest { id: call_id.to_owned(), path: String::new() };
     // Most calls change nothing; that is no failure of showing one.
@@ -102,7 +102,8 @@ pub async fn changed(connection: &Connection, call_id: &str) {
     if diff.is_empty() {
         return;
     }
-    note!("{}", styled(BOLD, "changes"));
+    // What a call replaced is kept, and what it wrote may have changed since.
+    note!("{}", styled(BOLD, "changes, from before the call to the files as they are now"));
     for StyledLine { style, text } in crate::review::diff_lines(&diff) {
         note!("{}", styled(style, text));
     }
