@@ -250,8 +250,8 @@ impl Runs {
             let asked = match &active.replay {
                 Some(replies) => replayed(replies, turn, &active.opened.model, &sender).await,
                 None => {
-                    let model = &active.opened.model;
-                    self.models().ask(model, active.request(), Some(limit), &cancel, &sender).await
+                    let asked = (&*active.peer, active.opened.model.as_str());
+                    self.models().ask(asked, active.request(), Some(limit), &cancel, &sender).await
                 }
             };
             drop(sender);

@@ -99,8 +99,27 @@ impl Runs {
             live.ended().await;
         }
         match self.engine().recorded_run(run).await {
-            Ok(history) => end_of(&RunShown::of(&history)),
+            Ok(history) => self.end_of(&RunShown::of(&history)),
             Err(error) => SlotEnd::Done(Err(error.problem)),
+        }
+    }
+
+    /// How a slot ended by its run. A call that no person answered in time is not done, whatever the model made of that.
+    fn end_of(&self, shown: &RunShown) -> SlotEnd {
+        let mut results = shown.turns.iter().filter_map(|turn| turn.results.as_ref()).flatten();
+        let unanswered = results.find(|result| result.state == Some(CallState::Expired));
+        match (shown.state, unanswered) {
+            (RunState::Running | RunState::Interrupted, _) if self.0.closing.is_cancelled() => SlotEnd::LeftOpen,
+            (RunState::Completed, None) => SlotEnd::Done(Ok(())),
+            (RunState::Completed, Some(result)) => {
+                let message = format!("nobody answered in time whether `{}` may be called", result.tool);
+                let hint = "rehearse the routine: what you approve is allowed to it from then on";
+                SlotEnd::Done(Err(Problem::new("approval_expired", message, hint)))
+            }
+            (state, _) => {
+                let plain = || Problem::plain(state.as_str(), format!("the run is {}", state.as_str()));
+                SlotEnd::Done(Err(shown.problem.clone().unwrap_or_else(plain)))
+            }
         }
     }
 }
@@ -123,24 +142,5 @@ async fn follow(mut watch: Watch, progress: &watch::Sender<RunProgress>) {
             *before = now;
             changed
         });
-    }
-}
-
-/// How a slot ended by its run. A call that no person answered in time is not done, whatever the model made of that.
-fn end_of(shown: &RunShown) -> SlotEnd {
-    let mut results = shown.turns.iter().filter_map(|turn| turn.results.as_ref()).flatten();
-    let unanswered = results.find(|result| result.state == Some(CallState::Expired));
-    match (shown.state, unanswered) {
-        (RunState::Running | RunState::Interrupted, _) => SlotEnd::LeftOpen,
-        (RunState::Completed, None) => SlotEnd::Done(Ok(())),
-        (RunState::Completed, Some(result)) => {
-            let message = format!("nobody answered in time whether `{}` may be called", result.tool);
-            let hint = "rehearse the routine: what you approve is allowed to it from then on";
-            SlotEnd::Done(Err(Problem::new("approval_expired", message, hint)))
-        }
-        (state, _) => {
-            let plain = || Problem::plain(state.as_str(), format!("the run is {}", state.as_str()));
-            SlotEnd::Done(Err(shown.problem.clone().unwrap_or_else(plain)))
-        }
     }
 }

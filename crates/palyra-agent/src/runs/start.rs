@@ -126,10 +126,7 @@ impl Runs {
         let model = self.model(start.model.as_deref(), agent)?;
         match model.strip_prefix("replay:") {
             Some(run) => drop(engine.run_history(&own, &parse_run(run)?).await?),
-            None => {
-                self.models().resolve(&model)?;
-                engine.authorize_model(&own, &model)?;
-            }
+            None => self.models().authorize(&own, &model)?,
         }
         let tools = self.offered(&own, agent.and_then(|config| config.tools.as_deref()), &start.tools)?;
         no_collision(&tools, &start.caller_tools, &engine.catalog())?;

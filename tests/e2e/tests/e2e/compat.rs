@@ -331,3 +331,38 @@ fn a_chats_result_is_verified_by_what_its_metadata_names() {
     forged["output"]["text"] = "bye".into();
     host.palyra_fed(&["attest", "verify", "-"], forged.to_string().as_bytes()).fails(8, "attestation_invalid");
 }
+
+#[test]
+fn a_model_that_rules_deny_is_reached_by_no_other_name() {
+    let (first, second) = (Model::saying(vec![]), Model::saying(vec![Say::text("from the second")]));
+    let mut host = Host::idle();
+    std::fs::create_dir(host.path("policies")).unwrap();
+    let rule = "@id(\"no_first\")\n@reason(\"The first model is not for agents.\")\n\
+                forbid (principal is Agent, action == Action::\"model.invoke\", resource == Model::\"a/m\");\n";
+    std::fs::write(host.path("policies").join("models.cedar"), rule).unwrap();
+    let provider = |name: &str, port: u16| {
+        format!(
+            "[models.providers.{name}]\ndialect = \"chat_completions\"\nbase_url = \"http://127.0.0.1:{port}/v1\"\n\
+             models = [\"{}\"]\n",
+            if name == "a" { "m" } else { "other" }
+        )
+    };
+    host.configure(&format!(
+        "policy_dir = {:?}\n[models.aliases]\nonly = [\"a/m\"]\nboth = [\"a/m\", \"b/other\"]\n{}{}",
+        host.path("policies"),
+        provider("a", first.port()),
+        provider("b", second.port())
+    ));
+    host.start();
+    host.palyra(&["access", "agent", "add", "agent:coder"]).exits(0).done();
+    let http = coder(&host);
+    for name in ["a/m", "m", "only"] {
+        refuses(http.post("/v1/chat/completions", &ask(name)), 403, "forbidden");
+    }
+    let answer = http.post("/v1/chat/completions", &ask("both")).is(200).json();
+    assert_eq!(text(&answer, "/choices/0/message/content"), "from the second");
+    assert!(first.asked().is_empty());
+    let ids = http.get("/v1/models").is(200).json();
+    let ids: Vec<_> = ids["data"].as_array().unwrap().iter().map(|model| text(model, "/id").to_owned()).collect();
+    assert_eq!(ids, ["both", "b/other"]);
+}

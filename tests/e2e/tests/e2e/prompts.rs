@@ -158,3 +158,15 @@ fn an_agent_proposes_a_prompt_and_a_person_decides() {
         host.call("palyra.routine.add", &wrong, &["--as", "agent:coder"]).fails(6, "routine_action");
     }
 }
+
+#[test]
+fn a_prompt_whose_call_nobody_answered_is_not_done() {
+    let model = appending("unanswered");
+    let timeouts = "[tool_call]\napproval_timeout_ms = 1\n[effects]\napproval_timeout_ms = 1\n";
+    let host = Host::with(&format!("{}{timeouts}", model.config("chat_completions", "")));
+    add(&host, "ask", "@yearly", &[]).exits(0).done();
+    // The model hears that nobody answered, and says that it is done.
+    assert_eq!(host.palyra(&["routines", "run", "ask"]).good()["state"], "completed");
+    let slot = until(&host, "ask", "failed");
+    assert_eq!((text(&slot, "/problem/code"), host.lines("log", "unanswered")), ("approval_expired", 0));
+}

@@ -172,8 +172,7 @@ fn ended(state: RunState, problem: Option<Problem>, usage: Usage) -> End {
 
 fn plain(door: &Door, peer: &Arc<VerifiedPeer>, wanted: Wanted) -> Result<Answer, Fault> {
     let models = door.doors.runs.models();
-    door.engine.authorize_model(peer, &wanted.model)?;
-    models.resolve(&wanted.model)?;
+    models.authorize(peer, &wanted.model)?;
     let (sender, pieces) = mpsc::channel(BACKLOG);
     let cancel = CancellationToken::new();
     let guard = cancel.clone().drop_guard();
@@ -194,7 +193,7 @@ async fn ask(
     let request = ModelRequest { model: String::new(), messages, tools, settings };
     let (events, mut news) = mpsc::channel(BACKLOG);
     let asking = async {
-        let asked = door.doors.runs.models().ask(&model, request, None, cancel, &events).await;
+        let asked = door.doors.runs.models().ask((peer, &model), request, None, cancel, &events).await;
         drop(events);
         asked
     };
