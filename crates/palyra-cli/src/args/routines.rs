@@ -56,7 +56,7 @@ pub struct Which {
 #[command(after_help = "Examples:
   palyra routines add nightly --schedule '30 2 * * *' --zone Europe/Prague --agent agent:reporter \\
       --call palyra.process.run --input '{\"argv\":[\"make\",\"report\"]}'
-  palyra routines add review --schedule '0 9 * * mon-fri' --agent agent:coder --prompt 'Read the new commits.' --max-tokens 50000
+  palyra routines add review --schedule '0 9 * * mon-fri' --agent agent:coder --prompt 'Read the new commits.'
   palyra routines add ping --schedule @hourly --agent agent:probe --call palyra.http.fetch --input @fetch.json
 
 Schedules have five fields: minute, hour, day of the month, month, day of the week.
