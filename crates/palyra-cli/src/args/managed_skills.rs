@@ -19,8 +19,8 @@ The key of a publisher that is new here is refused, unless you trust it first
     Install(Install),
     /// Replace the version that runs by a newer one; shows what changes and asks if it may do more
     #[command(
-        after_help = "A version that may do more, or tells models something else, waits for a person: here on the terminal, or
-wherever approvals are answered."
+        after_help = "A version that may do more, or tells models something else, waits for a person: here on the
+terminal, or wherever approvals are answered."
     )]
     Update(Update),
     /// List what a directory of packages or a registry offers

@@ -274,17 +274,12 @@ fn an_answer_does_not_wait_for_what_the_command_left_to_remove() {
     for tier in TIERS {
         let world = world(tier);
         let code = "import os\nfor n in range(4000): os.makedirs(os.environ['TMPDIR'] + f'/{n}/a')";
-        // An answer that waited would come after as long as removing the same takes here, each time.
+        // A busy machine may be late once; an answer that waits is late each time.
         let quick = (0..20).any(|_| {
             let started = Instant::now();
             let outcome = world.python(code);
             assert_eq!(outcome.exit, ProcessExit::Code(0), "{tier}: {}", stderr(&outcome));
-            let after = started.elapsed().saturating_sub(outcome.duration);
-            let same = tempfile::TempDir::new().unwrap();
-            (0..4000).for_each(|n| fs::create_dir_all(same.path().join(format!("{n}/a"))).unwrap());
-            let removing = Instant::now();
-            drop(same);
-            after < removing.elapsed() / 2
+            started.elapsed().saturating_sub(outcome.duration) < Duration::from_millis(500)
         });
         assert!(quick, "{tier}");
     }
