@@ -372,6 +372,25 @@ fn what_connecting_makes_is_not_committed_and_is_taken_back() {
 }
 
 #[test]
+fn a_process_that_works_in_the_workspace_must_end_before_a_client_is_connected() {
+    let host = Host::up();
+    let input = json!({ "argv": ["sleep", "600"], "workspace": "live" });
+    let (call, approval) = host.ask("palyra.process.start", &input, &["--as", "agent:demo", "--session", "s"]);
+    host.decide(&approval, "allow", &[]).exits(0).done();
+    while host.palyra(&["calls", "list"]).good()[0]["state"] != "executing" {
+        std::thread::yield_now();
+    }
+    let project = host.path("w");
+    let connect = ["connect", "claude-code", "--project", project.to_str().unwrap()];
+    host.palyra(&connect).fails(10, "process_running");
+    assert!(!host.work(".mcp.json").exists(), "nothing was written");
+    host.palyra(&["calls", "cancel", &call]).exits(5).done();
+    host.palyra(&["calls", "follow", &call]).done();
+    host.palyra(&connect).exits(0).done();
+    host.palyra(&["disconnect", "claude-code"]).exits(0).done();
+}
+
+#[test]
 fn a_rule_demands_an_approver_on_another_device() {
     let host = connected(
         r#"@id("approved_elsewhere") @reason("Approvals are given on a paired device.")
