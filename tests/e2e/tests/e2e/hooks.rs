@@ -56,9 +56,14 @@ fn client(host: &Host) -> Command {
     command
 }
 
+/// Another use of a tool has another name.
+fn id_of(input: &Value) -> String {
+    palyra_protocol::Digest::of(input.to_string().as_bytes()).to_string()[..16].to_owned()
+}
+
 fn question(host: &Host, tool: &str, input: &Value) -> Value {
     json!({
-        "hook_event_name": "PreToolUse", "session_id": "s-1", "tool_use_id": format!("toolu_{tool}"),
+        "hook_event_name": "PreToolUse", "session_id": "s-1", "tool_use_id": format!("toolu_{tool}_{}", id_of(input)),
         "cwd": host.path("w"), "tool_name": tool, "tool_input": input,
     })
 }
@@ -379,7 +384,7 @@ fn a_process_that_works_in_the_workspace_must_end_before_a_client_is_connected()
     let connect = ["connect", "claude-code", "--project", project.to_str().unwrap()];
     host.palyra(&connect).fails(10, "process_running");
     assert!(!host.work(".mcp.json").exists(), "nothing was written");
-    host.palyra(&["calls", "cancel", &call]).exits(0).done();
+    host.palyra(&["calls", "cancel", &call]).exits(5).done();
     host.palyra(&["calls", "follow", &call]).done();
     host.palyra(&connect).exits(0).done();
     host.palyra(&["disconnect", "claude-code"]).exits(0).done();

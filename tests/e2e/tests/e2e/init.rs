@@ -104,6 +104,7 @@ fn a_coding_session_asks_nobody_and_what_leaves_the_sandbox_asks() {
 fn a_secret_of_the_workspace_asks_and_no_run_sees_it_unasked() {
     let host = fresh();
     init(&host, &[]).exits(0).done();
+    fs::create_dir(host.work("config")).unwrap();
     host.put("config/.env.local", "API_KEY=second-secret\n");
     let hidden =
         shell(&host, "cat .e* config/.e*; grep -r API_KEY . ; cp .e* /tmp/x; tar c . | strings; git status --short");
@@ -218,6 +219,7 @@ fn two_inits_at_once_leave_one_whole() {
 #[test]
 fn ordinary_commands_run_as_they_would_without_palyra() {
     let host = fresh();
+    fs::create_dir(host.work("lib")).unwrap();
     init(&host, &[]).exits(0).done();
     for (path, content) in
         [("p.txt", "a/b\nc/d\n"), ("lib/mod.py", "x = 1\n"), ("Makefile.x", "all:\n\t@echo $(PREFIX)\n")]

@@ -71,5 +71,5 @@ fn every_output_fits_the_schema_that_is_published() {
     let all: BTreeSet<_> = by_palyra.map(|tool| text(tool, "/name")).collect();
     assert_eq!(covered, all, "every tool is tried");
     host.call("palyra.client.plan", &json!({ "client": "codex", "tool": "update_plan" }), &[])
-        .fails(1, "only_for_clients");
+        .fails(6, "only_for_clients");
 }
