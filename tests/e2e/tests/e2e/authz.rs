@@ -20,10 +20,10 @@ use palyra_api::v1::{
     RevokeDeviceRequest, RevokeGrantRequest, RevokeTokenRequest, RightsRequest, RotateAuthorityRequest,
     RotateDeviceRequest, RotateTokenRequest, RoutineHistoryRequest, RoutineRequest, SecretRequest,
     SetDeviceRoleRequest, SetFeatureRequest, SetGroupRequest, SetMemberRequest, ShowEffectsRequest, ShowRulesRequest,
-    SimulatePolicyRequest, SkillChunk, SkillRequest, StartRunRequest, StatusRequest, StopRequest, StreamRunRequest,
-    SuggestRulesRequest, TailRequest, TakeBackRequest, TestModelRequest, TrustAddRequest, TrustKeyRequest,
-    TrustListRequest, TrustRotateRequest, UnbindSecretRequest, UndoRequest, UnlockVaultRequest, VaultStatusRequest,
-    VerifyRequest, WatchApprovalsRequest, WhoAmIRequest, WithdrawCodeRequest,
+    SimulatePolicyRequest, SkillChunk, SkillRequest, SkillSourceRequest, StartRunRequest, StatusRequest, StopRequest,
+    StreamRunRequest, SuggestRulesRequest, TailRequest, TakeBackRequest, TestModelRequest, TrustAddRequest,
+    TrustKeyRequest, TrustListRequest, TrustRotateRequest, UnbindSecretRequest, UndoRequest, UnlockVaultRequest,
+    VaultStatusRequest, VerifyRequest, WatchApprovalsRequest, WhoAmIRequest, WithdrawCodeRequest,
 };
 use palyra_api::{ApiError, Connection};
 use palyra_e2e::{Host, Http, text};
@@ -347,6 +347,8 @@ fn denials() -> Vec<Denial> {
         "palyra.v1.Skills/Examine": skills.examine(w, tokio_stream::iter([SkillChunk::default()]));
         "palyra.v1.Skills/Install": skills.install(w, tokio_stream::iter([SkillChunk::default()]));
         "palyra.v1.Skills/Diff": skills.diff(w, DiffSkillsRequest { skill: "acme.x".into(), from: "1.0.0".into(), to: "2.0.0".into() });
+        "palyra.v1.Skills/Available": skills.available(w, SkillSourceRequest { directory: "/srv/skills".into(), ..Default::default() });
+        "palyra.v1.Skills/Fetch": skills.fetch(w, SkillSourceRequest { directory: "/srv/skills".into(), skill: "acme.x".into(), ..Default::default() });
         "palyra.v1.Skills/Check": skills.check(w, CheckSkillsRequest {});
         "palyra.v1.Skills/Quarantine": skills.quarantine(w, QuarantineSkillRequest { skill: "acme.x".into(), version: String::new(), reason: "x".into() });
         "palyra.v1.Skills/Release": skills.release(w, ReleaseSkillRequest { skill: "acme.x".into(), reason: "x".into(), ..Default::default() });
