@@ -87,6 +87,21 @@ pub fn seccomp_profile(tier: SandboxTier) -> Vec<SeccompRule> {
     }
 }
 
+/// The paths of a workspace that its own settings and links name as places of code: the directory of `core.hooksPath`,
+/// what a link in place of `.vscode` leads to. Those of the fixed lists are not among them on every platform.
+///
+/// # Errors
+/// The settings are larger than anybody writes, or cannot be read: what they name is not known.
+pub fn named_by_settings(workspace: &std::path::Path) -> Result<Vec<std::path::PathBuf>, SandboxError> {
+    #[cfg(target_os = "linux")]
+    return linux::named_by_settings(workspace);
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _nothing_is_read = workspace;
+        Ok(Vec::new())
+    }
+}
+
 /// Runs `executable` with the request's arguments under the policy, to its end.
 ///
 /// A process that fails, is killed or hits a limit is an outcome, not an error.

@@ -12,6 +12,15 @@ pub fn patch(bytes: &[u8]) {
     }
 }
 
+/// Reads the bytes as git's index.
+///
+/// # Panics
+/// When a promise of the parser is broken.
+pub fn git_index(bytes: &[u8]) {
+    let Ok(paths) = crate::effects::git_index::parse(bytes) else { return };
+    assert!(paths.len() * 62 <= bytes.len(), "every path has an entry");
+}
+
 /// Reads the bytes as an ignore file and asks it about paths.
 ///
 /// # Panics

@@ -17,6 +17,7 @@ macro_rules! targets {
 const TARGETS: [Target; 17] = targets! {
     "egress_request" => palyra_egress::fuzzing::request,
     "egress_rule" => palyra_egress::fuzzing::rule,
+    "git_index" => palyra_workspace::fuzzing::git_index,
     "http_head" => palyra_egress::fuzzing::http_head,
     "ignore_file" => palyra_workspace::fuzzing::ignore_file,
     "journal_export" => palyra_protocol::fuzzing::journal_export,

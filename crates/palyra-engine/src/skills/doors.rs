@@ -223,8 +223,9 @@ impl FilesDoor for WorkspaceDoor {
 /// Whether a path runs as code later or says what may run. A skill never changes such a file: nothing of it could wait
 /// for a person.
 fn guarded(effects: &Effects, path: &WorkspacePath) -> bool {
+    let guard = effects.guard();
     match path.to_string().parse::<EffectPath>() {
-        Ok(path) => effects.guard().lists(&path) || effects.guard().guards_file(&path, None, &[]),
+        Ok(path) => guard.lists(&path) || guard.guards_file(&path, None, &[]),
         Err(_) => true,
     }
 }

@@ -31,6 +31,7 @@ mod outside;
 mod process_read;
 mod process_run;
 mod process_start;
+mod quota;
 mod routine_add;
 mod routine_list;
 mod routine_remove;
@@ -176,9 +177,10 @@ impl Place<'_> {
     /// refused.
     fn refuse_guarded(&self, facets: &Facets, content: Option<&[u8]>) -> Result<(), Refusal> {
         let Some(effects) = self.effects else { return Ok(()) };
+        let guard = effects.guard();
         let guards = |path: &&String| {
             let Ok(path) = path.parse::<EffectPath>() else { return false };
-            effects.guard().guards_file(&path, None, content.unwrap_or_default())
+            guard.guards_file(&path, None, content.unwrap_or_default())
         };
         let Some(path) = facets.paths_written.iter().find(guards) else { return Ok(()) };
         let what = "a file that runs as code later, or says what may run";

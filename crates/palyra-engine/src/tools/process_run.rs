@@ -3,11 +3,12 @@
 use super::containment::{self, Walls};
 use super::final_directory;
 use super::input::printable;
+use super::quota;
 use super::schema::{effect, notes, object, path};
 use super::secrets::{self, Ways};
 use super::time_limit::TimeLimit;
 use super::{Executing, Input, Job, Made, Place, Prepared, Tool};
-use crate::effects::{Ending, effect_problem};
+use crate::effects::{Ending, SessionView, Settled, effect_problem};
 use crate::engine::Engine;
 use crate::flow::execute::{Executed, Running, timed_out_by};
 use crate::flow::resolve::{Refusal, file_problem, sandbox_problem};
@@ -19,11 +20,13 @@ use palyra_protocol::{
     Secret, SecretDelivery, ToolCapability, ToolDefinition, WorkspaceUse,
 };
 use palyra_sandbox::{
-    CancelSignal, EgressEnforcementMode, LimitHit, MissingPrograms, OutputSink, OutputStream, PrivateFile, ProcessExit,
-    ProcessOutcome, ProcessRequest, ResolvedExecutable, RunSecrets, SandboxError, SandboxProcessRunnerPolicy,
-    SandboxTier, WorkspaceView, check_environment, check_hosts, resolve_executable, run_constrained_process,
+    CancelHandle, CancelSignal, EgressEnforcementMode, LimitHit, MissingPrograms, OutputSink, OutputStream,
+    PrivateFile, ProcessExit, ProcessOutcome, ProcessRequest, ResolvedExecutable, RunSecrets, SandboxError,
+    SandboxProcessRunnerPolicy, SandboxTier, WorkspaceView, check_environment, check_hosts, resolve_executable,
+    run_constrained_process,
 };
 use palyra_vault::Redactor;
+use palyra_workspace::effects::View;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -77,6 +80,11 @@ pub(super) fn input() -> Value {
                 "description": "`view` (when absent): work on a view, whose changes count when the program has ended. \
                     `live`: work on the workspace itself, for servers and watchers; a person is asked. \
                     `discard`: a trial, of which nothing counts",
+            },
+            "view": {
+                "enum": ["call", "session", "session_end"],
+                "description": "`call` (when absent): a view of its own. `session`: the view that the calls of the session \
+                    share, of which nothing counts yet. `session_end`: the same, and then all of it counts",
             },
             "requested_egress_hosts": {
                 "type": "array", "maxItems": 256, "items": { "type": "string", "minLength": 1, "maxLength": 261 },
@@ -193,7 +201,14 @@ pub(super) fn prepare(input: Input<'_>, place: &Place<'_>, timeout: Option<Durat
         let message = "a trial needs a view of the workspace, which this host or this tier does not give";
         return Err(Problem::new("views_unavailable", message, hint).into());
     }
-    Ok(Prepared::new(facets, Run { executable, request, egress_rules, timeout, on_view, discard, tells }))
+    let view = ViewUse::of(input);
+    if view != ViewUse::Call && (!on_view || discard) {
+        let hint = "leave out `workspace`, and run processes in Tier C on a file system that gives views";
+        let message = "the view of a session needs a view of the workspace whose changes are kept";
+        return Err(Problem::new("views_unavailable", message, hint).into());
+    }
+    let use_of_view = on_view.then_some(view);
+    Ok(Prepared::new(facets, Run { executable, request, egress_rules, timeout, view: use_of_view, discard, tells }))
 }
 
 /// What a command would be decided by on a host that has every program.
@@ -320,6 +335,27 @@ fn works(input: Input<'_>, place: &Place<'_>) -> WorkspaceUse {
     }
 }
 
+/// Which view a program works on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ViewUse {
+    /// One of its own.
+    Call,
+    /// Its session's, which stays open.
+    Session,
+    /// Its session's, whose changes then count.
+    SessionEnd,
+}
+
+impl ViewUse {
+    fn of(input: Input<'_>) -> Self {
+        match input.optional("/view") {
+            Some("session") => Self::Session,
+            Some("session_end") => Self::SessionEnd,
+            _ => Self::Call,
+        }
+    }
+}
+
 /// A program to run.
 #[derive(Debug)]
 struct Run {
@@ -328,8 +364,8 @@ struct Run {
     /// The rules of its own proxy: what the call asked for.
     egress_rules: Arc<EgressRules>,
     timeout: Option<Duration>,
-    /// Whether it works on a view of the workspace.
-    on_view: bool,
+    /// Which view of the workspace it works on; none: the workspace itself.
+    view: Option<ViewUse>,
     /// Whether nothing of what it changes counts.
     discard: bool,
     /// Whether its shell tells where it stood in the end.
@@ -395,6 +431,7 @@ async fn ran(mut job: Run, run: &Running<'_>) -> Executed {
     let directory = job.tells.then(final_directory::Filter::default);
     let mut watcher = Watcher { output, connections: run.egress().observer(), directory };
     let (engine, call) = (run.engine().clone(), run.call().record());
+    let handle_of_quota = handle.clone();
     let mut task = tokio::task::spawn_blocking(move || {
         let outcome = |job: &Run, watcher: &mut Watcher| {
             let ran = run_constrained_process(&policy, &job.executable, &job.request, &signal, watcher);
@@ -405,8 +442,9 @@ async fn ran(mut job: Run, run: &Running<'_>) -> Executed {
             ran
         };
         let terms = Terms { time, redactor, tells_in: job.tells.then(|| engine.workspace().root().to_owned()) };
-        if job.on_view {
-            return on_view(&engine, &call, job, terms, |job| outcome(job, &mut watcher));
+        if let Some(view) = job.view {
+            let run = |job: &Run| outcome(job, &mut watcher);
+            return on_view((&engine, &call), (job, view), terms, &handle_of_quota, run);
         }
         outcome(&job, &mut watcher).map_or_else(|error| refused(&error), |outcome| told(outcome, &terms))
     });
@@ -436,33 +474,91 @@ struct Terms {
 
 /// Runs a program on a view of the workspace and settles what it changed there.
 fn on_view(
-    engine: &Engine,
-    call: &Arc<CallRecord>,
-    mut job: Run,
+    (engine, call): (&Engine, &Arc<CallRecord>),
+    (mut job, which): (Run, ViewUse),
     terms: Terms,
+    handle: &CancelHandle,
     run: impl FnOnce(&Run) -> Result<ProcessOutcome, SandboxError>,
 ) -> Executed {
-    let view = match engine.effects().begin(&call.call_id, engine.workspace()) {
-        Ok(view) => view,
-        Err(error) => return Executed::not_run(effect_problem(&error)),
+    let place = match Workplace::find(engine, call, which) {
+        Ok(place) => place,
+        Err(problem) => return Executed::not_run(problem),
     };
+    let view = place.view();
     job.request.view = Some(WorkspaceView { upper: view.upper(), work: view.work() });
-    match run(&job) {
-        Ok(outcome) => {
-            let ending = match outcome.ended_by {
-                _ if job.discard => Ending::Discard("it was a trial: nothing of what it changed counts"),
-                Some(LimitHit::Cancelled) => Ending::Discard("it was cancelled: nothing of what it changed counts"),
-                _ => Ending::AsDecided,
-            };
-            let hint = moved_directory(&outcome);
-            let mut settled = engine.settle_run(call, &view, ending);
-            settled.notes.extend(hint);
-            told(outcome, &terms).with_effect(settled)
-        }
+    let limits = engine.effects().config().limits;
+    let (ran, beyond) = quota::watched(view, limits, handle, || run(&job));
+    let outcome = match ran {
+        Ok(outcome) => outcome,
         Err(error) => {
-            // Nothing ran, so nothing was changed.
-            engine.settle_run(call, &view, Ending::Discard("it did not run"));
-            refused(&error)
+            place.did_not_run(engine, call);
+            return refused(&error);
+        }
+    };
+    let hint = moved_directory(&outcome);
+    let over_quota = beyond.is_some();
+    let mut settled = match (beyond, &place) {
+        (Some(error), Workplace::Call(view)) => {
+            engine.settle_run(call, view, Ending::Discard("it wrote more than it may, so nothing of it counts"));
+            Settled { problem: Some(effect_problem(&error)), ..Settled::default() }
+        }
+        (Some(error), Workplace::Session(..)) => {
+            Settled { problem: Some(effect_problem(&error)), ..Settled::default() }
+        }
+        (None, place) => place.settle(engine, call, (&outcome, job.discard)),
+    };
+    settled.notes.extend(hint);
+    let mut told = told(outcome, &terms).with_effect(settled);
+    quota::report(&mut told.enforcement, limits);
+    if over_quota {
+        told.output["ended_by"] = json!("workspace_quota");
+    }
+    told
+}
+
+/// The view that a call works on.
+enum Workplace<'e> {
+    Call(View),
+    Session(SessionView<'e>, ViewUse),
+}
+
+impl<'e> Workplace<'e> {
+    fn find(engine: &'e Engine, call: &CallRecord, which: ViewUse) -> Result<Self, Problem> {
+        if which != ViewUse::Call {
+            return Ok(Self::Session(engine.session_view(call)?, which));
+        }
+        let view = engine.effects().begin(&call.call_id, engine.workspace());
+        view.map(Self::Call).map_err(|error| effect_problem(&error))
+    }
+
+    fn view(&self) -> &View {
+        match self {
+            Self::Call(view) => view,
+            Self::Session(open, _) => &open.view,
+        }
+    }
+
+    /// Nothing ran, so nothing was changed.
+    fn did_not_run(&self, engine: &Engine, call: &Arc<CallRecord>) {
+        if let Self::Call(view) = self {
+            engine.settle_run(call, view, Ending::Discard("it did not run"));
+        }
+    }
+
+    fn settle(&self, engine: &Engine, call: &Arc<CallRecord>, (outcome, discard): (&ProcessOutcome, bool)) -> Settled {
+        let cancelled = outcome.ended_by == Some(LimitHit::Cancelled);
+        match self {
+            // What was cancelled ends nothing: what the session did before is kept.
+            Self::Session(open, ViewUse::SessionEnd) if !cancelled => engine.settle_session(call, open),
+            Self::Session(open, _) => engine.sum_up(call, open),
+            Self::Call(view) => {
+                let ending = match (discard, cancelled) {
+                    (true, _) => Ending::Discard("it was a trial: nothing of what it changed counts"),
+                    (false, true) => Ending::Discard("it was cancelled: nothing of what it changed counts"),
+                    (false, false) => Ending::AsDecided,
+                };
+                engine.settle_run(call, view, ending)
+            }
         }
     }
 }

@@ -43,3 +43,4 @@ pub(crate) use host::detect;
 pub(crate) use preview::explain;
 pub(crate) use profile::describe as seccomp_profile;
 pub(crate) use run::run;
+pub(crate) use sensitive::named_by_settings;

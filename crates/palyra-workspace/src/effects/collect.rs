@@ -3,7 +3,7 @@
 use super::error::{EffectError, at};
 use super::guarded::GuardRules;
 use super::plan::{Action, DirectoryTime, PLAN_VERSION, Plan, Step};
-use super::scan::{Draft, Found, Scan};
+use super::scan::{Draft, Found, Purpose, Scan};
 use super::store::{View, remove_tree};
 use super::sys::{FileId, look, move_new, open_dir, plain_mode};
 use crate::Workspace;
@@ -57,6 +57,15 @@ pub struct Collected<'a> {
     counts: EffectCounts,
 }
 
+/// What several runs have changed in one view so far.
+#[derive(Debug)]
+pub struct ViewSum {
+    /// As it is recorded.
+    pub record: EffectRecord,
+    /// Every change, by path.
+    pub changes: Vec<EffectChange>,
+}
+
 /// Which guarded changes count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Guarded {
@@ -102,9 +111,29 @@ impl View {
         guard: &GuardRules,
         limits: Limits,
     ) -> Result<Collected<'a>, EffectError> {
+        self.read(workspace, (guard, limits), Purpose::TakeOver)
+    }
+
+    /// The same for a view that further runs work on: it stays as it is, and cannot be staged.
+    ///
+    /// # Errors
+    /// The runs exceeded their limits, or the host failed.
+    pub fn sum(&self, workspace: &Workspace, guard: &GuardRules, limits: Limits) -> Result<ViewSum, EffectError> {
+        let collected = self.read(workspace, (guard, limits), Purpose::Look)?;
+        // Also one that holds nothing is open.
+        let record = EffectRecord { state: EffectState::Open, ..collected.record(EffectState::Open) };
+        Ok(ViewSum { record, changes: collected.found.changes })
+    }
+
+    fn read<'a>(
+        &'a self,
+        workspace: &'a Workspace,
+        (guard, limits): (&GuardRules, Limits),
+        purpose: Purpose,
+    ) -> Result<Collected<'a>, EffectError> {
         let upper = open_dir(self.directory().as_fd(), b"upper").map_err(at(b"upper"))?;
         let lower = open_dir(workspace.root_fd(), b"").map_err(at(b"."))?;
-        let scan = Scan { guard, limits, started: self.started(), found: Found::default() };
+        let scan = Scan { guard, limits, started: self.started(), purpose, found: Found::default() };
         let mut found = scan.run(&upper, &lower)?;
         found.changes.sort_by(|a, b| a.path.cmp(&b.path));
         find_renames(&lower, &mut found.changes);

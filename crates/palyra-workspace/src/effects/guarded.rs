@@ -1,15 +1,20 @@
 //! Guarded paths: what no call writes without consent.
 //!
-//! The list is data (`guarded_paths.txt`); operators can add to it, not take from it. Three kinds of files are judged
-//! by their content as well: git's settings, where a branch or remote is harmless; dependency manifests, where only a
-//! new dependency or script counts; and `.git` itself, which is a directory in honest repositories and a pointer in
-//! dishonest ones.
+//! The list is data (`guarded_paths.txt`); operators can add to it, not take from it. To it come the paths that a
+//! workspace's own settings name (`core.hooksPath`, a link in place of `.vscode`): see [`GuardRules::with_named`].
+//!
+//! Four kinds of files are judged by their content as well: git's settings, where a branch or remote is harmless;
+//! dependency manifests, where only a new dependency or script counts; git's own instructions and the file that makes a
+//! directory a repository ([`super::git_files`]); and `.git` itself, which is a directory in honest repositories and a
+//! pointer in dishonest ones.
 
-use super::git_settings;
 use super::manifests;
+use super::{git_files, git_settings};
 use crate::path::folded;
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use palyra_protocol::EffectPath;
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// The largest file whose content is judged; a larger one is guarded.
 pub(super) const MAX_READ_BYTES: u64 = 1 << 20;
@@ -19,13 +24,62 @@ const BUILT_IN: &str = include_str!("guarded_paths.txt");
 /// Which paths are guarded.
 #[derive(Debug, Clone)]
 pub struct GuardRules {
+    patterns: Arc<Patterns>,
+    named: Named,
+}
+
+/// The list, made once.
+#[derive(Debug)]
+struct Patterns {
     guarded: GlobSet,
     excepted: GlobSet,
+    /// Directories on the way to guarded paths: a link in their place would lead there as well.
+    ways: GlobSet,
+}
+
+/// What a workspace's own settings name.
+#[derive(Debug, Clone)]
+enum Named {
+    /// These paths and everything beneath them, in the form in which paths are compared.
+    Paths(BTreeSet<String>),
+    /// They cannot be read, so that every path may be one.
+    Everything,
+}
+
+/// Paths by the patterns that guarded paths are written in.
+#[derive(Debug, Clone)]
+pub struct PathPatterns(GlobSet);
+
+impl PathPatterns {
+    /// None.
+    #[must_use]
+    pub fn none() -> Self {
+        Self(GlobSet::empty())
+    }
+
+    /// Paths that one of these patterns names.
+    ///
+    /// # Errors
+    /// One of them is not a pattern.
+    pub fn new<'a>(patterns: impl IntoIterator<Item = &'a str>) -> Result<Self, GuardRulesError> {
+        let mut set = GlobSetBuilder::new();
+        patterns.into_iter().try_for_each(|pattern| add(&mut set, pattern))?;
+        build(set).map(Self)
+    }
+
+    /// Whether a path is one of them.
+    pub(super) fn hold(&self, path: &EffectPath) -> bool {
+        !self.0.is_empty() && self.0.is_match(comparable(path))
+    }
+}
+
+fn build(set: GlobSetBuilder) -> Result<GlobSet, GuardRulesError> {
+    set.build().map_err(|e| GuardRulesError { pattern: "the whole list".to_owned(), reason: e.to_string() })
 }
 
 /// A pattern that cannot be read.
 #[derive(Debug, thiserror::Error)]
-#[error("`{pattern}` is not a pattern for guarded paths: {reason}")]
+#[error("`{pattern}` is not a pattern for paths: {reason}")]
 pub struct GuardRulesError {
     /// The pattern.
     pub pattern: String,
@@ -47,27 +101,49 @@ impl GuardRules {
     /// An addition is not a pattern.
     pub fn new<'a>(further: impl IntoIterator<Item = &'a str>) -> Result<Self, GuardRulesError> {
         let (mut guarded, mut excepted) = (GlobSetBuilder::new(), GlobSetBuilder::new());
+        let mut ways = GlobSetBuilder::new();
         let built_in = BUILT_IN.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
         for line in built_in {
             match line.strip_prefix('!') {
                 Some(exception) => add(&mut excepted, exception)?,
-                None => add(&mut guarded, line)?,
+                None => add_guarded((&mut guarded, &mut ways), line)?,
             }
         }
         for line in further {
-            add(&mut guarded, line)?;
+            add_guarded((&mut guarded, &mut ways), line)?;
         }
-        let build = |set: GlobSetBuilder| {
-            set.build().map_err(|e| GuardRulesError { pattern: "the whole list".to_owned(), reason: e.to_string() })
-        };
-        Ok(Self { guarded: build(guarded)?, excepted: build(excepted)? })
+        let patterns = Patterns { guarded: build(guarded)?, excepted: build(excepted)?, ways: build(ways)? };
+        Ok(Self { patterns: Arc::new(patterns), named: Named::Paths(BTreeSet::new()) })
+    }
+
+    /// The same rules, and these paths of the workspace with everything beneath them.
+    #[must_use]
+    pub fn with_named<'p>(&self, paths: impl IntoIterator<Item = &'p EffectPath>) -> Self {
+        let named = Named::Paths(paths.into_iter().map(comparable).collect());
+        Self { patterns: Arc::clone(&self.patterns), named }
+    }
+
+    /// The same rules where nobody can say what the workspace's settings name: everything is guarded.
+    #[must_use]
+    pub fn with_everything(&self) -> Self {
+        Self { patterns: Arc::clone(&self.patterns), named: Named::Everything }
+    }
+
+    /// Whether the workspace's settings name a path, or a directory that holds it.
+    fn is_named(&self, path: &str) -> bool {
+        let slashes = path.match_indices('/').map(|(at, _)| &path[..at]);
+        match &self.named {
+            Named::Everything => true,
+            Named::Paths(named) => !named.is_empty() && slashes.chain([path]).any(|part| named.contains(part)),
+        }
     }
 
     /// Whether a path is on the list. What its content says is not looked at.
     #[must_use]
     pub fn lists(&self, path: &EffectPath) -> bool {
         let path = comparable(path);
-        self.guarded.is_match(&path) && !self.excepted.is_match(&path)
+        let Patterns { guarded, excepted, .. } = &*self.patterns;
+        guarded.is_match(&path) && !excepted.is_match(&path) || self.is_named(&path)
     }
 
     /// Whether writing a file needs consent. For callers that have both versions at hand.
@@ -85,14 +161,16 @@ impl GuardRules {
         if git_settings::is_settings(path) {
             return !git_settings::is_harmless(versions);
         }
-        manifests::is_manifest(path) && manifests::gains(path, versions)
+        git_files::guards(path, versions) || manifests::is_manifest(path) && manifests::gains(path, versions)
     }
 
     /// Whether a directory as a whole needs consent: everything in it does.
     pub(super) fn guards_directory(&self, path: &EffectPath) -> bool {
         let path = comparable(path);
+        let Patterns { guarded, excepted, .. } = &*self.patterns;
         // A name that no exception could match, so that the directory counts only if all of it does.
-        self.guarded.is_match(format!("{path}/\u{1}")) && !self.excepted.is_match(format!("{path}/x.sample"))
+        guarded.is_match(format!("{path}/\u{1}")) && !excepted.is_match(format!("{path}/x.sample"))
+            || self.is_named(&path)
     }
 
     /// Whether a link needs consent: where a guarded file may not be written, a link to another may not be put.
@@ -100,8 +178,20 @@ impl GuardRules {
         self.lists(path)
             || self.guards_directory(path)
             || is_git_pointer(path)
-            || git_settings::is_settings(path)
-            || manifests::is_manifest(path)
+            || self.patterns.ways.is_match(comparable(path))
+            || self.reads_content(path)
+            || self.is_way_to_named(path)
+    }
+
+    /// Whether the workspace's settings name something beneath a path.
+    fn is_way_to_named(&self, path: &EffectPath) -> bool {
+        let beneath = format!("{}/", comparable(path));
+        match &self.named {
+            Named::Everything => true,
+            Named::Paths(named) => {
+                named.range(beneath.clone()..).next().is_some_and(|first| first.starts_with(&beneath))
+            }
+        }
     }
 
     /// Whether removing an entry needs consent: settings that hold an agent or a client back do.
@@ -112,7 +202,7 @@ impl GuardRules {
 
     /// Whether a file is judged by its content.
     pub(super) fn reads_content(&self, path: &EffectPath) -> bool {
-        git_settings::is_settings(path) || manifests::is_manifest(path)
+        git_settings::is_settings(path) || git_files::is_one(path) || manifests::is_manifest(path)
     }
 }
 
@@ -124,6 +214,17 @@ fn is_git_pointer(path: &EffectPath) -> bool {
 /// A path as the most forgiving file system compares it. Bytes that are no text hide nothing that lies beneath them.
 fn comparable(path: &EffectPath) -> String {
     path.to_text().split('/').map(folded).collect::<Vec<_>>().join("/")
+}
+
+/// A pattern of the list, and the directories on the way to what it names.
+fn add_guarded((guarded, ways): (&mut GlobSetBuilder, &mut GlobSetBuilder), line: &str) -> Result<(), GuardRulesError> {
+    add(guarded, line)?;
+    let (anchor, pattern) = line.strip_prefix('/').map_or(("", line), |rest| ("/", rest));
+    let pattern = pattern.trim_end_matches('/');
+    for (at, _) in pattern.match_indices('/') {
+        add(ways, &format!("{anchor}{}", &pattern[..at]))?;
+    }
+    Ok(())
 }
 
 fn add(set: &mut GlobSetBuilder, line: &str) -> Result<(), GuardRulesError> {
@@ -191,6 +292,28 @@ mod tests {
         for bad in ["", "/", "../x", "a//b", "[", "."] {
             assert!(GuardRules::new([bad]).is_err(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn what_settings_name_is_guarded_with_everything_beneath() {
+        let named = ["scripts/Hooks", "conf"].map(path);
+        let rules = GuardRules::new([]).unwrap().with_named(&named);
+        for guarded in ["scripts/hooks/pre-commit", "scripts/Hooks", "conf/vscode/settings.json", ".git/hooks/x"] {
+            assert!(rules.lists(&path(guarded)), "{guarded}");
+        }
+        assert!(!rules.lists(&path("scripts/build")) && !rules.lists(&path("conform")));
+        assert!(rules.guards_directory(&path("scripts/hooks")) && !rules.guards_directory(&path("scripts")));
+        assert!(rules.guards_link(&path("scripts")), "a link in its place would lead to other hooks");
+        assert!(GuardRules::new([]).unwrap().with_everything().lists(&path("src/main.rs")));
+    }
+
+    #[test]
+    fn a_link_in_place_of_a_directory_on_the_way_is_guarded() {
+        let rules = GuardRules::new([]).unwrap();
+        for link in [".config", ".git/modules", "a/.github", ".cargo", "gradle"] {
+            assert!(rules.guards_link(&path(link)) && !rules.lists(&path(link)), "{link}");
+        }
+        assert!(!rules.guards_link(&path("config")) && !rules.guards_link(&path("src")));
     }
 
     #[test]

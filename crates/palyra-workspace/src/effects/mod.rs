@@ -25,6 +25,8 @@ mod collect;
 mod diff;
 mod error;
 mod file_changes;
+mod git_files;
+pub(crate) mod git_index;
 mod git_settings;
 mod guarded;
 mod manifests;
@@ -35,13 +37,16 @@ mod sys;
 #[cfg(test)]
 mod tests;
 mod undo;
+mod usage;
 mod versions;
 
 pub use apply::Applied;
-pub use collect::{Collected, EffectFacts, Fate, Fates, Guarded, Limits};
-pub use diff::{ChangeDiff, MAX_DIFF_BYTES};
+pub use collect::{Collected, EffectFacts, Fate, Fates, Guarded, Limits, ViewSum};
+pub use diff::{ChangeDiff, Differences, MAX_DIFF_BYTES};
 pub use error::EffectError;
 pub use file_changes::FileChanges;
-pub use guarded::{GuardRules, GuardRulesError};
+pub use git_index::Tracked;
+pub use guarded::{GuardRules, GuardRulesError, PathPatterns};
 pub use store::{Kept, Retention, View, ViewStage, ViewStore};
 pub use undo::{Obstacle, UndoPlan};
+pub use usage::Usage;

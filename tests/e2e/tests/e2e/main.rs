@@ -45,6 +45,7 @@ mod routines;
 mod runs;
 mod sandbox;
 mod schemas;
+mod session_views;
 mod skill_packages;
 mod skills;
 mod state;
