@@ -6,6 +6,7 @@ use super::plan::{Action, DirectoryTime, PLAN_VERSION, Plan, Step};
 use super::scan::{Draft, Found, Purpose, Scan};
 use super::store::{View, remove_tree};
 use super::sys::{FileId, look, move_new, open_dir, plain_mode};
+use super::unshare::unshare;
 use crate::Workspace;
 use palyra_protocol::effect::{MAX_LISTED_CHANGES, digest_of_changes};
 use palyra_protocol::{
@@ -226,6 +227,7 @@ impl Collected<'_> {
         }
         let mut plan = self.empty_plan();
         let mut parents = BTreeSet::new();
+        let mut parent: Option<(Vec<u8>, OwnedFd)> = None;
         for (number, draft) in (0..).zip(self.found.drafts) {
             let fate = if draft.guarded { fates.guarded } else { fates.rest };
             let step = Step {
@@ -237,10 +239,14 @@ impl Collected<'_> {
                 from: None,
             };
             if matches!(step.action, Action::Add | Action::Exchange) {
-                let directory = open_dir(upper.as_fd(), step.path.parent()).map_err(at(step.path.as_bytes()))?;
+                let directory = match parent.take().filter(|(path, _)| path == step.path.parent()) {
+                    Some((_, directory)) => directory,
+                    None => open_dir(upper.as_fd(), step.path.parent()).map_err(at(step.path.as_bytes()))?,
+                };
                 let name = number.to_string();
                 move_new((directory.as_fd(), step.path.name()), (kept.as_fd(), name.as_bytes()))
                     .map_err(at(step.path.as_bytes()))?;
+                parent = Some((step.path.parent().to_vec(), directory));
             }
             if fate == Fate::Drop && !draft.conflict {
                 // It was moved first, because the directory that it is in may count.
@@ -248,7 +254,9 @@ impl Collected<'_> {
             } else if draft.conflict {
                 plan.conflicts.push(step);
             } else if fate == Fate::Wait {
-                plan.withheld.push(step);
+                unshare(kept.as_fd(), number.to_string().as_bytes())?;
+                let staged = look(kept.as_fd(), number.to_string().as_bytes())?.as_ref().map(FileId::of);
+                plan.withheld.push(Step { staged, ..step });
             } else {
                 parents.insert(step.path.parent().to_vec());
                 plan.steps.push(step);

@@ -37,6 +37,7 @@ mod sys;
 #[cfg(test)]
 mod tests;
 mod undo;
+mod unshare;
 mod usage;
 mod versions;
 

@@ -14,7 +14,7 @@ use super::plan::Action;
 use super::sys::{FileId, changed_at, has_set_id, is_whiteout, kind_of, look, names, open_dir, plain_mode, set_mode};
 use palyra_protocol::{ChangeKind, Digest, EffectChange, EffectPath, EntryKind};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{FileType, Mode, OFlags, Stat, fgetxattr, fremovexattr, openat, readlinkat};
+use rustix::fs::{FileType, Mode, OFlags, Stat, fgetxattr, flistxattr, fremovexattr, openat, readlinkat};
 use rustix::io::Errno;
 use std::fs::File;
 
@@ -234,7 +234,7 @@ impl Scan<'_> {
     /// Takes what the kernel wrote on an entry off it.
     fn strip(&self, file: &OwnedFd) -> Result<(), EffectError> {
         match self.purpose {
-            Purpose::TakeOver => OVERLAY_ATTRIBUTES.iter().try_for_each(|attribute| strip(file, attribute)),
+            Purpose::TakeOver => strip(file),
             Purpose::Look => Ok(()),
         }
     }
@@ -506,11 +506,20 @@ const OVERLAY_ATTRIBUTES: [&str; 6] = [
     "user.overlay.uuid",
 ];
 
-fn strip(file: &OwnedFd, attribute: &str) -> Result<(), EffectError> {
-    match fremovexattr(file, attribute) {
-        Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::PERM | Errno::ACCESS) => Ok(()),
-        Err(errno) => Err(EffectError::at(attribute.as_bytes(), errno)),
+/// Takes off what the kernel wrote. Most entries have none of it, which one look tells.
+fn strip(file: &OwnedFd) -> Result<(), EffectError> {
+    let mut listed = [0_u8; 1024];
+    let found = flistxattr(file, &mut listed[..]).ok().map(|length| &listed[..length]);
+    // A list that does not fit, or that cannot be had, may hold all of them.
+    let has =
+        |attribute: &str| found.is_none_or(|list| list.split(|b| *b == 0).any(|name| name == attribute.as_bytes()));
+    for attribute in OVERLAY_ATTRIBUTES.into_iter().filter(|attribute| has(attribute)) {
+        match fremovexattr(file, attribute) {
+            Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::PERM | Errno::ACCESS) => {}
+            Err(errno) => return Err(EffectError::at(attribute.as_bytes(), errno)),
+        }
     }
+    Ok(())
 }
 
 fn is_opaque(directory: &OwnedFd) -> bool {
