@@ -56,7 +56,7 @@ pub use arguments::check_arguments;
 pub use detect::{Capability, HostCapabilities, detect};
 pub use environment::check_environment;
 pub use error::{Fault, SandboxError};
-pub use executable::{FileIdentity, ResolvedExecutable, resolve_executable};
+pub use executable::{FileIdentity, ProgramContent, ResolvedExecutable, resolve_executable};
 pub use explain::{
     ArgumentView, Explanation, FileAccess, FileView, Limits, NamedFile, ProgramStep, ProgramView, Refusal, explain,
 };

@@ -27,6 +27,7 @@ pub(crate) mod http_fetch;
 mod input;
 pub(crate) mod memory_retain;
 mod memory_search;
+mod on_view;
 mod outside;
 mod process_read;
 mod process_run;

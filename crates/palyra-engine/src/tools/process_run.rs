@@ -3,30 +3,26 @@
 use super::containment::{self, Walls};
 use super::final_directory;
 use super::input::printable;
-use super::quota;
+use super::on_view::{ViewUse, on_view};
 use super::schema::{effect, notes, object, path};
 use super::secrets::{self, Ways};
 use super::time_limit::TimeLimit;
 use super::{Executing, Input, Job, Made, Place, Prepared, Tool};
-use crate::effects::{Ending, SessionView, Settled, effect_problem};
-use crate::engine::Engine;
 use crate::flow::execute::{Executed, Running, timed_out_by};
 use crate::flow::resolve::{Refusal, file_problem, sandbox_problem};
 use crate::output::LiveOutput;
 use crate::vault::{RedactedOutput, Released, Replaced, redaction_schema};
 use palyra_egress::{Credentials, EgressObserver, EgressRules};
 use palyra_protocol::{
-    CallRecord, CallState, Containment, Digest, EgressRecord, Environment, ExecutorKind, Facets, Problem, RiskLevel,
-    Secret, SecretDelivery, ToolCapability, ToolDefinition, WorkspaceUse,
+    CallState, Containment, Digest, EgressRecord, Environment, ExecutorKind, Facets, Problem, RiskLevel, Secret,
+    SecretDelivery, ToolCapability, ToolDefinition, WorkspaceUse,
 };
 use palyra_sandbox::{
-    CancelHandle, CancelSignal, EgressEnforcementMode, LimitHit, MissingPrograms, OutputSink, OutputStream,
-    PrivateFile, ProcessExit, ProcessOutcome, ProcessRequest, ResolvedExecutable, RunSecrets, SandboxError,
-    SandboxProcessRunnerPolicy, SandboxTier, WorkspaceView, check_environment, check_hosts, resolve_executable,
-    run_constrained_process,
+    CancelSignal, EgressEnforcementMode, LimitHit, MissingPrograms, OutputSink, OutputStream, PrivateFile, ProcessExit,
+    ProcessOutcome, ProcessRequest, ResolvedExecutable, RunSecrets, SandboxError, SandboxProcessRunnerPolicy,
+    SandboxTier, check_environment, check_hosts, resolve_executable, run_constrained_process,
 };
 use palyra_vault::Redactor;
-use palyra_workspace::effects::View;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -335,27 +331,6 @@ fn works(input: Input<'_>, place: &Place<'_>) -> WorkspaceUse {
     }
 }
 
-/// Which view a program works on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ViewUse {
-    /// One of its own.
-    Call,
-    /// Its session's, which stays open.
-    Session,
-    /// Its session's, whose changes then count.
-    SessionEnd,
-}
-
-impl ViewUse {
-    fn of(input: Input<'_>) -> Self {
-        match input.optional("/view") {
-            Some("session") => Self::Session,
-            Some("session_end") => Self::SessionEnd,
-            _ => Self::Call,
-        }
-    }
-}
-
 /// A program to run.
 #[derive(Debug)]
 struct Run {
@@ -416,7 +391,7 @@ async fn ran(mut job: Run, run: &Running<'_>) -> Executed {
         Ok(pair) => pair,
         Err(error) => return refused(&error),
     };
-    let programs = job.executable.programs().map(Path::to_owned).collect();
+    let programs = job.executable.contents();
     let released = match run.engine().release_secrets(run.call(), programs).await {
         Ok(released) => released,
         Err(problem) => return Executed::not_run(problem),
@@ -443,8 +418,12 @@ async fn ran(mut job: Run, run: &Running<'_>) -> Executed {
         };
         let terms = Terms { time, redactor, tells_in: job.tells.then(|| engine.workspace().root().to_owned()) };
         if let Some(view) = job.view {
-            let run = |job: &Run| outcome(job, &mut watcher);
-            return on_view((&engine, &call), (job, view), terms, &handle_of_quota, run);
+            let discard = job.discard;
+            let run = |layers| {
+                job.request.view = Some(layers);
+                outcome(&job, &mut watcher)
+            };
+            return on_view((&engine, &call), (view, discard), &terms, &handle_of_quota, run);
         }
         outcome(&job, &mut watcher).map_or_else(|error| refused(&error), |outcome| told(outcome, &terms))
     });
@@ -465,114 +444,11 @@ async fn ran(mut job: Run, run: &Running<'_>) -> Executed {
 }
 
 /// How an outcome is told: the limit on its time, and what finds values that were released to its run.
-struct Terms {
+pub(super) struct Terms {
     time: TimeLimit,
     redactor: Option<Arc<Redactor>>,
     /// The workspace, where the shell tells where it stood.
     tells_in: Option<PathBuf>,
-}
-
-/// Runs a program on a view of the workspace and settles what it changed there.
-fn on_view(
-    (engine, call): (&Engine, &Arc<CallRecord>),
-    (mut job, which): (Run, ViewUse),
-    terms: Terms,
-    handle: &CancelHandle,
-    run: impl FnOnce(&Run) -> Result<ProcessOutcome, SandboxError>,
-) -> Executed {
-    let place = match Workplace::find(engine, call, which) {
-        Ok(place) => place,
-        Err(problem) => return Executed::not_run(problem),
-    };
-    let view = place.view();
-    job.request.view = Some(WorkspaceView { upper: view.upper(), work: view.work() });
-    let limits = engine.effects().config().limits;
-    let (ran, beyond) = quota::watched(view, limits, handle, || run(&job));
-    let outcome = match ran {
-        Ok(outcome) => outcome,
-        Err(error) => {
-            place.did_not_run(engine, call);
-            return refused(&error);
-        }
-    };
-    let hint = moved_directory(&outcome);
-    let over_quota = beyond.is_some();
-    let mut settled = match (beyond, &place) {
-        (Some(error), Workplace::Call(view)) => {
-            engine.settle_run(call, view, Ending::Discard("it wrote more than it may, so nothing of it counts"));
-            Settled { problem: Some(effect_problem(&error)), ..Settled::default() }
-        }
-        (Some(error), Workplace::Session(..)) => {
-            Settled { problem: Some(effect_problem(&error)), ..Settled::default() }
-        }
-        (None, place) => place.settle(engine, call, (&outcome, job.discard)),
-    };
-    settled.notes.extend(hint);
-    let mut told = told(outcome, &terms).with_effect(settled);
-    quota::report(&mut told.enforcement, limits);
-    if over_quota {
-        told.output["ended_by"] = json!("workspace_quota");
-    }
-    told
-}
-
-/// The view that a call works on.
-enum Workplace<'e> {
-    Call(View),
-    Session(SessionView<'e>, ViewUse),
-}
-
-impl<'e> Workplace<'e> {
-    fn find(engine: &'e Engine, call: &CallRecord, which: ViewUse) -> Result<Self, Problem> {
-        if which != ViewUse::Call {
-            return Ok(Self::Session(engine.session_view(call)?, which));
-        }
-        let view = engine.effects().begin(&call.call_id, engine.workspace());
-        view.map(Self::Call).map_err(|error| effect_problem(&error))
-    }
-
-    fn view(&self) -> &View {
-        match self {
-            Self::Call(view) => view,
-            Self::Session(open, _) => &open.view,
-        }
-    }
-
-    /// Nothing ran, so nothing was changed.
-    fn did_not_run(&self, engine: &Engine, call: &Arc<CallRecord>) {
-        if let Self::Call(view) = self {
-            engine.settle_run(call, view, Ending::Discard("it did not run"));
-        }
-    }
-
-    fn settle(&self, engine: &Engine, call: &Arc<CallRecord>, (outcome, discard): (&ProcessOutcome, bool)) -> Settled {
-        let cancelled = outcome.ended_by == Some(LimitHit::Cancelled);
-        match self {
-            // What was cancelled ends nothing: what the session did before is kept.
-            Self::Session(open, ViewUse::SessionEnd) if !cancelled => engine.settle_session(call, open),
-            Self::Session(open, _) => engine.sum_up(call, open),
-            Self::Call(view) => {
-                let ending = match (discard, cancelled) {
-                    (true, _) => Ending::Discard("it was a trial: nothing of what it changed counts"),
-                    (false, true) => Ending::Discard("it was cancelled: nothing of what it changed counts"),
-                    (false, false) => Ending::AsDecided,
-                };
-                engine.settle_run(call, view, ending)
-            }
-        }
-    }
-}
-
-/// What to say about a program that could not move a directory: views cannot do that, and programs do not know of
-/// views.
-fn moved_directory(outcome: &ProcessOutcome) -> Option<String> {
-    let said = [&outcome.stderr.bytes, &outcome.stdout.bytes].map(|bytes| String::from_utf8_lossy(bytes));
-    let crossed = said.iter().any(|text| text.contains("Invalid cross-device link") || text.contains("EXDEV"));
-    crossed.then(|| {
-        "Palyra is the cause of `Invalid cross-device link`: on a view, rename(2) cannot move a directory that was there \
-         before. `mv` copes with it; otherwise run the program with `\"workspace\": \"live\"`"
-            .to_owned()
-    })
 }
 
 /// Gives a program the secrets of its call, each in its way.
@@ -605,12 +481,12 @@ fn equip(request: &mut ProcessRequest, released: &Released) -> Result<(), Proble
     Ok(())
 }
 
-fn refused(error: &SandboxError) -> Executed {
+pub(super) fn refused(error: &SandboxError) -> Executed {
     tracing::warn!(error = error as &dyn std::error::Error, "a process was not run");
     Executed::not_run(sandbox_problem(error))
 }
 
-fn told(mut outcome: ProcessOutcome, terms: &Terms) -> Executed {
+pub(super) fn told(mut outcome: ProcessOutcome, terms: &Terms) -> Executed {
     let Terms { time, redactor, tells_in } = terms;
     let stood = tells_in.as_ref().filter(|_| !outcome.stderr.truncated).and_then(|root| {
         let before = outcome.stderr.bytes.len();

@@ -5,6 +5,7 @@ mod bwrap;
 mod caches;
 mod cgroup;
 mod child;
+mod closed_roots;
 mod container;
 mod doorway;
 mod gate;

@@ -8,6 +8,7 @@ use super::aside::{Aside, Put};
 use super::bwrap::{self, Blueprint, Bubblewrap, Descriptors};
 use super::caches::Caches;
 use super::cgroup::{Group, Limits, Seen};
+use super::closed_roots::ClosedRoots;
 use super::doorway::{self, Inside};
 use super::gate::Gate;
 use super::guards::{self, Guard};
@@ -64,6 +65,7 @@ pub(super) struct TierC {
     guards: Vec<Guard>,
     proofs: Vec<Proof>,
     aside: Aside,
+    closed: ClosedRoots,
     /// What its toolchains fill; given back when it has ended.
     _caches: Caches,
     egress: EgressEnforcementMode,
@@ -122,6 +124,7 @@ pub(super) fn prepare(job: Job<'_>) -> Result<(TierC, Prepared), SandboxError> {
         guards: handover.guards,
         proofs: handover.proofs,
         aside: handover.aside,
+        closed: handover.closed,
         _caches: handover.caches,
         egress: policy.egress,
         memory_limit: policy.memory_limit_bytes,
@@ -177,6 +180,7 @@ struct Handover {
     proofs: Vec<Proof>,
     aside: Aside,
     caches: Caches,
+    closed: ClosedRoots,
     own_mounts: Vec<MountStep>,
 }
 
@@ -198,9 +202,11 @@ fn hand_over(job: &Job<'_>, bubblewrap: &Bubblewrap, grouped: bool) -> Result<Ha
     let (users, groups) = bwrap::passwd(identity.uid, gid, home);
     let mut files = bwrap::etc_files(roots);
     files.push((sealed(users.as_bytes())?, "/etc/passwd"));
-    let (mut own_mounts, mut caches) = (Vec::new(), Caches::default());
+    let (mut own_mounts, mut caches, mut closed) = (Vec::new(), Caches::default(), ClosedRoots::default());
     if let Some(layers) = &request.view {
         caches = Caches::of(&policy.home)?;
+        closed = ClosedRoots::of(policy, roots);
+        own_mounts.extend(closed.steps()?);
         own_mounts.extend(own_view::steps(&roots.workspace, layers, identity)?);
         own_mounts.extend(caches.steps(identity)?);
     }
@@ -251,7 +257,7 @@ fn hand_over(job: &Job<'_>, bubblewrap: &Bubblewrap, grouped: bool) -> Result<Ha
     inherited.extend(private.into_iter().map(|file| file.content).chain(git));
     inherited.extend(covers.into_iter().filter_map(|cover| cover.content));
     let aside = Aside::watch(tops, &sensitive);
-    Ok(Handover { own_mounts, caches, argv, inherited, status, gate, way_out, guards, proofs, aside })
+    Ok(Handover { own_mounts, caches, closed, argv, inherited, status, gate, way_out, guards, proofs, aside })
 }
 
 /// The roots whose files a run changes at once: the workspace is none of them if it works on a view.
@@ -456,6 +462,7 @@ impl Backend for TierC {
         layers.extend(done.has(Step::OwnMounts).then(|| {
             Layer::applied(own_view::LAYER, "changes to the workspace go to a private layer until they are applied")
         }));
+        layers.extend(self.closed.layers(done.has(Step::OwnMounts)));
         layers.extend([
             done.layer(Step::NoNewPrivileges, "no_new_privileges", "set-id programs give nothing", "not set"),
             done.layer(Step::User, "user", format!("dropped from root to uid {}", self.uid), "the daemon's own user"),

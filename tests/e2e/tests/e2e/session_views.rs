@@ -5,7 +5,7 @@ use palyra_e2e::host::Restart;
 use palyra_e2e::{Host, text};
 use serde_json::{Value, json};
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::process::Command;
 
 /// A step of the session `work`, on the session's view.
@@ -160,4 +160,32 @@ when { context.counts.tracked_deleted > 3 } unless { context.allow_sensitive_too
     let (_, outcome) = run(&host, "rm f?");
     assert_eq!(state(&outcome), "waiting", "{outcome}");
     assert!(host.work("f0").exists());
+}
+
+#[test]
+fn sockets_and_pipes_of_a_read_only_root_lead_nowhere() {
+    let mut host = Host::idle();
+    let given = host.path("given");
+    fs::create_dir(&given).unwrap();
+    fs::write(given.join("file"), "readable\n").unwrap();
+    let _listener = std::os::unix::net::UnixListener::bind(given.join("socket")).unwrap();
+    assert!(Command::new("mkfifo").arg("-m666").arg(given.join("pipe")).status().unwrap().success());
+    for entry in [given.clone(), given.join("socket")] {
+        fs::set_permissions(entry, fs::Permissions::from_mode(0o777)).unwrap();
+    }
+    // Somebody outside reads the pipe.
+    let _reader = fs::OpenOptions::new().read(true).write(true).open(given.join("pipe")).unwrap();
+    host.configure(&format!("[process_runner]\nallow_interpreters = [\"python3\"]\nread_roots = [{given:?}]\n"));
+    host.start();
+    let script = format!(
+        "import os, socket\nos.chdir({:?})\nprint(open('file').read().strip())\n\
+         s = socket.socket(socket.AF_UNIX)\n\
+         try: s.connect('socket'); print('reached')\nexcept OSError as e: print('closed')\n\
+         try: os.open('pipe', os.O_WRONLY | os.O_NONBLOCK); print('opened')\nexcept OSError as e: print('closed')\n\
+         try: open('new', 'w'); print('written')\nexcept OSError as e: print('read-only')",
+        given.display().to_string()
+    );
+    let (_, outcome) = run_as(&host, json!({ "argv": ["/usr/bin/python3", "-c", script] }), &[]);
+    assert_eq!(text(&outcome, "/output/stdout"), "readable\nclosed\nclosed\nread-only\n", "{outcome}");
+    assert!(outcome.to_string().contains("closed_roots"), "{outcome}");
 }
