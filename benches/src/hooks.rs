@@ -35,7 +35,11 @@ pub fn run(report: &mut Report) -> Result {
     let workspace = place("w").canonicalize()?.to_str().ok_or("a path is not text")?.to_owned();
     done(&mut palyra(&["up", "--workspace", &workspace]))?;
     let measured = measure(&palyra, dir.path(), &workspace);
-    done(&mut palyra(&["down"]))?;
+    // The hook made this process an agent's client, which ends no daemon by asking.
+    let status = palyra(&["-o", "json", "status"]).stdout(Stdio::piped()).output()?;
+    let status: serde_json::Value = serde_json::from_slice(&status.stdout)?;
+    let pid = status["pid"].as_u64().ok_or("the daemon tells no pid")?;
+    done(Command::new("kill").arg(pid.to_string()))?;
     let times = measured?;
     let [hooked, sandbox] = times.as_slice() else { return Err("two are measured".into()) };
     report.at_most("a hooked `git status` against `palyra sandbox run`", *hooked, *sandbox, HOOKED);

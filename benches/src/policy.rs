@@ -6,7 +6,10 @@ use cedar_policy::Authorizer;
 use palyra_policy::{
     Membership, PolicyAction, PolicyEngine, PolicyRequest, PolicyRequestContext, PolicyResource, PolicySource,
 };
-use palyra_protocol::{Facets, Principal, RiskLevel, ToolCapability, ToolMetadata};
+use palyra_protocol::{
+    Containment, ContainmentTier, Facets, NetworkReach, Principal, RiskLevel, ToolCapability, ToolMetadata,
+    WorkspaceUse,
+};
 use std::hint::black_box;
 
 const BATCH: usize = 500;
@@ -60,6 +63,7 @@ pub fn run(report: &mut Report) -> Result {
         report.at_most(&format!("evaluate_with_context: {what}"), ours / batch, cedar / batch, 2.0);
     }
     curve(report)?;
+    containment(report)?;
     crate::replay::run(report)
 }
 
@@ -84,6 +88,35 @@ fn curve(report: &mut Report) -> Result {
             report.figure("a decision, 10,000 operator rules and 10", &figures);
         }
     }
+    Ok(())
+}
+
+/// What it costs that rules know what would hold a run: the coding set about a contained run, and about one of which
+/// nothing is known.
+fn containment(report: &mut Report) -> Result {
+    let coding = include_str!("../../policies/examples/coding/rules.cedar");
+    let sources = [PolicySource::defaults(), PolicySource::new("coding.cedar", coding.to_owned())];
+    let engine = PolicyEngine::load(&sources, &Membership::single_user())?;
+    let (request, without) = question()?;
+    let held = Containment {
+        tier: ContainmentTier::C,
+        network: NetworkReach::None,
+        hosts: Vec::new(),
+        workspace: WorkspaceUse::View,
+        other_roots: false,
+        reversible: true,
+        secrets: false,
+    };
+    let facets = Facets { containment: Some(held), ..without.facets.clone() };
+    let with = PolicyRequestContext { facets, ..without.clone() };
+    let decide = |context: &PolicyRequestContext| {
+        for _ in 0..BATCH {
+            black_box(engine.decide(black_box(&request), black_box(context)));
+        }
+    };
+    let (ours, base) = alternate(100, || decide(&with), || decide(&without));
+    let batch = u32::try_from(BATCH)?;
+    report.at_most("a decision with containment facts against one without", ours / batch, base / batch, 1.1);
     Ok(())
 }
 

@@ -25,7 +25,7 @@ const PACKAGES: [&str; 5] = [
 const PYTHON_SDK: &str = "mcp==2.3.0";
 
 /// What can be run by itself.
-pub const PARTS: [&str; 9] = [
+pub const PARTS: [&str; 10] = [
     "python",
     "conformance",
     "inspector",
@@ -33,6 +33,7 @@ pub const PARTS: [&str; 9] = [
     "codex",
     "claude-code-hooks",
     "codex-hooks",
+    "day-one",
     "schemathesis",
     "openai",
 ];
@@ -71,7 +72,13 @@ pub fn run(part: Option<&str>) -> Result<()> {
     ] {
         if wants(name) {
             println!("\n=== {name} ===");
-            agent(&root, &cache, function)?;
+            script(&root, &cache, "agents.sh", &[function])?;
+        }
+    }
+    if wants("day-one") {
+        for (client, way) in [("claude-code", "mcp"), ("claude-code", "hooks"), ("codex", "mcp"), ("codex", "hooks")] {
+            println!("\n=== day one: {client}, {way} ===");
+            script(&root, &cache, "dayone.sh", &[client, way])?;
         }
     }
     if wants("schemathesis") {
@@ -227,18 +234,20 @@ fn first_line(child: &mut Child) -> Result<String> {
     Ok(line.trim().to_owned())
 }
 
-/// A real agent, where there is no network but loopback.
-fn agent(root: &Path, cache: &Path, function: &str) -> Result<()> {
-    let work = std::env::temp_dir().join(format!("pal-{function}-{}", std::process::id()));
+/// A script with a real agent, where there is no network but loopback.
+fn script(root: &Path, cache: &Path, name: &str, arguments: &[&str]) -> Result<()> {
+    let what = arguments.join("-");
+    // Short: a socket lies in it.
+    let work = std::env::temp_dir().join(format!("pal-{what}-{}", std::process::id()));
     std::fs::create_dir_all(&work).trying("making a place for the agent")?;
-    let words: [OsString; 5] = [
-        root.join("xtask/interop/agents.sh").into(),
+    let mut words: Vec<OsString> = vec![
+        root.join("xtask/interop").join(name).into(),
         root.join("target/debug").into(),
         cache.join("npm/node_modules").into(),
         work.clone().into(),
-        function.into(),
     ];
-    let ran = program("bash", words).run(function);
+    words.extend(arguments.iter().map(Into::into));
+    let ran = program("bash", words).run(&what);
     if ran.is_ok() {
         drop(std::fs::remove_dir_all(&work));
     }

@@ -11,7 +11,7 @@ use palyra_egress::{
     CancelSignal, Denial, EgressRecord, EgressRule, EgressRules, FetchRequest, FetchWatch, Fetcher, Roots,
     SystemResolver,
 };
-use palyra_engine::{Engine, EngineError, ErrorKind};
+use palyra_engine::{Engine, EngineError, ErrorKind, VerifiedPeer};
 use palyra_protocol::{Problem, Secret};
 use serde::Serialize;
 use std::collections::HashMap;
@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
+/// What an agent is listed as.
+const AGENT: &str = "agent";
 /// How many models are asked at a time; each takes a thread.
 const AT_ONCE: usize = 128;
 
@@ -99,7 +101,7 @@ impl Models {
     pub fn list(&self) -> Vec<ModelListing> {
         let agents = self.config.agents.iter().map(|(name, agent)| ModelListing {
             name: format!("palyra/{name}"),
-            kind: "agent",
+            kind: AGENT,
             targets: vec![agent.model.clone()],
         });
         let aliases = self.config.aliases.iter().map(|(name, targets)| ModelListing {
@@ -129,6 +131,32 @@ impl Models {
         names.iter().map(|name| self.target(name)).collect()
     }
 
+    /// Whether a peer may have a model answer: by the name that it says, and by that of a model behind it.
+    ///
+    /// # Errors
+    /// It may not, or there is no such model.
+    pub fn authorize(&self, peer: &VerifiedPeer, name: &str) -> Result<(), EngineError> {
+        self.engine.authorize_model(peer, name)?;
+        let mut refused = None;
+        for target in self.resolve(name)? {
+            match self.engine.authorize_model(peer, &target.to_string()) {
+                Ok(()) => return Ok(()),
+                Err(error) => refused = Some(error),
+            }
+        }
+        refused.map_or_else(|| Err(unknown(name)), Err)
+    }
+
+    /// Whether a peer may have what is listed answer. Nothing is recorded.
+    #[must_use]
+    pub fn may_ask(&self, peer: &VerifiedPeer, listed: &ModelListing) -> bool {
+        let name = if listed.kind == AGENT { listed.targets.first() } else { Some(&listed.name) };
+        let may = |name: &str| self.engine.may_invoke(peer, name);
+        name.is_some_and(|name| {
+            may(name) && self.resolve(name).is_ok_and(|all| all.iter().any(|target| may(&target.to_string())))
+        })
+    }
+
     fn target(&self, name: &str) -> Result<Target, EngineError> {
         if let Some((provider, model)) = name.split_once('/')
             && self.config.providers.get(provider).is_some_and(|config| config.models.iter().any(|m| m == model))
@@ -143,10 +171,10 @@ impl Models {
     }
 
     /// Asks a model; pieces of the answer go to `events` as they come. The next model is tried only while nothing of an
-    /// answer was handed on.
+    /// answer was handed on. A model that rules deny the peer is passed over, whatever name leads to it.
     pub async fn ask(
         &self,
-        name: &str,
+        (peer, name): (&VerifiedPeer, &str),
         request: ModelRequest,
         limit: Option<Duration>,
         cancel: &CancellationToken,
@@ -167,6 +195,10 @@ impl Models {
             }
         };
         for target in targets {
+            if let Err(error) = self.engine.authorize_model(peer, &target.to_string()) {
+                asked.answer = Err(error.problem);
+                continue;
+            }
             let request = ModelRequest { model: target.model.clone(), ..request.clone() };
             let one = self.ask_one(&target, request, limit, cancel, events).await;
             asked.connections.extend(one.connections);

@@ -12,11 +12,9 @@ use palyra_agent::{Models, Runs};
 use palyra_api::LastStart;
 use palyra_api::command_line::READY;
 use palyra_engine::{AccessControl, DeviceSetup, Engine, EngineParts, RegistryError};
-use palyra_identity::SealedDirectory;
 use palyra_policy::{CheckedSet, PolicyLoader, RefusedSet};
 use palyra_protocol::{Custody, SystemClock};
 use palyra_sandbox::{SandboxProcessRunnerPolicy, SandboxTier};
-use palyra_workspace::Workspace;
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -32,9 +30,6 @@ const GRACE: Duration = Duration::from_secs(5);
 
 /// How many files may be open at a time, if the host lets us.
 const OPEN_FILES: u64 = 8192;
-
-/// Where the authority's key is kept.
-const DEVICE_KEYS: &str = "identity_keys";
 
 /// Why the daemon does not serve.
 #[derive(Debug, thiserror::Error)]
@@ -329,24 +324,30 @@ async fn serve(setup: &Setup, state: &StateDir, config: Config, started: Instant
     let remote_config = config.remote.clone().map(|remote| remote.at_port(setup.remote_port));
     let mut loader = config.policy_loader();
     loader.membership = loader.membership.with_registered(access.registered().map_err(RegistryError::from)?);
+    let workspace = config.open_workspace()?;
     let engine = Engine::new(EngineParts {
         policy: policies(&loader)?,
         policy_loader: config.policy_loader(),
         access,
         journal,
-        workspace: Workspace::open(&config.workspace_root)?,
+        workspace,
         config: config.tool_call,
         key,
         vault: config.vault,
     })?;
     engine.note_start(env!("CARGO_PKG_VERSION")).await?;
     state.put_key_in_place()?;
-    prepare_devices(&engine, state, &remote_config).await?;
+    prepare_devices(&engine, state, &remote_config).await;
     engine.recover_memory().await?;
     // Before calls are taken up again: one that waits may be of a skill.
     engine.start_skills(skill_watch::setup(&config.skills, state.path())).await;
     let recovered = engine.recover().await?;
     tracing::info!(?recovered, "open calls taken care of");
+    let models = Models::new(engine.clone(), config.models).map_err(DaemonError::Models)?;
+    let runs = Runs::new(engine.clone(), models);
+    runs.serve_routines();
+    tracing::info!(carried_on = runs.recover().await?, "open runs taken care of");
+    // After runs: a slot that was a run when the daemon ended follows the run that goes on.
     engine.start_routines().await?;
     engine.keep_retention();
     engine.spawn_scheduler_loop();
@@ -354,8 +355,6 @@ async fn serve(setup: &Setup, state: &StateDir, config: Config, started: Instant
 
     // Held until the end: what it watches stops being watched with it.
     let _watching = engine.policy_directory().and_then(|directory| policy::watch::start(engine.clone(), directory));
-    let models = Models::new(engine.clone(), config.models).map_err(DaemonError::Models)?;
-    let runs = Runs::new(engine.clone(), models);
     let doors = Doors::new(engine.clone(), runs.clone());
     // Before the HTTP door opens: its `/readyz` says that every door is there.
     let (socket, listener) = listen(state, "palyra.sock")?;
@@ -364,9 +363,7 @@ async fn serve(setup: &Setup, state: &StateDir, config: Config, started: Instant
     let port = config.http.map(|configured| setup.http_port.map_or(configured, Port::This));
     let open = |port| Listening::open(doors.clone(), port, state.path());
     let http = port.map(open).transpose()?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(io("signal handling"))?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(io("signal handling"))?;
-    let mut hangup = signal(SignalKind::hangup()).map_err(io("signal handling"))?;
+    let told = told_to_end()?;
     tokio::spawn(mcp::socket::serve(doors.clone(), mcp_listener));
 
     let stop = Arc::new(Notify::new());
@@ -383,7 +380,6 @@ async fn serve(setup: &Setup, state: &StateDir, config: Config, started: Instant
     remote.open(services.clone())?;
     let serving = services.serve(listener);
     remembered.write(state.path())?;
-    tracing::info!(carried_on = runs.recover().await?, "open runs taken care of");
     announce(&socket);
     tracing::info!(socket = %socket.display(), start_ms = started.elapsed().as_millis() as u64, "serving");
     let served = tokio::select! {
@@ -391,14 +387,26 @@ async fn serve(setup: &Setup, state: &StateDir, config: Config, started: Instant
         // Without its journal a daemon can only refuse; whoever supervises it had better know.
         () = engine.journal_gone() => Err(palyra_journal::JournalError::Closed.into()),
         () = stop.notified() => Ok(()),
-        _ = terminate.recv() => Ok(()),
-        _ = interrupt.recv() => Ok(()),
-        // A terminal that was closed: what runs is ended in good order too.
-        _ = hangup.recv() => Ok(()),
+        () = told => Ok(()),
     };
     let sockets = [socket, mcp_socket];
     Ending { engine, doors, http, remote, sockets }.run().await;
     served
+}
+
+/// Comes when a signal tells the daemon to end. Signals are heard from now on.
+fn told_to_end() -> Result<impl Future<Output = ()>, DaemonError> {
+    let heard = |kind| signal(kind).map_err(io("signal handling"));
+    let (mut terminate, mut interrupt) = (heard(SignalKind::terminate())?, heard(SignalKind::interrupt())?);
+    // A terminal that was closed: what runs is ended in good order too.
+    let mut hangup = heard(SignalKind::hangup())?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+            _ = hangup.recv() => {}
+        }
+    })
 }
 
 /// What has to be ended in good order.
@@ -437,14 +445,12 @@ impl Ending {
 
 /// Says where devices are known. Where there are some, they are known before anything goes on that they began; a
 /// registry that cannot be opened keeps devices out, and nobody else.
-async fn prepare_devices(engine: &Engine, state: &StateDir, remote: &Option<RemoteConfig>) -> Result<(), DaemonError> {
-    let vault = SealedDirectory::open(&state.path().join(DEVICE_KEYS)).map_err(io("the keys of the authority"))?;
+async fn prepare_devices(engine: &Engine, state: &StateDir, remote: &Option<RemoteConfig>) {
     let hosts = remote.as_ref().map_or_else(Vec::new, |remote| remote.hosts.clone());
-    engine.prepare_devices(DeviceSetup { state_dir: state.path().to_owned(), hosts, vault: Arc::new(vault) });
+    engine.prepare_devices(DeviceSetup { state_dir: state.path().to_owned(), hosts });
     if let Err(error) = engine.known_devices().await {
         tracing::error!(code = error.problem.code, "no device is let in: {}", error.problem.message);
     }
-    Ok(())
 }
 
 /// A socket that is the daemon's user's alone.

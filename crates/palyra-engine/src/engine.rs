@@ -1,7 +1,7 @@
 //! The engine: the parts that the path runs on, put together once.
 
 use crate::access::{AccessControl, ClientProcesses};
-use crate::catalog::{CatalogError, CurrentCatalog, ToolCatalog};
+use crate::catalog::{CatalogError, CurrentCatalog, SourceTools, ToolCatalog};
 use crate::config::ToolCallConfig;
 use crate::console::Consoles;
 use crate::devices::Devices;
@@ -23,8 +23,8 @@ use palyra_protocol::{
     ApprovalId, ApprovalRecord, CallState, Clock, DaemonKey, Digest, JournalEvent, PublicKey, ToolMetadata, ToolName,
     ToolSource,
 };
+use palyra_workspace::PathListError;
 use palyra_workspace::Workspace;
-use palyra_workspace::effects::GuardRulesError;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -119,7 +119,7 @@ pub enum StartError {
     Memory(#[source] palyra_journal::JournalError),
     /// A pattern for guarded paths makes no sense.
     #[error(transparent)]
-    Guarded(#[from] GuardRulesError),
+    Guarded(#[from] PathListError),
 }
 
 impl Engine {
@@ -247,7 +247,15 @@ impl Engine {
     /// # Errors
     /// A tool cannot enter; the catalog stays as it is then.
     pub fn replace_tools(&self, source: &ToolSource, tools: Vec<Arc<dyn Tool>>) -> Result<(), CatalogError> {
-        self.inner.tools.replace(source, tools)
+        self.replace_sources(vec![(source.clone(), tools)])
+    }
+
+    /// The same for several sources at once.
+    ///
+    /// # Errors
+    /// A tool cannot enter; the catalog stays as it is then.
+    pub fn replace_sources(&self, sources: Vec<SourceTools>) -> Result<(), CatalogError> {
+        self.inner.tools.replace(sources)
     }
 
     /// Limits and permissions.

@@ -8,7 +8,7 @@ use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
 use crate::live::Withdrawal;
 use palyra_journal::{JournalError, OpenedRun, RunHistory};
-use palyra_policy::{PolicyAction, PolicyRequestContext, PolicyResource};
+use palyra_policy::{PolicyAction, PolicyDecision, PolicyRequest, PolicyRequestContext, PolicyResource};
 use palyra_protocol::{CallId, JournalEvent, Origin, Principal, RequestId, RunId, SessionId};
 
 /// The most runs of one list.
@@ -31,17 +31,16 @@ impl Engine {
         self.authorize(peer, PolicyAction::ModelInvoke, PolicyResource::Model(model.to_owned()), None)
     }
 
-    /// Whether a peer may ask a model by this name, or any that stands behind it. Nothing is recorded.
+    /// Whether a peer may have a model answer. Nothing is recorded.
     #[must_use]
-    pub fn may_invoke(&self, peer: &VerifiedPeer, behind: &[String], name: &str) -> bool {
-        let names = std::iter::once(name).chain(behind.iter().map(String::as_str));
-        let context = self.at_door(peer);
-        names.map(|name| PolicyResource::Model(name.to_owned())).any(|model| {
-            let (principal, action) = (peer.effective().clone(), PolicyAction::ModelInvoke);
-            let request = palyra_policy::PolicyRequest { principal, action, resource: model };
-            let decision = self.policy().evaluate_with_context(&request, &context).decision;
-            matches!(decision, palyra_policy::PolicyDecision::Allow)
-        })
+    pub fn may_invoke(&self, peer: &VerifiedPeer, model: &str) -> bool {
+        let request = PolicyRequest {
+            principal: peer.effective().clone(),
+            action: PolicyAction::ModelInvoke,
+            resource: PolicyResource::Model(model.to_owned()),
+        };
+        let decision = self.policy().evaluate_with_context(&request, &self.at_door(peer)).decision;
+        matches!(decision, PolicyDecision::Allow)
     }
 
     /// What is left of a caller's rate; nothing for one that has none.
@@ -137,9 +136,12 @@ impl Engine {
     /// # Errors
     /// It cannot be read, or belongs to somebody else.
     pub async fn last_run_of(&self, peer: &VerifiedPeer, session: &SessionId) -> Result<Option<RunId>, EngineError> {
+        if let Some(problem) = crate::flow::propose::reserved(peer, session) {
+            return Err(EngineError::new(ErrorKind::Forbidden, problem));
+        }
         let Some(run) = self.journal().last_run_of(session).await? else { return Ok(None) };
         if run.opened.origin.principal != *peer.effective() {
-            let message = format!("the session `{session}` belongs to somebody else");
+            let message = format!("the session `{session}` belongs to another principal");
             let problem = palyra_protocol::Problem::new("session_taken", message, "name another session, or none");
             return Err(EngineError::new(ErrorKind::Forbidden, problem));
         }

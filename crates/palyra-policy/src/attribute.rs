@@ -61,6 +61,7 @@ attributes! {
     ReadRoot = "read_root",
     WrittenRoot = "written_root",
     Outside = "outside",
+    SecretFiles = "secret_files",
     Hosts = "hosts",
     Endpoints = "endpoints",
     HostDomains = "host_domains",
@@ -68,6 +69,7 @@ attributes! {
     Containment = "containment",
     Secrets = "secrets",
     ByClient = "by_client",
+    ClientTool = "client_tool",
     TimeLimitMs = "time_limit_ms",
     // Known for the effect of a call that has run: `EffectUse`.
     Deletes = "deletes",

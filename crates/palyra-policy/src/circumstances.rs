@@ -10,7 +10,7 @@ use crate::request::{EffectUse, PolicyRequest, PolicyRequestContext};
 use crate::resource::PolicyResource;
 use cedar_policy::{Context, EntityUid, RestrictedExpression as Value};
 use palyra_protocol::facets::quote_words;
-use palyra_protocol::{Containment, EffectCounts, PolicyAction, Principal, PrincipalKind, SecretRef};
+use palyra_protocol::{Containment, EffectCounts, Facets, PolicyAction, Principal, PrincipalKind, SecretRef};
 
 /// Whether a person's approval is assumed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,6 +107,7 @@ impl Circumstances<'_> {
             Attribute::HasStdin => Some(Value::new_bool(facets.stdin_sha256.is_some())),
             Attribute::TreesRead => Some(texts(facets.trees_read.iter().map(String::as_str))),
             Attribute::Outside => Some(texts(facets.outside.iter().map(String::as_str))),
+            Attribute::SecretFiles => Some(texts(facets.secret_files.iter().map(String::as_str))),
             Attribute::PathsRead => Some(texts(facets.paths_read.iter().map(String::as_str))),
             Attribute::PathsWritten => Some(texts(facets.paths_written.iter().map(String::as_str))),
             Attribute::ReadUnder => {
@@ -136,11 +137,10 @@ impl Circumstances<'_> {
             Attribute::Counts => Some(counts(&context.effect)),
             Attribute::Bytes => Some(number(context.effect.bytes)),
             Attribute::Containment => facets.containment.as_ref().map(containment).transpose()?,
-            Attribute::Secrets => {
-                Some(Value::new_set(facets.secrets.iter().map(|found| Value::new_string(found.secret.to_string()))))
-            }
+            Attribute::Secrets => Some(secrets(facets)),
             Attribute::TimeLimitMs => facets.time_limit_ms.map(number),
             Attribute::ByClient => Some(Value::new_bool(facets.by_client.is_some())),
+            Attribute::ClientTool => facets.by_client.as_ref().and_then(|by| by.tool.as_deref()).map(text),
             Attribute::SecretScope | Attribute::SecretScopeKind => Some(Value::new_string(self.scope(attribute))),
             Attribute::Trust => context.memory_trust.map(|trust| text(trust.as_str())),
             Attribute::SecretKey => {
@@ -246,6 +246,11 @@ fn containment(held: &Containment) -> Result<Value, String> {
 
 fn text(text: &str) -> Value {
     Value::new_string(text.to_owned())
+}
+
+/// The secrets of the vault that a call uses.
+fn secrets(facets: &Facets) -> Value {
+    Value::new_set(facets.secrets.iter().map(|found| Value::new_string(found.secret.to_string())))
 }
 
 fn texts<'t>(texts: impl Iterator<Item = &'t str>) -> Value {

@@ -34,6 +34,9 @@ pub struct ByClient {
     /// Paths among those written that nothing writes without consent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub guarded: Vec<String>,
+    /// The client's tool, where it resembles none of Palyra's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool: Option<String>,
 }
 
 /// A one-time secret: whoever shows it starts the call that it was made for, once.

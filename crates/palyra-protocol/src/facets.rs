@@ -54,6 +54,15 @@ pub struct Facets {
     /// Files and directories outside the workspace that would be read: absolute, free of links.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outside: Vec<String>,
+    /// Notes of the agent's own client that would be read or written: absolute, outside the workspace.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+    /// Those of both that would be written.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub outside_written: Vec<String>,
+    /// Files of the workspace that hold secrets, and that it would be given.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub secret_files: Vec<String>,
     /// Hosts that would be contacted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<String>,
@@ -186,7 +195,14 @@ impl Facets {
     /// Which secrets go to which program and endpoint, a line for each.
     #[must_use]
     pub fn secret_lines(&self) -> Vec<String> {
-        self.secrets.iter().map(|found| found.describe(self.executable.as_deref())).collect()
+        let files = self.secret_files.iter().map(|path| format!("the file {path}, which is withheld otherwise"));
+        self.secrets.iter().map(|found| found.describe(self.executable.as_deref())).chain(files).collect()
+    }
+
+    /// Whether it is given secrets, of the vault or of the workspace: a yes to it covers no other call.
+    #[must_use]
+    pub fn uses_secrets(&self) -> bool {
+        !self.secrets.is_empty() || !self.secret_files.is_empty()
     }
 
     /// The whole command on one line, each word quoted where it needs to be: for people, never for execution.

@@ -125,7 +125,7 @@ impl MatchKey {
     #[must_use]
     pub fn candidates(workspace: &str, tool: &ToolName, digest: &Digest, facets: &Facets) -> Vec<Self> {
         // A yes to other calls of a tool is no yes to what a secret is used for.
-        if !facets.secrets.is_empty() {
+        if facets.uses_secrets() {
             return vec![Self::exact(workspace, tool, digest)];
         }
         let mut keys = vec![Self::exact(workspace, tool, digest), Self::any(workspace, tool, facets)];
@@ -151,7 +151,7 @@ impl MatchKey {
     ) -> Result<Self, MatcherMisfit> {
         match matcher {
             GrantMatcher::ExactCall => Ok(Self::exact(workspace, tool, digest)),
-            _ if !facets.secrets.is_empty() => Err(MatcherMisfit::Secrets),
+            _ if facets.uses_secrets() => Err(MatcherMisfit::Secrets),
             GrantMatcher::Tool => Ok(Self::any(workspace, tool, facets)),
             GrantMatcher::ArgvPrefix { words } => {
                 fits_command(words, facets)?;
@@ -177,6 +177,11 @@ fn held(builder: DigestBuilder, facets: &Facets) -> DigestBuilder {
     let builder = match &facets.containment {
         None => builder,
         Some(containment) => builder.field(b"held by").field(containment.key().as_bytes()),
+    };
+    // A yes to one tool of a client's is a yes to no other of its tools.
+    let builder = match facets.by_client.as_ref().and_then(|by_client| by_client.tool.as_ref()) {
+        None => builder,
+        Some(tool) => builder.field(b"client's tool").field(tool.as_bytes()),
     };
     // A yes to a skill's tool is a yes to this code with this grant: another version, or a wider grant, is another
     // tool.
@@ -243,7 +248,7 @@ pub fn endpoint(facets: &Facets) -> Option<(&str, &str)> {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MatcherMisfit {
     /// The call uses secrets.
-    #[error("this call uses secrets of the vault, so a yes can cover exactly this call; use `exact`")]
+    #[error("this call is given secrets, so a yes can cover exactly this call; use `exact`")]
     Secrets,
     /// The call runs nothing.
     #[error("this call runs no command, so an argv prefix cannot match it; use `exact` or `tool`")]

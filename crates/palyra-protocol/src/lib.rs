@@ -13,6 +13,7 @@ pub mod call;
 pub mod capability;
 pub mod carrier;
 pub mod chain;
+pub mod client_tools;
 pub mod clock;
 pub mod code_words;
 pub mod containment;
@@ -60,6 +61,7 @@ pub use call::{
 pub use capability::{RiskLevel, SENSITIVE_CAPABILITY_POLICY_NAMES, ToolCapability};
 pub use carrier::{ByClient, Carrier, Ticket, TicketError};
 pub use chain::{ChainFault, ChainVerifier, Checkpoint, CheckpointFault};
+pub use client_tools::ClientToolKind;
 pub use clock::{Clock, SteadyClock, SystemClock, Timestamp};
 pub use containment::{Containment, ContainmentTier, NetworkReach, WorkspaceUse};
 pub use custody::{Custody, CustodyError};

@@ -6,7 +6,7 @@
 //! 1. [`Workspace::resolve`] turns untrusted text into a [`ResolvedPath`]: beneath the root, free of links. This is
 //!    what policy and people see.
 //! 2. Every operation takes a [`ResolvedPath`], opens it relative to the root's descriptor and refuses every link on
-//!    the way. If somebody put a link there in the meantime, the answer is `symlink_race`, never another file.
+//!    the way. If a link was put there in the meantime, the answer is `symlink_race`, never another file.
 //!
 //! INVARIANT (shown-is-opened): no operation opens a file whose path differs from the text of its `ResolvedPath`.
 //! The tests in `tests/races.rs` hold it.
@@ -24,17 +24,20 @@ pub mod effects;
 mod error;
 #[doc(hidden)]
 pub mod fuzzing;
+mod git_index;
 mod ignore_files;
 mod leftovers;
 pub mod limits;
 mod list;
 mod patch;
 mod path;
+mod path_list;
 mod pattern;
 mod read;
 mod rename;
 mod resolve;
 mod search;
+mod secret_files;
 mod transaction;
 mod walk;
 mod write;
@@ -48,15 +51,18 @@ pub use leftovers::Leftovers;
 pub use list::{Entry, EntryKind, ListOptions, Listing};
 pub use patch::{ChangeKind, FileChange, PatchOutcome, PatchPlan, PatchedPaths};
 pub use path::ResolvedPath;
+pub use path_list::PathListError;
 pub use pattern::PatternSyntax;
 pub use read::{FileContent, ReadRange};
 pub use search::{Match, SearchQuery, SearchResult};
+pub use secret_files::{MAX_SECRET_FILES, SecretFile, SecretRules};
 pub use write::{WriteOptions, Written};
 
 use error::{at, io_at, shown};
 use palyra_protocol::CallId;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{CWD, Mode, OFlags, fstat, openat, stat};
+use secret_files::SecretFiles;
 use std::fmt;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -91,6 +97,8 @@ pub struct Workspace {
     canonical: PathBuf,
     /// What the operator called it, which may go through links: absolute paths that begin so are understood too.
     given: PathBuf,
+    /// Which of its files hold secrets.
+    secrets: SecretFiles,
 }
 
 impl Workspace {
@@ -106,7 +114,8 @@ impl Workspace {
         if (opened.st_dev, opened.st_ino) != (named.st_dev, named.st_ino) || identity.1 != opened.st_ino {
             return Err(FileError::SymlinkRace { path: shown(&text) });
         }
-        Ok(Self { root: fd, identity, canonical, given })
+        let secrets = SecretFiles::new(SecretRules::built_in()?);
+        Ok(Self { root: fd, identity, canonical, given, secrets })
     }
 
     /// Whether the directory is still where it was opened. Every operation asks first, and so does whoever starts a

@@ -76,6 +76,8 @@ pub struct SearchResult {
     pub skipped_large: usize,
     /// Files and directories that ignore files name.
     pub skipped_ignored: usize,
+    /// Files that hold secrets.
+    pub skipped_secret: usize,
     /// Lines so long that they were searched in overlapping pieces: a match of many thousand bytes may be missed there.
     pub lines_in_pieces: usize,
     /// Files and directories that could not be read.
@@ -99,7 +101,8 @@ impl Workspace {
         }
         let dir = self.open_dir(text, DirUse::Content)?;
         let walk = TreeWalk::new(dir, text, MAX_WALK_DEPTH)?;
-        search.tree(if query.include_ignored { walk } else { walk.ignoring(self.ignore_rules_above(&query.path)?) })?;
+        let walk = if query.include_ignored { walk } else { walk.ignoring(self.ignore_rules_above(&query.path)?) };
+        search.tree(walk, &|path| self.walks_past_secret(path))?;
         Ok(search.result)
     }
 }
@@ -139,7 +142,7 @@ impl<'q> Search<'q> {
         })
     }
 
-    fn tree(&mut self, mut walk: TreeWalk) -> Result<(), FileError> {
+    fn tree(&mut self, mut walk: TreeWalk, is_secret: &dyn Fn(&str) -> bool) -> Result<(), FileError> {
         while let Some(found) = walk.next() {
             self.check_stop()?;
             if walk.seen > MAX_SEARCH_ENTRIES || self.exhausted() {
@@ -155,6 +158,7 @@ impl<'q> Search<'q> {
                         break;
                     }
                     match walk.open(&found) {
+                        _ if is_secret(&found.path) => self.result.skipped_secret += 1,
                         Ok(file) => self.file(file, &found.path)?,
                         Err(_) => self.result.unreadable += 1,
                     }

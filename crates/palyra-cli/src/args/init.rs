@@ -9,11 +9,13 @@ use std::path::PathBuf;
   palyra init                                   # asks a few questions, shows what it writes
   palyra init --yes                             # takes what it finds
   palyra init --yes --workspace ~/project --client claude-code --exclusive
+  palyra init --yes --hooks                     # agents keep their own Bash, Edit, Read, and ask first
   palyra init --print                           # shows what it would write
   palyra init --undo                            # takes everything back
 
-It writes palyra.toml and a policy in ~/.config/palyra, starts the daemon, connects your agents, and runs one command in the
-sandbox to prove that it works. Running it again is safe and keeps your edits.")]
+It writes palyra.toml and a policy in ~/.config/palyra, starts the daemon, connects your
+agents, and runs one command in the sandbox to prove that it works. Running it again is safe
+and keeps your edits.")]
 pub struct Init {
     /// Take what is found, and ask nothing
     #[arg(long, short)]
@@ -30,6 +32,9 @@ pub struct Init {
     /// Switch the client's own ways to act off, so that it can act only through Palyra (Claude Code, Codex)
     #[arg(long)]
     pub exclusive: bool,
+    /// Leave the client its own tools, and have it ask Palyra before it uses one (Claude Code, Codex)
+    #[arg(long, conflicts_with = "exclusive")]
+    pub hooks: bool,
     /// A toolchain that runs may see; may be repeated [default: those that are installed]
     #[arg(long, value_name = "NAME")]
     pub toolchain: Vec<String>,
@@ -46,6 +51,6 @@ pub struct Init {
     #[arg(long)]
     pub print: bool,
     /// Take back all that `init` did. The journal stays
-    #[arg(long, conflicts_with_all = ["workspace", "client", "toolchain", "git_name", "print", "exclusive"])]
+    #[arg(long, conflicts_with_all = ["workspace", "client", "toolchain", "git_name", "print", "exclusive", "hooks"])]
     pub undo: bool,
 }

@@ -9,6 +9,8 @@ use palyra_api::v1::{StatusReply, StatusRequest, StopRequest};
 use palyra_api::{ApiError, LastStart};
 use palyra_protocol::ProblemCode;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FlockOperation, fcntl_lock};
+use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde_json::json;
@@ -74,6 +76,21 @@ async fn running(context: &Context) -> Result<Option<StatusReply>, Failure> {
             failure => Err(failure),
         },
     }
+}
+
+/// Waits for a daemon that somebody began to start: until it answers, or has ended.
+pub async fn settled(context: &Context) {
+    let until = Instant::now() + HELD;
+    while is_held(context) && !matches!(running(context).await, Ok(Some(_))) && Instant::now() < until {
+        tokio::time::sleep(KNOCK).await;
+    }
+}
+
+/// Whether a daemon holds the state directory, also one that does not answer yet.
+fn is_held(context: &Context) -> bool {
+    let Ok(lock) = std::fs::File::open(context.state_dir.join("palyrad.lock")) else { return false };
+    let locked = fcntl_lock(&lock, FlockOperation::NonBlockingLockShared);
+    matches!(locked, Err(Errno::AGAIN | Errno::ACCESS))
 }
 
 /// Tries the door of a daemon that is beginning or ending.
@@ -276,7 +293,7 @@ pub async fn down_quietly(context: &Context) -> Result<Pid, Failure> {
         _ => failure,
     };
     let connection = context.connect().await.map_err(nothing)?;
-    let failed = |e: rustix::io::Errno| Failure::io("the daemon cannot be stopped", &e.into());
+    let failed = |e: Errno| Failure::io("the daemon cannot be stopped", &e.into());
     let pid =
         listener(context).ok_or_else(|| Failure::new(FAILED, "unexpected_answer", "the daemon has no pid", None))?;
     let daemon = pidfd_open(pid, PidfdFlags::empty()).map_err(failed)?;

@@ -31,7 +31,7 @@ pub fn draw(frame: &mut Frame<'_>, app: &mut App) {
     match app.page {
         Page::Inbox => list(frame, body, app, "nothing waits for you"),
         Page::Calls => list(frame, body, app, "no calls yet"),
-        Page::Grants => list(frame, body, app, "no standing answers"),
+        Page::Grants => list(frame, body, app, "no grants and no standing denials"),
         Page::Approval => approval(frame, body, app),
         Page::Call => call(frame, body, app),
         Page::Help => put(frame, body, HELP.lines().map(Line::raw).collect()),
@@ -108,7 +108,8 @@ fn approval_bar(opened: &Opened) -> String {
     }
     if !opened.gate.saw_end() {
         let left = opened.lines.saturating_sub(opened.top + opened.rows);
-        return format!("{left} more lines: space shows them  n no  Esc back");
+        let lines = if left == 1 { "line: space shows it" } else { "lines: space shows them" };
+        return format!("{left} more {lines}  n no  Esc back");
     }
     let fits = Choice::ALL.into_iter().filter(|choice| choice.fits(&opened.shown.review));
     let keys: Vec<_> = fits.map(|choice| format!("{} {}", choice.key(), choice.word())).collect();

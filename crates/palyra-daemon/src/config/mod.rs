@@ -36,6 +36,7 @@ use palyra_engine::vault::VaultSettings;
 use palyra_policy::{Membership, PolicyLoader};
 use palyra_protocol::{Custody, Digest};
 use palyra_sandbox::{SandboxProcessRunnerPolicy, SandboxTier};
+use palyra_workspace::{FileError, SecretRules, Workspace};
 use process_runner::{RawProcessRunner, usable_roots};
 use remote::RawRemote;
 use serde::Deserialize;
@@ -75,6 +76,8 @@ pub struct Config {
     pub workspace_root: PathBuf,
     /// The engine's limits and permissions.
     pub tool_call: ToolCallConfig,
+    /// Which files of the workspace hold secrets.
+    pub secret_rules: Arc<SecretRules>,
     /// Who belongs to which group.
     pub membership: Membership,
     /// The directory of the operator's policies, as it is named.
@@ -94,6 +97,14 @@ pub struct Config {
 }
 
 impl Config {
+    /// Opens the workspace.
+    ///
+    /// # Errors
+    /// It is not there, or not to be read.
+    pub fn open_workspace(&self) -> Result<Workspace, FileError> {
+        Ok(Workspace::open(&self.workspace_root)?.with_secret_rules(Arc::clone(&self.secret_rules)))
+    }
+
     /// Where the rules come from.
     #[must_use]
     pub fn policy_loader(&self) -> PolicyLoader {
@@ -175,6 +186,7 @@ impl RawConfig {
             longest_timeout,
             approval_timeout,
             outside_paths,
+            secret_rules,
         } = self.tool_call.validate()?;
         let wasm_runtime = self.wasm_runtime.validate(execution_timeout)?;
         let egress_rules = self.egress.validate();
@@ -205,6 +217,7 @@ impl RawConfig {
                 effects,
                 outside_paths,
             },
+            secret_rules,
             membership,
             http: self.http.validate(),
             vault: self.vault.validate(state_dir, &custody)?,

@@ -7,8 +7,10 @@ use palyra_engine::routines::ROUTINE_CHANNEL;
 use palyra_engine::{CallLimits, OutsidePaths, nearest_tool, tools};
 use palyra_policy::Membership;
 use palyra_protocol::{ToolName, ToolSource};
+use palyra_workspace::SecretRules;
 use serde::Deserialize;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The section as it is typed.
@@ -27,6 +29,7 @@ pub(super) struct RawToolCall {
     longest_timeout_ms: u64,
     approval_timeout_ms: u64,
     outside_paths: OutsidePaths,
+    secret_files: Vec<String>,
 }
 
 /// The section, checked.
@@ -39,6 +42,7 @@ pub(super) struct ToolCalls {
     pub(super) longest_timeout: Duration,
     pub(super) approval_timeout: Duration,
     pub(super) outside_paths: OutsidePaths,
+    pub(super) secret_rules: Arc<SecretRules>,
 }
 
 impl Default for RawToolCall {
@@ -57,6 +61,7 @@ impl Default for RawToolCall {
             longest_timeout_ms: 3_600_000,
             approval_timeout_ms: 300_000,
             outside_paths: OutsidePaths::default(),
+            secret_files: Vec::new(),
         }
     }
 }
@@ -83,6 +88,8 @@ impl RawToolCall {
                 return Err(ConfigError::value(key, "must be more than 0"));
             }
         }
+        let secret_rules = SecretRules::new(self.secret_files.iter().map(String::as_str))
+            .map_err(|e| ConfigError::value("tool_call.secret_files", e.to_string()))?;
         Ok(ToolCalls {
             allowed_tools: self.allowed_tools.iter().map(|name| tool(name)).collect::<Result<_, _>>()?,
             max_calls_per_run: at_most("tool_call.max_calls_per_run", self.max_calls_per_run, MAX_NUMBER)?,
@@ -96,6 +103,7 @@ impl RawToolCall {
             longest_timeout: time("tool_call.longest_timeout_ms", self.longest_timeout_ms)?,
             approval_timeout: time("tool_call.approval_timeout_ms", self.approval_timeout_ms)?,
             outside_paths: self.outside_paths,
+            secret_rules: Arc::new(secret_rules),
         })
     }
 }

@@ -24,8 +24,7 @@ impl Models for Door {
         let peer = self.peer(&request)?;
         let model = request.into_inner().model;
         let models = self.about.runs.models();
-        self.engine.authorize_model(&peer, &model).map_err(refused)?;
-        models.resolve(&model).map_err(refused)?;
+        models.authorize(&peer, &model).map_err(refused)?;
         let question = ModelRequest {
             model: String::new(),
             messages: vec![Message::text(Role::User, "Answer with the one word: ready")],
@@ -35,7 +34,7 @@ impl Models for Door {
         let (sender, mut pieces) = mpsc::channel(16);
         let cancel = CancellationToken::new();
         let asking = async {
-            let asked = models.ask(&model, question, None, &cancel, &sender).await;
+            let asked = models.ask((&peer, &model), question, None, &cancel, &sender).await;
             drop(sender);
             asked
         };

@@ -11,7 +11,6 @@ use crate::serve::{DaemonError, Setup};
 use palyra_engine::{Advisor, Proposal};
 use palyra_policy::{Detail, PolicyAction, PolicyRequest, PolicyRequestContext, PolicyResource};
 use palyra_protocol::{Carrier, ChannelId, Principal, Problem, RunId, SessionId};
-use palyra_workspace::Workspace;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::io::{BufRead, Read as _, Write};
@@ -66,7 +65,7 @@ pub(super) fn run(setup: &Setup, options: &Decide) -> Result<ExitCode, DaemonErr
     let loaded = loader(setup, options.candidate.clone())?.load_untried();
     let rules = loaded.map_err(|refused| DaemonError::Policy(Box::new(refused)))?;
     let config = setup.config(&setup.state_dir)?;
-    let advisor = Advisor::new(rules, Workspace::open(&config.workspace_root)?, config.tool_call)?;
+    let advisor = Advisor::new(rules, config.open_workspace()?, config.tool_call)?;
     let all_answered = stream(&advisor, &mut std::io::stdin().lock(), &mut std::io::stdout().lock());
     let all_answered = all_answered.map_err(DaemonError::Stream)?;
     Ok(if all_answered { ExitCode::SUCCESS } else { ExitCode::from(REJECTED) })

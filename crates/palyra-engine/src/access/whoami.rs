@@ -7,8 +7,8 @@ use crate::error::EngineError;
 use palyra_access::Admitted;
 use palyra_access::rights::Shortfall;
 use palyra_policy::{PolicyAction, PolicyRequest, PolicyRequestContext, PolicyResource, Verdict};
-use palyra_protocol::DecisionKind;
 use palyra_protocol::access::{RightDecision, RightView, WhoAmI};
+use palyra_protocol::{DecisionKind, ExecutorKind};
 use std::sync::Arc;
 
 /// A name for something that need not exist.
@@ -69,7 +69,9 @@ impl Engine {
         self.authorize(peer, PolicyAction::ToolList, PolicyResource::Daemon, None)?;
         let denied = |tool: &CatalogTool| self.right_to_call(peer, tool).decision == RightDecision::Deny;
         let catalog = self.catalog();
-        Ok(catalog.iter().filter(|tool| self.sees_tool(peer, tool) && !denied(tool)).cloned().collect())
+        let ours = |tool: &CatalogTool| tool.definition().executor != ExecutorKind::Client;
+        let callable = catalog.iter().filter(|tool| ours(tool) && self.sees_tool(peer, tool) && !denied(tool));
+        Ok(callable.cloned().collect())
     }
 
     /// What would be decided about a call of a tool whose arguments touch nothing in particular; where it is the

@@ -8,7 +8,7 @@ use palyra_protocol::{
     CallRecord, ChangeKind, DecisionKind, EffectChange, EffectCounts, EffectPath, EntryKind, Facets,
 };
 use palyra_workspace::effects::{Fate, Fates, Tracked};
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 
 /// The two parts of an effect that policy is asked about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,7 +77,7 @@ impl Engine {
     /// The paths that git tracks, where something would be gone.
     pub(super) fn tracked(&self, changes: &[EffectChange]) -> Tracked {
         let deletes = changes.iter().any(|change| change.kind == ChangeKind::Deleted || change.from.is_some());
-        if deletes { Tracked::of(self.workspace()) } else { Tracked::Paths(HashSet::new()) }
+        if deletes { Tracked::of(self.workspace()) } else { Tracked::nothing() }
     }
 
     /// Whether policy lets changes through that so many people approved.

@@ -32,8 +32,8 @@ pub(crate) use settle::{Ending, Settled};
 use crate::config::EffectsConfig;
 use palyra_protocol::{CallId, EffectPath, Problem};
 use palyra_sandbox::{SandboxProcessRunnerPolicy, SandboxTier, WorkspaceAccess};
-use palyra_workspace::Workspace;
-use palyra_workspace::effects::{Applied, EffectError, GuardRules, GuardRulesError, PathPatterns, View, ViewStore};
+use palyra_workspace::effects::{Applied, EffectError, GuardRules, PathPatterns, View, ViewStore};
+use palyra_workspace::{PathListError, Workspace};
 use session_view::SessionViews;
 use std::path::PathBuf;
 use std::sync::{OnceLock, PoisonError, RwLock};
@@ -56,7 +56,7 @@ pub(crate) struct Effects {
 
 impl Effects {
     /// Opens the store. Where there can be none, calls work as far as they can without it, and say so.
-    pub(crate) fn open(config: EffectsConfig, workspace: &Workspace) -> Result<Self, GuardRulesError> {
+    pub(crate) fn open(config: EffectsConfig, workspace: &Workspace) -> Result<Self, PathListError> {
         let guard = GuardRules::new(config.guarded.iter().map(String::as_str))?;
         let not_kept = PathPatterns::new(config.not_kept.iter().map(String::as_str))?;
         let store = match &config.store {

@@ -160,6 +160,12 @@ impl Engine {
     ) -> Result<Settled, Unsettled> {
         let mut notes = Vec::new();
         note_applied(&mut about.record, &applied);
+        // What was only moved may hold what no call has read.
+        for change in about.record.changes.iter().filter(|change| change.from.is_none()) {
+            if let Some(content) = change.sha256 {
+                self.workspace().written_by_call(&change.path.to_text(), content);
+            }
+        }
         if let Some(why) = &judged.denied {
             notes.push(format!("policy denies some of what the call changed, which was dropped: {why}"));
         }

@@ -101,12 +101,13 @@ pub(crate) fn to_client(
     place: &Place<'_>,
     facets: &mut Facets,
 ) -> Result<Box<dyn Job>, Refusal> {
-    if tool.executor != ExecutorKind::Builtin {
+    if !matches!(tool.executor, ExecutorKind::Builtin | ExecutorKind::Client) {
         let message = format!("`{}` is carried out by Palyra alone", tool.name);
         return Err(Problem::new("not_for_clients", message, "propose it without handing it over").into());
     }
     let content = input.optional("/content").map(str::as_bytes);
-    facets.by_client = Some(ByClient { guarded: guarded(place, facets, content) });
+    let tool = facets.by_client.take().and_then(|by_client| by_client.tool);
+    facets.by_client = Some(ByClient { guarded: guarded(place, facets, content), tool });
     Ok(Box::new(HandedOver))
 }
 

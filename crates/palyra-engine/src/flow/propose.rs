@@ -72,7 +72,8 @@ impl Engine {
             Ok(token) => (token, None),
             Err(barred) => (peer.token().cloned(), Some(barred.problem)),
         };
-        let barred = barred.or_else(|| reserved(peer, &proposal));
+        let session = proposal.session.as_ref();
+        let barred = barred.or_else(|| session.and_then(|session| reserved(peer, session)));
         let proposal = alleged(peer, token, proposal);
         let call_id = CallId::mint();
         let as_proposed = (proposal.tool.as_str(), CallState::Proposed);
@@ -101,7 +102,7 @@ impl Engine {
         loop {
             let decided = match self.resolve(id, proposal).await {
                 Ok(resolved) => self.decide(resolved),
-                Err(refusal) => Decided::Denied(self.decide_unresolved(refusal, Detail::AsNeeded)?),
+                Err(refusal) => Decided::Denied(self.decide_unresolved(&self.policy(), refusal, Detail::AsNeeded)?),
             };
             live.update(|now| now.decision = Some(Arc::clone(decided.decision())));
             if let Some(permit) = self.clear(decided, live).await? {
@@ -243,9 +244,8 @@ impl Engine {
 }
 
 /// The sessions of routines are theirs: a grant for such a session covers the routine and nobody else.
-fn reserved(peer: &VerifiedPeer, proposal: &Proposal) -> Option<Problem> {
-    let session = proposal.session.as_ref().filter(|session| session.as_str().starts_with(ROUTINE_SESSION))?;
-    (!peer.is_routine()).then(|| {
+pub(crate) fn reserved(peer: &VerifiedPeer, session: &SessionId) -> Option<Problem> {
+    (session.as_str().starts_with(ROUTINE_SESSION) && !peer.is_routine()).then(|| {
         let message = format!("the session `{session}` belongs to a routine");
         Problem::new("session_reserved", message, "name another session")
     })

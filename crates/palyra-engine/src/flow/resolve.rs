@@ -6,11 +6,13 @@
 
 use crate::catalog::{CatalogTool, ToolCatalog};
 use crate::flow::handover;
-use crate::tools::{Input, Place, Prepared};
+use crate::tools::{Input, Place, Prepared, secret_files};
 use crate::work::Work;
 use palyra_egress::{Denial, FetchError};
 use palyra_protocol::call::ToolCallParts;
-use palyra_protocol::{CallId, CallState, CanonicalJson, Carrier, Facets, Problem, ToolCall, ToolProposal};
+use palyra_protocol::{
+    CallId, CallState, CanonicalJson, Carrier, ExecutorKind, Facets, Problem, ToolCall, ToolProposal,
+};
 use palyra_sandbox::{Fault, SandboxError};
 use palyra_workspace::FileError;
 use std::sync::Arc;
@@ -137,9 +139,18 @@ pub(crate) fn resolve_with(
     tool.validate(input.value())?;
     let prepared = tool.tool().prepare(Input::new(input.value()), place);
     let prepared = prepared.and_then(|mut prepared| {
+        let facets = &mut prepared.facets;
+        if proposal.origin.carrier != Carrier::Client && tool.definition().executor == ExecutorKind::Client {
+            let message = format!("`{}` is a tool of a client's, which Palyra cannot carry out", tool.name());
+            let hint = "clients that are connected with hooks propose it";
+            return Err(Problem::new("only_for_clients", message, hint).into());
+        }
         if proposal.origin.carrier == Carrier::Client {
             let given = Input::new(input.value());
-            prepared.job = handover::to_client(tool.definition(), given, place, &mut prepared.facets)?;
+            prepared.job = handover::to_client(tool.definition(), given, place, facets)?;
+        }
+        if facets.secret_files.is_empty() {
+            facets.secret_files = secret_files::read_by(facets, Input::new(input.value()), place)?;
         }
         Ok(prepared)
     });

@@ -1,5 +1,6 @@
 //! `palyra.fs.apply_patch`: applies a unified diff to the workspace, all of it or nothing.
 
+use super::outside::Elsewhere;
 use super::schema::{count, effect, list_of, notes, object, part};
 use super::{Executing, Input, Job, Made, Place, Prepared, Tool};
 use crate::file_threads::Lane;
@@ -7,7 +8,7 @@ use crate::flow::execute::Running;
 use crate::flow::resolve::Refusal;
 use palyra_protocol::review::ReviewedChange;
 use palyra_protocol::{ExecutorKind, Facets, RiskLevel, ToolCapability, ToolDefinition};
-use palyra_workspace::{PatchPlan, ResolvedPath};
+use palyra_workspace::{FileError, PatchPlan, ResolvedPath};
 use serde_json::json;
 use std::sync::Arc;
 
@@ -55,6 +56,9 @@ impl Tool for FsApplyPatch {
             true => place.workspace.plan_guarded_patch(patch),
             false => place.workspace.plan_patch(patch),
         };
+        if let Some(prepared) = planned.as_ref().err().and_then(|error| outside(error, patch, place)) {
+            return Ok(prepared);
+        }
         let plan = planned.map_err(|error| {
             let paths_written = place.workspace.patch_whereabouts(patch);
             Refusal::from(error).reaching(Facets { paths_written, ..Facets::default() })
@@ -81,6 +85,38 @@ impl Tool for FsApplyPatch {
             note: None,
             shows: Some("patch".to_owned()),
         }]
+    }
+}
+
+/// A patch of one file outside the workspace, where calls may ask for that.
+fn outside(error: &FileError, patch: &str, place: &Place<'_>) -> Option<Prepared> {
+    if !matches!(error, FileError::Outside { .. }) {
+        return None;
+    }
+    let named = patch.lines().find_map(|line| line.strip_prefix("+++ "))?;
+    let file = place.outside_to_write(named.split('\t').next()?.trim_end())?;
+    let (directory, path) = file.opened.clone()?;
+    let plan = directory.plan_patch(patch).ok()?;
+    let (read, written) = (plan.paths_read(), plan.paths_written());
+    let alone = read.into_iter().chain(written.all()).all(|touched| *touched == path);
+    alone.then(|| Prepared::new(file.written(), PatchOutside { file, plan }))
+}
+
+/// A patch of a file outside the workspace.
+#[derive(Debug)]
+struct PatchOutside {
+    file: Elsewhere,
+    plan: PatchPlan,
+}
+
+impl Job for PatchOutside {
+    fn execute<'r>(self: Box<Self>, run: &'r Running<'_>) -> Executing<'r> {
+        let Self { file, plan } = *self;
+        Box::pin(run.with_files_outside(Lane::Short, file, move |(directory, _path), errand| {
+            let mut output = json!(directory.apply_patch(plan, errand)?);
+            output["notes"] = json!(["outside the workspace nothing is kept: `palyra undo` cannot put it back"]);
+            Ok(output)
+        }))
     }
 }
 

@@ -25,7 +25,7 @@ pub(super) fn tool() -> Made {
         summary: "Search the workspace's files".to_owned(),
         description:
             "Finds lines that contain a text or match a regular expression. What `.gitignore` and `.ignore` files name, binary \
-             and very large files are skipped and counted; very long lines are searched in overlapping pieces."
+             and very large files, and those that hold secrets, are skipped and counted; very long lines are searched in overlapping pieces."
                 .to_owned(),
         input_schema: input(),
         output_schema: output(),
@@ -73,6 +73,7 @@ fn output() -> Value {
             "skipped_binary": count("of these, files that are not text"),
             "skipped_large": count("files that are too large to be searched"),
             "skipped_ignored": count("files and directories that ignore files name"),
+            "skipped_secret": count("files that hold secrets; a `path` that names one is asked about"),
             "lines_in_pieces": count("lines so long that a match of many thousand bytes may be missed in them"),
             "unreadable": count("files, directories and ignore files that could not be read"),
         }),
@@ -83,6 +84,7 @@ fn output() -> Value {
             "skipped_binary",
             "skipped_large",
             "skipped_ignored",
+            "skipped_secret",
             "lines_in_pieces",
             "unreadable",
         ],

@@ -1,5 +1,6 @@
 //! `palyra.fs.write`: writes a whole file of the workspace, atomically.
 
+use super::outside::Elsewhere;
 use super::schema::{effect, notes, object, path};
 use super::{Executing, Input, Job, Made, Place, Prepared, Tool};
 use crate::file_threads::Lane;
@@ -56,7 +57,10 @@ impl Tool for FsWrite {
     }
 
     fn prepare(&self, input: Input<'_>, place: &Place<'_>) -> Result<Prepared, Refusal> {
-        let path = place.path(input, "/path", |facets, path| facets.paths_written.push(path))?;
+        let path = match place.path(input, "/path", |facets, path| facets.paths_written.push(path)) {
+            Ok(path) => path,
+            Err(refusal) => return outside(input, place, refusal),
+        };
         let facets = Facets { paths_written: vec![path.as_str().to_owned()], ..Facets::default() };
         let content = input.bytes("/content", "/encoding")?;
         let keeps = place.keeps();
@@ -65,12 +69,7 @@ impl Tool for FsWrite {
             path.refuse_protected().map_err(|error| Refusal::from(error).reaching(facets.clone()))?;
             place.refuse_guarded(&facets, Some(&content))?;
         }
-        let options = WriteOptions {
-            create_parents: input.flag("/create_parents"),
-            expected_sha256: input.optional("/expected_sha256").map(str::to_owned),
-            must_not_exist: input.flag("/must_not_exist"),
-        };
-        Ok(Prepared::new(facets, Write { path, content, options, keeps }))
+        Ok(Prepared::new(facets, Write { path, content, options: options(input), keeps }))
     }
 
     fn changes(&self, input: Input<'_>, facets: &Facets, place: &Place<'_>) -> Vec<ReviewedChange> {
@@ -89,6 +88,45 @@ impl Tool for FsWrite {
         };
         let shows = diff.is_some().then(|| "content".to_owned());
         vec![ReviewedChange { paths: vec![path.clone()], diff, cut: false, note, shows }]
+    }
+}
+
+/// A file outside the workspace, where calls may ask for that; the refusal otherwise.
+fn outside(input: Input<'_>, place: &Place<'_>, refusal: Refusal) -> Result<Prepared, Refusal> {
+    let is_outside = refusal.problem.code == "path_outside_workspace";
+    let Some(file) = is_outside.then(|| place.outside_to_write(input.text("/path"))).flatten() else {
+        return Err(refusal);
+    };
+    let content = input.bytes("/content", "/encoding")?;
+    Ok(Prepared::new(file.written(), WriteOutside { file, content, options: options(input) }))
+}
+
+fn options(input: Input<'_>) -> WriteOptions {
+    WriteOptions {
+        create_parents: input.flag("/create_parents"),
+        expected_sha256: input.optional("/expected_sha256").map(str::to_owned),
+        must_not_exist: input.flag("/must_not_exist"),
+    }
+}
+
+/// A file to write outside the workspace.
+#[derive(Debug)]
+struct WriteOutside {
+    file: Elsewhere,
+    content: Vec<u8>,
+    options: WriteOptions,
+}
+
+impl Job for WriteOutside {
+    fn execute<'r>(self: Box<Self>, run: &'r Running<'_>) -> Executing<'r> {
+        let Self { file, content, options } = *self;
+        let shown = file.shown.clone();
+        Box::pin(run.with_files_outside(Lane::Short, file, move |(directory, path), errand| {
+            let mut output = json!(directory.write(&path, &content, &options, errand)?);
+            output["path"] = json!(shown);
+            output["notes"] = json!(["outside the workspace nothing is kept: `palyra undo` cannot put it back"]);
+            Ok(output)
+        }))
     }
 }
 

@@ -15,6 +15,7 @@
 //! A tool must name in its facets everything that it will touch: nothing else is decided, shown or covered by the
 //! call's digest. A job must look up nothing anew, because what it finds then is not what was shown.
 
+mod client_tools;
 mod containment;
 mod echo;
 mod final_directory;
@@ -29,8 +30,9 @@ pub(crate) mod memory_retain;
 mod memory_search;
 mod on_view;
 mod outside;
+pub(crate) mod packaged;
 mod process_read;
-mod process_run;
+pub(crate) mod process_run;
 mod process_start;
 mod quota;
 mod routine_add;
@@ -38,6 +40,7 @@ mod routine_list;
 mod routine_remove;
 mod routine_run;
 mod schema;
+pub(crate) mod secret_files;
 mod secrets;
 mod sleep;
 #[cfg(test)]
@@ -45,6 +48,7 @@ mod tests;
 mod time_limit;
 
 pub use input::Input;
+pub use memory_retain::NAME as MEMORY_RETAIN;
 pub(crate) use outside::Elsewhere;
 pub use process_start::NAME as PROCESS_START;
 
@@ -201,7 +205,7 @@ type Made = Result<Arc<dyn Tool>, ToolNameError>;
 type Make = fn() -> Made;
 
 /// Every built-in tool: its name, and how it is made.
-const BUILTIN: [(&str, Make); 18] = [
+const BUILTIN: [(&str, Make); 20] = [
     (echo::NAME, echo::tool),
     (sleep::NAME, sleep::tool),
     (fs_read::NAME, fs_read::tool),
@@ -220,6 +224,8 @@ const BUILTIN: [(&str, Make); 18] = [
     (routine_list::NAME, routine_list::tool),
     (routine_run::NAME, routine_run::tool),
     (routine_remove::NAME, routine_remove::tool),
+    (client_tools::PLAN, client_tools::plan),
+    (client_tools::ACT, client_tools::act),
 ];
 
 /// The names of the built-in tools.

@@ -2,7 +2,7 @@
 
 use super::input::Input;
 use super::process_run::{Terms, refused, told};
-use super::quota;
+use super::{quota, secret_files};
 use crate::effects::{Ending, SessionView, Settled, effect_problem};
 use crate::engine::Engine;
 use crate::flow::execute::Executed;
@@ -56,7 +56,8 @@ pub(super) fn on_view(
             return refused(&error);
         }
     };
-    let hint = moved_directory(&outcome);
+    let withheld = secret_files::note(&terms.withheld, &[&outcome.stdout.bytes, &outcome.stderr.bytes]);
+    let notes = [moved_directory(&outcome), withheld];
     let over_quota = beyond.is_some();
     let mut settled = match (beyond, &place) {
         (Some(error), Workplace::Call(view)) => {
@@ -68,7 +69,7 @@ pub(super) fn on_view(
         }
         (None, place) => place.settle(engine, call, (&outcome, discard)),
     };
-    settled.notes.extend(hint);
+    settled.notes.extend(notes.into_iter().flatten());
     let mut told = told(outcome, terms).with_effect(settled);
     quota::report(&mut told.enforcement, limits);
     if over_quota {

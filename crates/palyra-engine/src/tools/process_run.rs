@@ -4,7 +4,9 @@ use super::containment::{self, Walls};
 use super::final_directory;
 use super::input::printable;
 use super::on_view::{ViewUse, on_view};
+use super::packaged::{Packaged, policy_for};
 use super::schema::{effect, notes, object, path};
+use super::secret_files;
 use super::secrets::{self, Ways};
 use super::time_limit::TimeLimit;
 use super::{Executing, Input, Job, Made, Place, Prepared, Tool};
@@ -18,12 +20,14 @@ use palyra_protocol::{
     SecretDelivery, ToolCapability, ToolDefinition, WorkspaceUse,
 };
 use palyra_sandbox::{
-    CancelSignal, EgressEnforcementMode, LimitHit, MissingPrograms, OutputSink, OutputStream, PrivateFile, ProcessExit,
-    ProcessOutcome, ProcessRequest, ResolvedExecutable, RunSecrets, SandboxError, SandboxProcessRunnerPolicy,
-    SandboxTier, check_environment, check_hosts, resolve_executable, run_constrained_process,
+    CancelSignal, EgressEnforcementMode, LimitHit, MissingPrograms, OutputSink, OutputStream, Package, PrivateFile,
+    ProcessExit, ProcessOutcome, ProcessRequest, ResolvedExecutable, RunSecrets, SandboxError,
+    SandboxProcessRunnerPolicy, SandboxTier, WithheldFile, WorkspaceAccess, check_environment, check_hosts,
+    resolve_executable, run_constrained_process,
 };
 use palyra_vault::Redactor;
 use serde_json::{Value, json};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -85,6 +89,10 @@ pub(super) fn input() -> Value {
             "requested_egress_hosts": {
                 "type": "array", "maxItems": 256, "items": { "type": "string", "minLength": 1, "maxLength": 261 },
                 "description": "every host that the program will need, `example.org` or `example.org:443`; it reaches no other",
+            },
+            "secret_files": {
+                "type": "array", "maxItems": 64, "items": { "type": "string", "minLength": 1, "maxLength": 4096 },
+                "description": "files of the workspace that hold secrets and that the program needs; a person is asked. It finds a notice in the place of all others",
             },
             "secrets": secrets::schema(Ways::All),
         }),
@@ -160,8 +168,21 @@ impl Tool for ProcessRun {
 
 /// A command with the time that it asks for, as facts and a job.
 pub(super) fn prepare(input: Input<'_>, place: &Place<'_>, timeout: Option<Duration>) -> Result<Prepared, Refusal> {
-    let policy = &place.config.process_runner;
+    let (facets, run) = prepare_in(input, place, timeout, None)?;
+    Ok(Prepared::new(facets, run))
+}
+
+/// The same for a script of a package, which gets less than other programs.
+pub(crate) fn prepare_in(
+    input: Input<'_>,
+    place: &Place<'_>,
+    timeout: Option<Duration>,
+    package: Option<Packaged>,
+) -> Result<(Facets, Run), Refusal> {
     let mut command = Command::read(input, place)?;
+    let policy = policy_for(place.config, package.as_ref());
+    let policy = showing(&policy, &command.facets);
+    let policy = policy.as_ref();
     let telling = input.flag("/tell_directory").then(|| final_directory::telling(&command.facets.argv)).flatten();
     let tells = telling.is_some();
     let argv = telling.unwrap_or_else(|| command.facets.argv.clone());
@@ -174,7 +195,7 @@ pub(super) fn prepare(input: Input<'_>, place: &Place<'_>, timeout: Option<Durat
     command.uses_secrets(policy, place)?;
     let workspace = works(input, place);
     let Walls { facts, egress_rules } = containment::walls(policy, &command.asked(), workspace);
-    let secrets = facts.secrets || !command.facets.secrets.is_empty();
+    let secrets = facts.secrets || command.facets.uses_secrets();
     command.facets.containment = Some(Containment { secrets, ..facts });
     // A call that would be refused when it is run is not put before anybody.
     let own = SandboxProcessRunnerPolicy { egress_rules: Arc::clone(&egress_rules), ..policy.clone() };
@@ -189,12 +210,17 @@ pub(super) fn prepare(input: Input<'_>, place: &Place<'_>, timeout: Option<Durat
         env,
         requested_egress_hosts: requested_hosts,
         view: None,
+        withheld: Vec::new(),
         secrets: RunSecrets::default(),
+        package: None,
     };
     let on_view = workspace == WorkspaceUse::View;
-    if discard && !on_view {
+    let writes = package.as_ref().is_some_and(|package| !package.parts.write.is_empty());
+    if (discard || writes) && !on_view {
         let hint = "run it with `\"workspace\": \"live\"` if its changes may count at once";
-        let message = "a trial needs a view of the workspace, which this host or this tier does not give";
+        let hint =
+            if discard { hint } else { "`palyra doctor` says what is missing; nothing is written without a view" };
+        let message = "it needs a view of the workspace, which this host or this tier does not give";
         return Err(Problem::new("views_unavailable", message, hint).into());
     }
     let view = ViewUse::of(input);
@@ -203,14 +229,24 @@ pub(super) fn prepare(input: Input<'_>, place: &Place<'_>, timeout: Option<Durat
         let message = "the view of a session needs a view of the workspace whose changes are kept";
         return Err(Problem::new("views_unavailable", message, hint).into());
     }
-    let use_of_view = on_view.then_some(view);
-    Ok(Prepared::new(facets, Run { executable, request, egress_rules, timeout, view: use_of_view, discard, tells }))
+    let view = on_view.then_some(view);
+    Ok((facets, Run { executable, request, egress_rules, timeout, view, discard, tells, package }))
+}
+
+/// The policy of a run that is shown a directory outside the workspace, read-only.
+fn showing<'p>(policy: &'p SandboxProcessRunnerPolicy, facets: &Facets) -> Cow<'p, SandboxProcessRunnerPolicy> {
+    if facets.outside.is_empty() {
+        return Cow::Borrowed(policy);
+    }
+    let mut policy = policy.clone();
+    policy.read_roots.extend(facets.outside.iter().map(PathBuf::from));
+    Cow::Owned(policy)
 }
 
 /// What a command would be decided by on a host that has every program.
 pub(super) fn rehearse(input: Input<'_>, place: &Place<'_>) -> Result<Facets, Refusal> {
-    let policy = &place.config.process_runner;
     let mut command = Command::read(input, place)?;
+    let policy = &showing(&place.config.process_runner, &command.facets);
     let program = command.facets.argv.first().filter(|name| !name.contains('/')).cloned();
     match (resolve_executable(policy, &command.facets.argv, &command.directory), program) {
         (Ok(executable), _) => command.will_run(&executable),
@@ -221,7 +257,7 @@ pub(super) fn rehearse(input: Input<'_>, place: &Place<'_>) -> Result<Facets, Re
     }
     command.asks_for_hosts(policy)?;
     let facts = containment::usual(&command.requested_hosts, works(input, place));
-    let secrets = !command.facets.secrets.is_empty();
+    let secrets = command.facets.uses_secrets();
     command.facets.containment = Some(Containment { secrets, ..facts });
     Ok(command.facets)
 }
@@ -235,7 +271,17 @@ struct Command {
 
 impl Command {
     fn read(input: Input<'_>, place: &Place<'_>) -> Result<Self, Refusal> {
-        let directory = place.path(input, "/cwd", |facets, path| facets.working_directory = Some(path))?;
+        let inside = place.path(input, "/cwd", |facets, path| facets.working_directory = Some(path));
+        let named = input.optional("/cwd").unwrap_or(".");
+        let (directory, abroad) = match inside {
+            Ok(directory) => (directory, None),
+            Err(refusal) if refusal.problem.code == "path_outside_workspace" => match place.directory_outside(named) {
+                Some(abroad) => (place.workspace.resolve(".")?, Some(abroad)),
+                None => return Err(refusal),
+            },
+            Err(refusal) => return Err(refusal),
+        };
+        let shown = abroad.as_ref().map(|abroad| abroad.to_string_lossy().into_owned());
         let argv = input.texts("/argv");
         // No program can be given one, so that nobody is asked about it.
         if let Some(at) = argv.iter().position(|word| word.contains('\0')) {
@@ -245,14 +291,17 @@ impl Command {
         let stdin = input.text("/stdin");
         let facets = Facets {
             argv,
-            working_directory: Some(directory.as_str().to_owned()),
+            working_directory: Some(shown.clone().unwrap_or_else(|| directory.as_str().to_owned())),
+            outside: shown.into_iter().collect(),
             environment: Environment::new(variables.iter().map(|(name, value)| (name.as_str(), value.as_str()))),
             stdin_sha256: (!stdin.is_empty()).then(|| Digest::of(stdin.as_bytes())),
             secrets: secrets::named(input)?,
+            secret_files: secret_files::named(input, &directory, place)?,
             ..Facets::default()
         };
         let requested_hosts = input.texts("/requested_egress_hosts");
-        Ok(Self { facets, directory: place.absolute(&directory), requested_hosts })
+        let directory = abroad.unwrap_or_else(|| place.absolute(&directory));
+        Ok(Self { facets, directory, requested_hosts })
     }
 
     /// The facets of a command whose program was not found: where it was looked for, if the command says where.
@@ -333,7 +382,7 @@ fn works(input: Input<'_>, place: &Place<'_>) -> WorkspaceUse {
 
 /// A program to run.
 #[derive(Debug)]
-struct Run {
+pub(crate) struct Run {
     executable: ResolvedExecutable,
     request: ProcessRequest,
     /// The rules of its own proxy: what the call asked for.
@@ -345,6 +394,16 @@ struct Run {
     discard: bool,
     /// Whether its shell tells where it stood in the end.
     tells: bool,
+    /// The package whose script it is.
+    package: Option<Packaged>,
+}
+
+impl Run {
+    /// Gives the script's package its files, as they were admitted.
+    pub(crate) fn with_files(mut self, files: Vec<(String, Arc<[u8]>)>) -> Self {
+        self.request.package = self.package.as_ref().map(|package| Package { files, ..package.parts.clone() });
+        self
+    }
 }
 
 impl Job for Run {
@@ -375,12 +434,15 @@ impl OutputSink for Watcher {
 }
 
 /// Runs a program on a thread of its own and tells what really happened. Watchers see its output meanwhile.
-async fn ran(mut job: Run, run: &Running<'_>) -> Executed {
+pub(crate) async fn ran(mut job: Run, run: &Running<'_>) -> Executed {
     if let Err(error) = run.engine().workspace().in_place() {
         return Executed::not_run(file_problem(&error));
     }
-    let mut policy = run.config().process_runner.clone();
+    let mut policy = showing(&policy_for(run.config(), job.package.as_ref()), run.call().facets()).into_owned();
     policy.egress_rules = Arc::clone(&job.egress_rules);
+    if job.package.is_some() && job.view.is_none() {
+        policy.workspace_access = WorkspaceAccess::ReadOnly;
+    }
     let time = TimeLimit::under(run.config(), job.timeout);
     policy.wall_clock_limit_ms = u64::try_from(time.limit.as_millis()).unwrap_or(u64::MAX);
     if run.call().facets().time_limit_ms.is_some() {
@@ -416,7 +478,18 @@ async fn ran(mut job: Run, run: &Running<'_>) -> Executed {
             watcher.output.finish();
             ran
         };
-        let terms = Terms { time, redactor, tells_in: job.tells.then(|| engine.workspace().root().to_owned()) };
+        // Only Tier C can put something in a file's place; the facts of Tier B say that nothing holds its runs.
+        if policy.tier == SandboxTier::C {
+            match secret_files::withheld(engine.workspace(), &call.facets.secret_files) {
+                Ok(withheld) => job.request.withheld = withheld,
+                Err(error) => return Executed::not_run(file_problem(&error)),
+            }
+            if let Some(package) = &job.package {
+                package.keep_seen(&mut job.request.withheld, engine.workspace().root());
+            }
+        }
+        let tells_in = job.tells.then(|| engine.workspace().root().to_owned());
+        let terms = Terms { time, redactor, tells_in, withheld: job.request.withheld.clone() };
         if let Some(view) = job.view {
             let discard = job.discard;
             let run = |layers| {
@@ -449,6 +522,8 @@ pub(super) struct Terms {
     redactor: Option<Arc<Redactor>>,
     /// The workspace, where the shell tells where it stood.
     tells_in: Option<PathBuf>,
+    /// The secret files that it finds a notice in the place of.
+    pub(super) withheld: Vec<WithheldFile>,
 }
 
 /// Gives a program the secrets of its call, each in its way.
@@ -487,7 +562,7 @@ pub(super) fn refused(error: &SandboxError) -> Executed {
 }
 
 pub(super) fn told(mut outcome: ProcessOutcome, terms: &Terms) -> Executed {
-    let Terms { time, redactor, tells_in } = terms;
+    let Terms { time, redactor, tells_in, .. } = terms;
     let stood = tells_in.as_ref().filter(|_| !outcome.stderr.truncated).and_then(|root| {
         let before = outcome.stderr.bytes.len();
         let directory = final_directory::take(&mut outcome.stderr.bytes);

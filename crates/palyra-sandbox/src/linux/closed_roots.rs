@@ -12,7 +12,7 @@ use super::plan::{MountStep, c_string};
 use super::sys::{self, Around};
 use super::walls::{covered, place};
 use crate::error::SandboxError;
-use crate::hidden::HiddenIn;
+use crate::hidden_files::HiddenIn;
 use crate::outcome::Layer;
 use crate::policy::SandboxProcessRunnerPolicy;
 use crate::roots::Roots;

@@ -11,7 +11,7 @@
 use super::manifests;
 use super::{git_files, git_settings};
 use crate::path::folded;
-use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use crate::path_list::{self, PathList, PathListError};
 use palyra_protocol::EffectPath;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,17 +24,16 @@ const BUILT_IN: &str = include_str!("guarded_paths.txt");
 /// Which paths are guarded.
 #[derive(Debug, Clone)]
 pub struct GuardRules {
-    patterns: Arc<Patterns>,
+    list: Arc<GuardList>,
     named: Named,
 }
 
 /// The list, made once.
 #[derive(Debug)]
-struct Patterns {
-    guarded: GlobSet,
-    excepted: GlobSet,
+struct GuardList {
+    guarded: PathList,
     /// Directories on the way to guarded paths: a link in their place would lead there as well.
-    ways: GlobSet,
+    ways: PathList,
 }
 
 /// What a workspace's own settings name.
@@ -48,43 +47,40 @@ enum Named {
 
 /// Paths by the patterns that guarded paths are written in.
 #[derive(Debug, Clone)]
-pub struct PathPatterns(GlobSet);
+pub struct PathPatterns(PathList);
 
 impl PathPatterns {
     /// None.
     #[must_use]
     pub fn none() -> Self {
-        Self(GlobSet::empty())
+        Self(PathList::default())
     }
 
     /// Paths that one of these patterns names.
     ///
     /// # Errors
     /// One of them is not a pattern.
-    pub fn new<'a>(patterns: impl IntoIterator<Item = &'a str>) -> Result<Self, GuardRulesError> {
-        let mut set = GlobSetBuilder::new();
-        patterns.into_iter().try_for_each(|pattern| add(&mut set, pattern))?;
-        build(set).map(Self)
+    pub fn new<'a>(patterns: impl IntoIterator<Item = &'a str>) -> Result<Self, PathListError> {
+        let patterns: Vec<String> = patterns.into_iter().map(without_exception).collect();
+        PathList::new(patterns.iter().map(String::as_str)).map(Self)
     }
 
     /// Whether a path is one of them.
     pub(super) fn hold(&self, path: &EffectPath) -> bool {
-        !self.0.is_empty() && self.0.is_match(comparable(path))
+        self.0.lists(&comparable(path))
     }
 }
 
-fn build(set: GlobSetBuilder) -> Result<GlobSet, GuardRulesError> {
-    set.build().map_err(|e| GuardRulesError { pattern: "the whole list".to_owned(), reason: e.to_string() })
+/// An operator's line. Its `!` would take away, so it is read as a part of a name.
+fn without_exception(line: &str) -> String {
+    if line.starts_with('!') { format!("\\{line}") } else { line.to_owned() }
 }
 
-/// A pattern that cannot be read.
-#[derive(Debug, thiserror::Error)]
-#[error("`{pattern}` is not a pattern for paths: {reason}")]
-pub struct GuardRulesError {
-    /// The pattern.
-    pub pattern: String,
-    /// What is wrong with it.
-    pub reason: String,
+/// The directories on the way to what a pattern names.
+fn ways(line: &str) -> impl Iterator<Item = String> {
+    let (anchor, pattern) = line.strip_prefix('/').map_or(("", line), |rest| ("/", rest));
+    let pattern = pattern.trim_end_matches('/');
+    pattern.match_indices('/').map(move |(at, _)| format!("{anchor}{}", &pattern[..at]))
 }
 
 /// A file before and after; nothing where there is none, or where it is too large to be read.
@@ -99,34 +95,26 @@ impl GuardRules {
     ///
     /// # Errors
     /// An addition is not a pattern.
-    pub fn new<'a>(further: impl IntoIterator<Item = &'a str>) -> Result<Self, GuardRulesError> {
-        let (mut guarded, mut excepted) = (GlobSetBuilder::new(), GlobSetBuilder::new());
-        let mut ways = GlobSetBuilder::new();
-        let built_in = BUILT_IN.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
-        for line in built_in {
-            match line.strip_prefix('!') {
-                Some(exception) => add(&mut excepted, exception)?,
-                None => add_guarded((&mut guarded, &mut ways), line)?,
-            }
-        }
-        for line in further {
-            add_guarded((&mut guarded, &mut ways), line)?;
-        }
-        let patterns = Patterns { guarded: build(guarded)?, excepted: build(excepted)?, ways: build(ways)? };
-        Ok(Self { patterns: Arc::new(patterns), named: Named::Paths(BTreeSet::new()) })
+    pub fn new<'a>(further: impl IntoIterator<Item = &'a str>) -> Result<Self, PathListError> {
+        let further: Vec<String> = further.into_iter().map(without_exception).collect();
+        let lines = || path_list::lines(BUILT_IN).chain(further.iter().map(String::as_str));
+        let guarded = PathList::new(lines())?;
+        let ways: Vec<String> = lines().filter(|line| !line.starts_with('!')).flat_map(ways).collect();
+        let list = GuardList { guarded, ways: PathList::new(ways.iter().map(String::as_str))? };
+        Ok(Self { list: Arc::new(list), named: Named::Paths(BTreeSet::new()) })
     }
 
     /// The same rules, and these paths of the workspace with everything beneath them.
     #[must_use]
     pub fn with_named<'p>(&self, paths: impl IntoIterator<Item = &'p EffectPath>) -> Self {
         let named = Named::Paths(paths.into_iter().map(comparable).collect());
-        Self { patterns: Arc::clone(&self.patterns), named }
+        Self { list: Arc::clone(&self.list), named }
     }
 
     /// The same rules where nobody can say what the workspace's settings name: everything is guarded.
     #[must_use]
     pub fn with_everything(&self) -> Self {
-        Self { patterns: Arc::clone(&self.patterns), named: Named::Everything }
+        Self { list: Arc::clone(&self.list), named: Named::Everything }
     }
 
     /// Whether the workspace's settings name a path, or a directory that holds it.
@@ -142,8 +130,7 @@ impl GuardRules {
     #[must_use]
     pub fn lists(&self, path: &EffectPath) -> bool {
         let path = comparable(path);
-        let Patterns { guarded, excepted, .. } = &*self.patterns;
-        guarded.is_match(&path) && !excepted.is_match(&path) || self.is_named(&path)
+        self.list.guarded.lists(&path) || self.is_named(&path)
     }
 
     /// Whether writing a file needs consent. For callers that have both versions at hand.
@@ -167,10 +154,9 @@ impl GuardRules {
     /// Whether a directory as a whole needs consent: everything in it does.
     pub(super) fn guards_directory(&self, path: &EffectPath) -> bool {
         let path = comparable(path);
-        let Patterns { guarded, excepted, .. } = &*self.patterns;
         // A name that no exception could match, so that the directory counts only if all of it does.
-        guarded.is_match(format!("{path}/\u{1}")) && !excepted.is_match(format!("{path}/x.sample"))
-            || self.is_named(&path)
+        let GuardList { guarded, .. } = &*self.list;
+        guarded.names(&format!("{path}/\u{1}")) && !guarded.excepts(&format!("{path}/x.sample")) || self.is_named(&path)
     }
 
     /// Whether a link needs consent: where a guarded file may not be written, a link to another may not be put.
@@ -178,7 +164,7 @@ impl GuardRules {
         self.lists(path)
             || self.guards_directory(path)
             || is_git_pointer(path)
-            || self.patterns.ways.is_match(comparable(path))
+            || self.list.ways.lists(&comparable(path))
             || self.reads_content(path)
             || self.is_way_to_named(path)
     }
@@ -213,39 +199,7 @@ fn is_git_pointer(path: &EffectPath) -> bool {
 
 /// A path as the most forgiving file system compares it. Bytes that are no text hide nothing that lies beneath them.
 fn comparable(path: &EffectPath) -> String {
-    path.to_text().split('/').map(folded).collect::<Vec<_>>().join("/")
-}
-
-/// A pattern of the list, and the directories on the way to what it names.
-fn add_guarded((guarded, ways): (&mut GlobSetBuilder, &mut GlobSetBuilder), line: &str) -> Result<(), GuardRulesError> {
-    add(guarded, line)?;
-    let (anchor, pattern) = line.strip_prefix('/').map_or(("", line), |rest| ("/", rest));
-    let pattern = pattern.trim_end_matches('/');
-    for (at, _) in pattern.match_indices('/') {
-        add(ways, &format!("{anchor}{}", &pattern[..at]))?;
-    }
-    Ok(())
-}
-
-fn add(set: &mut GlobSetBuilder, line: &str) -> Result<(), GuardRulesError> {
-    let wrong = |reason: String| GuardRulesError { pattern: line.to_owned(), reason };
-    let (anchored, pattern) = line.strip_prefix('/').map_or((false, line), |rest| (true, rest));
-    let (directory, pattern) = pattern.strip_suffix('/').map_or((false, pattern), |rest| (true, rest));
-    if pattern.is_empty() || pattern.split('/').any(|part| matches!(part, "" | "." | "..")) {
-        return Err(wrong("a pattern is a relative path of plain names".to_owned()));
-    }
-    let lower = pattern.to_lowercase();
-    let mut places = vec![lower.clone()];
-    if !anchored {
-        places.push(format!("**/{lower}"));
-    }
-    for place in places {
-        for form in [Some(place.clone()), directory.then(|| format!("{place}/**"))].into_iter().flatten() {
-            let glob = GlobBuilder::new(&form).literal_separator(true).backslash_escape(true).build();
-            set.add(glob.map_err(|e| wrong(e.kind().to_string()))?);
-        }
-    }
-    Ok(())
+    path_list::comparable(&path.to_text())
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ mod properties;
 mod races;
 mod reading;
 mod searching;
+mod secrets;
 mod writing;
 
 use super::{Errand, FileError, ReadRange, Workspace, WriteOptions};

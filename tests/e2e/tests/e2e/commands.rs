@@ -79,6 +79,8 @@ fn tools_are_listed_and_shown_from_one_definition() {
     assert_eq!(
         names,
         [
+            "palyra.client.act",
+            "palyra.client.plan",
             "palyra.echo",
             "palyra.fs.apply_patch",
             "palyra.fs.list",

@@ -56,9 +56,14 @@ fn client(host: &Host) -> Command {
     command
 }
 
+/// Another use of a tool has another name.
+fn id_of(input: &Value) -> String {
+    palyra_protocol::Digest::of(input.to_string().as_bytes()).to_string()[..16].to_owned()
+}
+
 fn question(host: &Host, tool: &str, input: &Value) -> Value {
     json!({
-        "hook_event_name": "PreToolUse", "session_id": "s-1", "tool_use_id": format!("toolu_{tool}"),
+        "hook_event_name": "PreToolUse", "session_id": "s-1", "tool_use_id": format!("toolu_{tool}_{}", id_of(input)),
         "cwd": host.path("w"), "tool_name": tool, "tool_input": input,
     })
 }
@@ -154,13 +159,121 @@ fn file_tools_are_decided_and_recorded_as_the_clients_own() {
         ("Read", json!({ "file_path": "/etc/passwd" })),
         ("Write", json!({ "file_path": host.path("palyra.toml"), "content": "" })),
         ("WebFetch", json!({ "url": "https://example.org/" })),
-        ("WebSearch", json!({ "query": "x" })),
-        ("mcp__other__push", json!({})),
     ] {
         let refused = asked(&host, tool, &input).exits(2);
         assert!(refused.stdout.is_empty() && refused.stderr.starts_with("Palyra: "), "{tool}: {refused:?}");
     }
-    asked(&host, "TodoWrite", &json!({ "todos": [] })).exits(0).done();
+}
+
+#[test]
+fn a_tool_that_resembles_none_is_recorded_if_it_is_harmless_and_asked_about_otherwise() {
+    let host = connected(RULES);
+    for (tool, input) in [
+        ("TodoWrite", json!({ "todos": [] })),
+        ("Agent", json!({ "prompt": "look around", "description": "d" })),
+        ("Skill", json!({ "skill": "review" })),
+        ("ToolSearch", json!({ "query": "x" })),
+        ("WebSearch", json!({ "query": "x" })),
+    ] {
+        let answer = asked(&host, tool, &input).exits(0);
+        assert!(answer.stdout.contains("\"permissionDecision\":\"allow\""), "{tool}: {answer:?}");
+    }
+    // The client asks its person by these: its own dialog stays.
+    assert_eq!(asked(&host, "ExitPlanMode", &json!({ "plan": "p" })).exits(0).stdout, "");
+    let calls = host.palyra(&["calls", "list"]).good();
+    assert_eq!(calls.as_array().unwrap().len(), 6, "{calls}");
+    let call = host.palyra(&["calls", "show", text(&calls[0], "/call_id")]).good();
+    assert_eq!(
+        (&call["tool"], &call["output"]),
+        (&json!("palyra.client.plan"), &json!({ "carried_out_by": "client" }))
+    );
+    assert_eq!(call["attestation"]["executor"], "client", "{call}");
+    // What is not known asks, and a yes to one is a yes to no other.
+    let watch = host.palyra_started(&["approvals", "watch"]);
+    let first = asking(&host, "mcp__tracker__list", &json!({}));
+    let approval = watch.json();
+    assert!(approval.to_string().contains("mcp__tracker__list"), "{approval}");
+    let wide = ["--scope", "session", "--match", "tool"];
+    host.decide(text(&approval, "/approval_id"), "allow", &wide).exits(0).done();
+    assert!(first.end().exits(0).stdout.contains("\"permissionDecision\":\"allow\""));
+    asked(&host, "mcp__tracker__list", &json!({ "page": 2 })).exits(0).done();
+    let watch = host.palyra_started(&["approvals", "watch"]);
+    let other = asking(&host, "mcp__tracker__delete", &json!({}));
+    let approval = watch.json();
+    host.decide(text(&approval, "/approval_id"), "deny", &["--reason", "no"]).exits(0).done();
+    assert!(other.end().exits(2).stderr.contains("denied the call"));
+    host.palyra(&["journal", "verify"]).exits(0).done();
+}
+
+#[test]
+fn a_hook_that_is_stopped_while_it_waits_refuses_and_withdraws_its_call() {
+    let host = connected("");
+    let watch = host.palyra_started(&["approvals", "watch"]);
+    fs::write(host.path("question"), question(&host, "Bash", &json!({ "command": "echo late" })).to_string()).unwrap();
+    let mut waiting = hook(&host);
+    waiting.stdin(fs::File::open(host.path("question")).unwrap()).stdout(std::process::Stdio::piped());
+    let stopping = waiting.stderr(std::process::Stdio::piped()).spawn().unwrap();
+    drop(watch.json());
+    // A client whose patience ends stops its hook.
+    let stopped = Command::new("kill").args(["-TERM", &stopping.id().to_string()]).status().unwrap();
+    assert!(stopped.success());
+    let ended = stopping.wait_with_output().unwrap();
+    assert_eq!((ended.status.code(), ended.stdout.as_slice()), (Some(2), &b""[..]), "{ended:?}");
+    let calls = host.palyra(&["calls", "list"]).good();
+    assert_eq!(calls[0]["state"], "cancelled", "there is nothing left to allow: {calls}");
+}
+
+#[test]
+fn a_client_whose_hooks_fail_open_is_not_connected() {
+    let host = Host::up();
+    let bin = host.path("bin");
+    fs::create_dir(&bin).unwrap();
+    let program = |version: &str| {
+        fs::write(bin.join("claude"), format!("#!/bin/sh\necho '{version} (Claude Code)'\n")).unwrap();
+        fs::set_permissions(bin.join("claude"), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    };
+    let connect = || {
+        let mut command = host.command("palyra");
+        let path = format!("{}:/usr/bin:/bin", bin.display());
+        command.args(["-o", "json", "connect", "claude-code", "--hooks", "--project"]).arg(host.path("w"));
+        run(
+            {
+                command.env("PATH", path);
+                command
+            },
+            b"",
+        )
+    };
+    program("2.1.197");
+    connect().fails(10, "client_too_old");
+    assert!(!host.work(".claude").exists(), "nothing was written");
+    program("2.1.326");
+    connect().exits(0).done();
+    host.palyra(&["disconnect", "claude-code"]).exits(0).done();
+}
+
+#[test]
+fn a_client_is_asked_about_the_secrets_that_it_would_read() {
+    let host = connected(RULES);
+    host.put(".env", "API_KEY=sk-very-secret\n");
+    host.put("src.txt", "nothing\n");
+    asked(&host, "Read", &json!({ "file_path": host.work("src.txt") })).exits(0).done();
+    for (tool, input) in [
+        ("Read", json!({ "file_path": host.work(".env") })),
+        ("Grep", json!({ "pattern": "KEY" })),
+        ("Bash", json!({ "command": "source .env; echo $API_KEY" })),
+    ] {
+        let watch = host.palyra_started(&["approvals", "watch"]);
+        let asking = asking(&host, tool, &input);
+        let approval = watch.json();
+        assert!(text(&approval, "/why").contains("secret_files_ask"), "{tool}: {approval}");
+        host.decide(text(&approval, "/approval_id"), "deny", &["--reason", "no"]).exits(0).done();
+        asking.end().exits(2).done();
+    }
+    // What no word names is not there.
+    let line = wrapped(&asked(&host, "Bash", &json!({ "command": "cat .e*" })).exits(0));
+    let ran = shell(&host, &line);
+    assert!(ran.stdout.contains("Palyra withholds") && !ran.stdout.contains("sk-very"), "{ran:?}");
 }
 
 #[test]
@@ -256,6 +369,25 @@ fn what_connecting_makes_is_not_committed_and_is_taken_back() {
     assert!(!host.work(".mcp.json").exists(), "the client keeps its own tools");
     host.palyra(&["disconnect", "claude-code"]).exits(0).done();
     assert!(!host.work(".claude").exists());
+}
+
+#[test]
+fn a_process_that_works_in_the_workspace_must_end_before_a_client_is_connected() {
+    let host = Host::up();
+    let input = json!({ "argv": ["sleep", "600"], "workspace": "live" });
+    let (call, approval) = host.ask("palyra.process.start", &input, &["--as", "agent:demo", "--session", "s"]);
+    host.decide(&approval, "allow", &[]).exits(0).done();
+    while host.palyra(&["calls", "list"]).good()[0]["state"] != "executing" {
+        std::thread::yield_now();
+    }
+    let project = host.path("w");
+    let connect = ["connect", "claude-code", "--project", project.to_str().unwrap()];
+    host.palyra(&connect).fails(10, "process_running");
+    assert!(!host.work(".mcp.json").exists(), "nothing was written");
+    host.palyra(&["calls", "cancel", &call]).exits(5).done();
+    host.palyra(&["calls", "follow", &call]).done();
+    host.palyra(&connect).exits(0).done();
+    host.palyra(&["disconnect", "claude-code"]).exits(0).done();
 }
 
 #[test]

@@ -55,6 +55,7 @@ fn what_is_longer_than_the_screen_is_read_to_its_end_first() {
     screen.shows("y once");
     // Another size: it begins anew.
     screen.resize(60, 20);
+    screen.loses("y once");
     screen.shows("more lines");
     screen.types("G");
     screen.shows("y once");
@@ -71,6 +72,7 @@ fn what_comes_never_moves_the_selection_and_what_ends_elsewhere_leaves() {
     let host = Host::up();
     drop(host.ask("palyra.process.run", &run("first"), &[]));
     let (_, second) = host.ask("palyra.fs.write", &json!({ "path": "second.txt", "content": "x" }), &[]);
+    let elsewhere = host.elsewhere();
     let mut screen = Terminal::start(&host, &["tui"], (100, 60));
     screen.shows("(2 waiting)");
     screen.types("j");
@@ -80,9 +82,10 @@ fn what_comes_never_moves_the_selection_and_what_ends_elsewhere_leaves() {
     drop(host.ask("palyra.process.run", &run("third"), &[]));
     screen.shows("(3 waiting)");
     screen.shows("second.txt");
+    screen.shows("y once");
     screen.types("y");
     screen.shows("u takes it back");
-    host.decide(&second, "deny", &["--reason", "elsewhere"]).exits(0).done();
+    elsewhere.denies(&second, "elsewhere");
     screen.shows("(elsewhere)");
     screen.shows("(2 waiting)");
     assert_eq!(state(&host, &second), "denied", "the armed yes was not sent");

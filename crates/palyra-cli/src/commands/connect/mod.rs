@@ -24,8 +24,8 @@ use palyra_api::v1::{
 use palyra_api::{ApiError, Connection};
 use palyra_protocol::access::{AgentRecord, TokenView};
 use palyra_protocol::{Principal, ProblemCode, TokenId};
-pub use record::write_private;
 use record::{FileChange, Record};
+pub use record::{unfinished, write_private};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use undone::Done;
@@ -429,7 +429,7 @@ pub async fn disconnect(context: &Context, request: Disconnect) -> Result<(), Fa
         say!("  restored {}", file.path.display());
     }
     for place in left {
-        note!("{} {place} was changed by somebody else and stays", styled(WARN, "note:"));
+        note!("{} {place} was changed since and stays", styled(WARN, "note:"));
     }
     Ok(())
 }

@@ -116,10 +116,15 @@ pub fn write_private(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     replace(path, bytes, 0o600).map_err(failed)
 }
 
+/// Where a file is written before it takes its place.
+pub fn unfinished(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".palyra-new");
+    name.into()
+}
+
 fn replace(path: &Path, bytes: &[u8], mode: u32) -> std::io::Result<()> {
-    let mut fresh = path.as_os_str().to_owned();
-    fresh.push(".palyra-new");
-    let fresh = PathBuf::from(fresh);
+    let fresh = unfinished(path);
     let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(mode).open(&fresh)?;
     let written = file.write_all(bytes).and_then(|()| file.sync_all()).and_then(|()| std::fs::rename(&fresh, path));
     if written.is_err() {

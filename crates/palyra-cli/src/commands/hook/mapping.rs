@@ -1,37 +1,17 @@
 //! Which call of Palyra's a client's tool is.
 //!
 //! Rules, grants and the journal know Palyra's tools. So a client's tool is proposed as the tool that it resembles,
-//! with facts of the same kind. A tool that resembles none is refused: nothing would be known about what it does.
+//! with facts of the same kind. A tool that resembles none is proposed as what it is, and policy decides: nothing is
+//! known of what it does, unless it is on the list of `palyra_protocol::client_tools`.
 
 use super::codex_patch;
 use super::question::Question;
 use crate::args::connect::Client;
 use crate::exit::{Failure, REFUSED};
+use palyra_protocol::ClientToolKind;
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 
-/// Tools that act on nothing but the conversation, on plans and on what other tools have begun.
-const HARMLESS: [&str; 19] = [
-    "Agent",
-    "AskUserQuestion",
-    "BashOutput",
-    "EnterPlanMode",
-    "ExitPlanMode",
-    "KillShell",
-    "ListMcpResourcesTool",
-    "Skill",
-    "StructuredOutput",
-    "Task",
-    "TaskCreate",
-    "TaskGet",
-    "TaskList",
-    "TaskOutput",
-    "TaskStop",
-    "TaskUpdate",
-    "TodoWrite",
-    "ToolSearch",
-    "update_plan",
-];
 /// The largest file of which a change is worked out.
 const MAX_FILE: u64 = 2 << 20;
 /// How an agent names hosts that a command needs.
@@ -44,6 +24,8 @@ pub enum Asked {
     Command { input: Value, rewritten: Rewritten },
     /// Something that the client carries out.
     ByClient { tool: &'static str, input: Value },
+    /// Something that the client asks its person by: it is recorded, and the client goes on as it would.
+    ForItsPerson { tool: &'static str, input: Value },
 }
 
 /// The tool's own input, of which the command is replaced.
@@ -57,20 +39,19 @@ impl Rewritten {
     }
 }
 
-/// Whether Palyra has no say in a tool, or has its say elsewhere.
-pub fn is_harmless(tool: &str) -> bool {
+/// Whether Palyra decides about a tool elsewhere: those of its own server.
+pub fn is_ours(tool: &str) -> bool {
     // No tool of ours has two underscores in its name; a server that is called `palyra__x` puts them there.
-    let ours = tool.strip_prefix("mcp__palyra__").is_some_and(|name| !name.is_empty() && !name.contains("__"));
-    ours || HARMLESS.contains(&tool)
+    tool.strip_prefix("mcp__palyra__").is_some_and(|name| !name.is_empty() && !name.contains("__"))
 }
 
 /// Whether the client carries a tool out itself.
 pub fn is_carried_out_by_client(client: Client, tool: &str) -> bool {
-    !is_harmless(tool) && !is_shell(client, tool)
+    !is_ours(tool) && !is_shell(client, tool)
 }
 
 fn is_shell(client: Client, tool: &str) -> bool {
-    tool == "Bash" || client == Client::ClaudeCode && tool == "Monitor"
+    ClientToolKind::of(client.name(), tool) == Some(ClientToolKind::Shell)
 }
 
 /// The call that a question is about.
@@ -118,12 +99,18 @@ pub fn asked(client: Client, question: &Question, workspace: &Path) -> Result<As
             let url = input("url").ok_or_else(|| unusable("WebFetch", "url"))?;
             by_client("palyra.http.fetch", json!({ "url": url }))
         }
-        other => Err(Failure::new(
-            REFUSED,
-            "unknown_client_tool",
-            format!("Palyra does not know what the tool `{other}` does, so it is not allowed here"),
-            Some("use Bash, the file tools or WebFetch"),
-        )),
+        other => Ok(of_its_own(client, other, &question.input)),
+    }
+}
+
+/// A tool that resembles none of Palyra's: recorded where it is known to act on nothing, put before a person otherwise.
+fn of_its_own(client: Client, tool: &str, given: &Value) -> Asked {
+    let kind = ClientToolKind::of(client.name(), tool);
+    let name = if kind.is_some() { "palyra.client.plan" } else { "palyra.client.act" };
+    let input = json!({ "client": client.name(), "tool": tool, "input": given });
+    match kind {
+        Some(ClientToolKind::Person) => Asked::ForItsPerson { tool: name, input },
+        _ => Asked::ByClient { tool: name, input },
     }
 }
 
@@ -145,14 +132,6 @@ fn command(question: &Question, workspace: &Path) -> Result<Asked, Failure> {
     let line = question.command().ok_or_else(|| unusable(&question.tool, "command"))?;
     let stands = question.input.get("workdir").and_then(Value::as_str).unwrap_or(&question.cwd);
     let directory = within(workspace, &question.cwd, stands);
-    if Path::new(&directory).is_absolute() {
-        return Err(Failure::new(
-            REFUSED,
-            "path_outside_workspace",
-            format!("the shell stands in `{directory}`, and Palyra runs commands in `{}`", workspace.display()),
-            Some("start the client in the workspace"),
-        ));
-    }
     let mut input = json!({ "argv": ["bash", "-c", line], "cwd": directory, "tell_directory": true });
     let background = question.input.get("run_in_background").and_then(Value::as_bool) == Some(true);
     let timeout = question.input.get("timeout").or_else(|| question.input.get("timeout_ms")).and_then(Value::as_u64);
@@ -258,8 +237,9 @@ mod tests {
         assert_eq!((&input["cwd"], &input["timeout_ms"]), (&json!("sub"), &json!(5000)));
         assert_eq!(input["requested_egress_hosts"], json!(["a.test", "b.test:443"]));
         assert_eq!(rewritten.with("x".to_owned()), json!({ "command": "x", "timeout": 5000, "description": "d" }));
-        let outside = asked(Client::ClaudeCode, &question("Bash", "/", json!({ "command": "ls" })), Path::new("/w"));
-        assert_eq!(outside.err().unwrap().code, "path_outside_workspace");
+        let outside = asked(Client::ClaudeCode, &question("Bash", "/x", json!({ "command": "ls" })), Path::new("/w"));
+        let Ok(Asked::Command { input, .. }) = outside else { panic!("a command") };
+        assert_eq!(input["cwd"], "/x", "the daemon decides about it");
     }
 
     #[test]
@@ -283,12 +263,28 @@ mod tests {
     }
 
     #[test]
-    fn what_resembles_no_tool_of_palyras_is_refused() {
-        for tool in ["WebSearch", "NotebookEdit", "mcp__github__push", "mcp__palyra__x__y", "Brandnew"] {
-            assert!(!is_harmless(tool));
-            let refused = asked(Client::ClaudeCode, &question(tool, "/w", json!({})), Path::new("/w"));
-            assert_eq!(refused.err().unwrap().code, "unknown_client_tool", "{tool}");
+    fn what_resembles_no_tool_of_palyras_is_decided_as_what_it_is() {
+        let proposed = |client: Client, tool: &str| match asked(
+            client,
+            &question(tool, "/w", json!({ "query": "x" })),
+            Path::new("/w"),
+        )
+        .unwrap()
+        {
+            Asked::ByClient { tool: name, input } => (name, input, true),
+            Asked::ForItsPerson { tool: name, input } => (name, input, false),
+            Asked::Command { .. } => panic!("{tool} is no command"),
+        };
+        for tool in ["NotebookEdit", "mcp__github__push", "mcp__palyra__x__y", "Brandnew", "update_plan"] {
+            let (name, input, _) = proposed(Client::ClaudeCode, tool);
+            assert_eq!((name, &input["tool"]), ("palyra.client.act", &json!(tool)));
+            assert!(!is_ours(tool));
         }
-        assert!(is_harmless("mcp__palyra__palyra_fs_read") && is_harmless("TodoWrite"));
+        for tool in ["Agent", "Skill", "ToolSearch", "TodoWrite", "WebSearch"] {
+            assert_eq!(proposed(Client::ClaudeCode, tool).0, "palyra.client.plan", "{tool}");
+        }
+        assert!(!proposed(Client::ClaudeCode, "ExitPlanMode").2, "its person is asked by the client");
+        assert_eq!(proposed(Client::Codex, "Monitor").0, "palyra.client.act");
+        assert!(is_ours("mcp__palyra__palyra_fs_read"));
     }
 }

@@ -90,7 +90,7 @@ async fn answer(context: &Context, hook: &Hook) -> Result<Answer, Failure> {
 
 async fn before(context: &Context, hook: &Hook, question: &Question) -> Result<Answer, Failure> {
     // Tools of Palyra's own server are decided there.
-    if mapping::is_harmless(&question.tool) {
+    if mapping::is_ours(&question.tool) {
         return Ok(Answer::None);
     }
     let connection = connect(context, hook).await?;
@@ -111,6 +111,10 @@ async fn before(context: &Context, hook: &Hook, question: &Question) -> Result<A
                 Client::Codex => Answer::None,
                 _ => Answer::Say(allow(Value::Null)),
             })
+        }
+        Asked::ForItsPerson { tool, input } => {
+            permitted(&connection, request(question, tool, &input, Carrier::Client)).await?;
+            Ok(Answer::None)
         }
     }
 }

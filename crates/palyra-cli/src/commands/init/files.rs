@@ -6,7 +6,7 @@
 //! replaced nor removed.
 
 use super::Plan;
-use crate::commands::connect::write_private;
+use crate::commands::connect::{unfinished, write_private};
 use crate::commands::up::daemon_binary;
 use crate::context::Context;
 use crate::exit::{FAILED, Failure, REFUSED};
@@ -351,8 +351,12 @@ pub fn remove(place: &Place, record: &Record) -> Result<(Vec<PathBuf>, Vec<PathB
             Some(_) => left.push(path.clone()),
         }
     }
-    let files = [place.directory.join("palyra.toml.checked"), place.record(), place.directory.join(".init.lock")];
-    for path in files.iter().filter(|path| path.exists()) {
+    let trial = place.directory.join("palyra.toml.checked");
+    let written = record.files.iter().map(|(path, _)| path.clone()).chain([trial.clone(), place.record()]);
+    // What an `init` that was killed had begun to write.
+    let begun: Vec<PathBuf> = written.map(|path| unfinished(&path)).collect();
+    let files = [trial, place.record(), place.directory.join(".init.lock")];
+    for path in files.iter().chain(&begun).filter(|path| path.exists()) {
         fs::remove_file(path).map_err(|e| Failure::io(&format!("`{}` stays", path.display()), &e))?;
     }
     for directory in [place.policies(), place.directory.clone()] {
@@ -371,7 +375,7 @@ mod tests {
             workspace: "/srv/a \"b\"".into(),
             toolchains: vec!["node".into(), "rust".into()],
             clients: Vec::new(),
-            exclusive: false,
+            way: crate::commands::init::Way::Beside,
             git: Some(("Ada \"L\"".into(), "ada@a.test".into())),
         }
     }

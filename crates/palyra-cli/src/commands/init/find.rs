@@ -1,6 +1,6 @@
 //! What is there already: the workspace, toolchains, clients, and who commits.
 
-use super::Plan;
+use super::{Plan, Way};
 use crate::args::connect::Client;
 use crate::args::init::Init;
 use crate::commands::up::daemon_binary;
@@ -26,7 +26,12 @@ pub fn plan(context: &Context, request: &Init) -> Result<Plan, Failure> {
         (Some(name), Some(email)) => Some((name.clone(), email.clone())),
         _ => identity(&workspace),
     };
-    Ok(Plan { workspace, toolchains, clients, exclusive: request.exclusive, git })
+    let way = match (request.exclusive, request.hooks) {
+        (true, _) => Way::Exclusive,
+        (false, true) => Way::Hooks,
+        (false, false) => Way::Beside,
+    };
+    Ok(Plan { workspace, toolchains, clients, way, git })
 }
 
 /// The directory that was named; or the repository around this one; or this one.

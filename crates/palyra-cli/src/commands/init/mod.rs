@@ -20,13 +20,24 @@ use serde_json::{Value, json};
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
 
+/// How clients are connected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// They get Palyra's tools beside their own.
+    Beside,
+    /// Their own tools are switched off.
+    Exclusive,
+    /// They keep their own tools, and ask before they use one.
+    Hooks,
+}
+
 /// What will be set up.
 #[derive(Debug, Clone)]
 struct Plan {
     workspace: PathBuf,
     toolchains: Vec<String>,
     clients: Vec<Client>,
-    exclusive: bool,
+    way: Way,
     git: Option<(String, String)>,
 }
 
@@ -82,9 +93,9 @@ async fn set_up(context: &Context, place: &Place, plan: &Plan, planned: &[files:
     }
     let mut connections = Vec::new();
     for client in &plan.clients {
-        let done = prove::connect(context, plan, *client)?;
+        // Known before it is made, so that it can be taken back whatever happens in between.
         files::remember_connection(place, client.name())?;
-        connections.push(done);
+        connections.push(prove::connect(context, plan, *client)?);
     }
     let proof = prove::contained_command(context)?;
     tell(context, plan, &written, &connections, &proof)
@@ -122,9 +133,10 @@ fn tell(
     }
     let call = proof.get("call_id").and_then(Value::as_str).unwrap_or_default();
     say!("{} proven     a shell ran in the sandbox, unasked and without a network ({call})", styled(GOOD, "✔"));
-    if !connections.is_empty() && !plan.exclusive {
+    if !connections.is_empty() && plan.way == Way::Beside {
         note!(
-            "{} a connected client keeps its own tools and can act past Palyra; `--exclusive` switches them off",
+            "{} a connected client keeps its own tools and can act past Palyra; `--hooks` has it ask first, `--exclusive` \
+             switches them off",
             styled(WARN, "note:")
         );
     }

@@ -1,7 +1,7 @@
 //! What `init` does by the commands that people type: start, connect, and run one command.
 
-use super::Plan;
 use super::files::Place;
+use super::{Plan, Way};
 use crate::args::connect::Client;
 use crate::commands::up;
 use crate::context::Context;
@@ -32,9 +32,12 @@ pub fn start(context: &Context, place: &Place, plan: &Plan) -> Result<(), Failur
 pub fn connect(context: &Context, plan: &Plan, client: Client) -> Result<Value, Failure> {
     let project = plan.workspace.to_string_lossy().into_owned();
     let mut words = vec!["connect", client.name(), "--project", &project];
-    if plan.exclusive && matches!(client, Client::ClaudeCode | Client::Codex) {
-        words.push("--exclusive");
-    }
+    let way = match plan.way {
+        Way::Exclusive => Some("--exclusive"),
+        Way::Hooks => Some("--hooks"),
+        Way::Beside => None,
+    };
+    words.extend(way.filter(|_| matches!(client, Client::ClaudeCode | Client::Codex)));
     own(context, &words)
 }
 

@@ -11,14 +11,17 @@ use serde_json::json;
 
 pub async fn undo(context: &Context, place: &Place, lock: Lock) -> Result<(), Failure> {
     let Some(record) = Record::read(place)? else {
+        // An `init` that was killed may have begun to write.
+        remove(place, &Record::default())?;
         drop(lock);
         let message = "`palyra init` wrote nothing here";
         return Err(Failure::new(REFUSED, "not_found", message, Some("`palyra init` sets everything up")));
     };
+    up::settled(context).await;
     for name in &record.connections {
         match prove::disconnect(context, name) {
             Ok(_) => {}
-            // Somebody took it back already.
+            // Somebody took it back already, or it was never made.
             Err(failure) if failure.code == "not_found" => {}
             Err(failure) => return Err(failure),
         }

@@ -54,6 +54,7 @@ impl Fault {
             "run_over_budget" | "model_rate_limited" => StatusCode::TOO_MANY_REQUESTS,
             "model_timeout" => StatusCode::GATEWAY_TIMEOUT,
             "cancelled" | "run_indeterminate" => StatusCode::CONFLICT,
+            "forbidden" => StatusCode::FORBIDDEN,
             "unknown_model" => StatusCode::NOT_FOUND,
             "internal" => StatusCode::INTERNAL_SERVER_ERROR,
             _ => StatusCode::BAD_GATEWAY,

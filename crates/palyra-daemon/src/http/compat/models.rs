@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 /// The models that the caller may ask.
 pub(super) async fn list(State(door): State<Door>, caller: Caller) -> Result<Json, Fault> {
-    let models = door.doors.runs.models().list().into_iter();
-    let seen = models.filter(|model| door.engine.may_invoke(&caller.peer, &model.targets, &model.name));
+    let models = door.doors.runs.models();
+    let seen = models.list().into_iter().filter(|model| models.may_ask(&caller.peer, model));
     let data: Vec<Value> = seen
         .map(|model| json!({ "id": model.name, "object": "model", "created": 0, "owned_by": model.kind }))
         .collect();

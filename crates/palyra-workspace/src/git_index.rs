@@ -1,14 +1,18 @@
-//! Git's index: which paths a repository tracks. A rule can then tell a deleted source file from a deleted build.
+//! Git's index: which paths a repository tracks, and with which content each was last added.
 //!
-//! The index lies in the workspace, so it is hostile. What this cannot read, and the forms that name files elsewhere
-//! (split and sparse indexes), leave every path tracked: a rule that asks about tracked files asks then.
+//! Rules tell a deleted source file from a deleted build by it ([`Tracked`]), and a file that git holds with the same
+//! content is no secret to a run.
+//!
+//! The index lies in the workspace, so it is hostile: every length is checked. What this cannot read, and the forms that
+//! name files elsewhere (split and sparse indexes, SHA-256), is an error as a whole, and each caller takes the safe side:
+//! every path is tracked then, and every file that may be a secret is one.
 
 use crate::Workspace;
 use palyra_protocol::EffectPath;
 use rustix::fd::AsFd;
 use rustix::fs::{AtFlags, Mode, OFlags, openat, statat};
 use rustix::io::Errno;
-use std::collections::HashSet;
+use sha1::{Digest as _, Sha1};
 use std::fs::File;
 use std::io::Read as _;
 
@@ -18,11 +22,15 @@ const MAX_BYTES: u64 = 128 << 20;
 /// The paths that the repository at the workspace's top tracks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Tracked {
-    /// These.
-    Paths(HashSet<Vec<u8>>),
+    /// Those of its index.
+    Index(GitIndex),
     /// It cannot be told: any.
     Unknown,
 }
+
+/// An index that was read: names and digests, in the order of names. A path that is being merged has several digests.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct GitIndex(Vec<(Vec<u8>, [u8; OBJECT])>);
 
 /// An index that is not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -30,32 +38,63 @@ pub enum Tracked {
 pub(crate) struct IndexError;
 
 impl Tracked {
+    /// No path, where nobody asks which.
+    #[must_use]
+    pub fn nothing() -> Self {
+        Self::Index(GitIndex::default())
+    }
+
     /// Reads the index of the repository in `.git`; without one nothing is tracked.
     #[must_use]
     pub fn of(workspace: &Workspace) -> Self {
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let git = match openat(workspace.root_fd(), ".git", flags | OFlags::DIRECTORY, Mode::empty()) {
-            Ok(git) => git,
-            Err(Errno::NOENT) => return Self::Paths(HashSet::new()),
-            // A worktree's `.git` is a file that says where the index is.
-            Err(_) => return Self::Unknown,
-        };
-        match openat(&git, "index", flags, Mode::empty()) {
-            Ok(index) => read(File::from(index)).and_then(|bytes| parse(&bytes)).map_or(Self::Unknown, Self::Paths),
-            Err(Errno::NOENT) if statat(git.as_fd(), "HEAD", AtFlags::SYMLINK_NOFOLLOW).is_ok() => {
-                Self::Paths(HashSet::new())
-            }
-            Err(_) => Self::Unknown,
-        }
+        GitIndex::of(workspace).map_or(Self::Unknown, Self::Index)
     }
 
     /// Whether a path is tracked.
     #[must_use]
     pub fn holds(&self, path: &EffectPath) -> bool {
         match self {
-            Self::Paths(paths) => paths.contains(path.as_bytes()),
+            Self::Index(index) => index.names(path.as_bytes()),
             Self::Unknown => true,
         }
+    }
+}
+
+impl GitIndex {
+    /// The index of the repository in the workspace's `.git`; an empty one where there is none.
+    pub(crate) fn of(workspace: &Workspace) -> Result<Self, IndexError> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let git = match openat(workspace.root_fd(), ".git", flags | OFlags::DIRECTORY, Mode::empty()) {
+            Ok(git) => git,
+            Err(Errno::NOENT) => return Ok(Self::default()),
+            // A worktree's `.git` is a file that says where the index is.
+            Err(_) => return Err(IndexError),
+        };
+        match openat(&git, "index", flags, Mode::empty()) {
+            Ok(index) => parse(&read(File::from(index))?),
+            Err(Errno::NOENT) if statat(git.as_fd(), "HEAD", AtFlags::SYMLINK_NOFOLLOW).is_ok() => Ok(Self::default()),
+            Err(_) => Err(IndexError),
+        }
+    }
+
+    /// Whether a path is in it.
+    pub(crate) fn names(&self, path: &[u8]) -> bool {
+        !self.of_path(path).is_empty()
+    }
+
+    /// Whether a path is in it with this content.
+    pub(crate) fn holds(&self, path: &[u8], content: &[u8]) -> bool {
+        let mut hash = Sha1::new();
+        hash.update(format!("blob {}\0", content.len()));
+        hash.update(content);
+        let digest = hash.finalize();
+        self.of_path(path).iter().any(|(_, held)| held[..] == digest[..])
+    }
+
+    fn of_path(&self, path: &[u8]) -> &[(Vec<u8>, [u8; OBJECT])] {
+        let begin = self.0.partition_point(|(name, _)| name.as_slice() < path);
+        let count = self.0[begin..].iter().take_while(|(name, _)| name == path).count();
+        &self.0[begin..begin + count]
     }
 }
 
@@ -74,8 +113,8 @@ const LENGTH: u16 = 0xfff;
 /// What ends the file.
 const CHECKSUM: usize = 20;
 
-/// The paths in an index.
-pub(crate) fn parse(bytes: &[u8]) -> Result<HashSet<Vec<u8>>, IndexError> {
+/// Reads an index.
+fn parse(bytes: &[u8]) -> Result<GitIndex, IndexError> {
     let body = bytes.len().checked_sub(CHECKSUM).map(|end| &bytes[..end]).ok_or(IndexError)?;
     let number = |at: usize| -> Result<u32, IndexError> {
         let four = body.get(at..at + 4).and_then(|four| four.try_into().ok());
@@ -85,8 +124,10 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<HashSet<Vec<u8>>, IndexError> {
     if !body.starts_with(b"DIRC") || !(2..=4).contains(&version) {
         return Err(IndexError);
     }
-    let (mut paths, mut name, mut at) = (HashSet::new(), Vec::new(), 12);
+    let (mut entries, mut name, mut at) = (Vec::new(), Vec::new(), 12);
     for _ in 0..count {
+        let object =
+            body.get(at + STAT..at + STAT + OBJECT).and_then(|bytes| bytes.try_into().ok()).ok_or(IndexError)?;
         let flags = body.get(at + STAT + OBJECT..at + STAT + OBJECT + 2).ok_or(IndexError)?;
         let flags = u16::from_be_bytes([flags[0], flags[1]]);
         let mut begin = at + STAT + OBJECT + if flags & EXTENDED != 0 { 4 } else { 2 };
@@ -104,7 +145,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<HashSet<Vec<u8>>, IndexError> {
         {
             return Err(IndexError);
         }
-        paths.insert(name.clone());
+        entries.push((name.clone(), object));
         let end = begin + length;
         at = if version == 4 { end + 1 } else { at + (end - at) / 8 * 8 + 8 };
     }
@@ -116,7 +157,19 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<HashSet<Vec<u8>>, IndexError> {
         let length = usize::try_from(number(at + 4)?).map_err(|_| IndexError)?;
         at = at.checked_add(8 + length).ok_or(IndexError)?;
     }
-    Ok(paths)
+    entries.sort_unstable();
+    Ok(GitIndex(entries))
+}
+
+/// Reads the bytes as an index.
+///
+/// # Panics
+/// When there are more entries than bytes for them, or a content is found that none has.
+pub(crate) fn fuzz(bytes: &[u8]) {
+    let Ok(index) = parse(bytes) else { return };
+    assert!(index.0.len() * 62 <= bytes.len(), "every path has an entry");
+    assert!(index.0.iter().all(|(name, _)| index.names(name)), "every path is found");
+    assert!(!index.holds(b"\x01", b"no index holds this by accident"));
 }
 
 /// How much of the name before is kept: the fourth version says how much is cut off.
@@ -160,15 +213,22 @@ mod tests {
                 std::fs::write(file, name).unwrap();
             }
             std::fs::write(dir.path().join("untracked"), "").unwrap();
-            assert_eq!(tracked(dir.path()), Tracked::Paths(HashSet::new()), "no repository");
+            assert_eq!(tracked(dir.path()), Tracked::Index(GitIndex::default()), "no repository");
             git(dir.path(), &["init", "-q"]);
-            assert_eq!(tracked(dir.path()), Tracked::Paths(HashSet::new()), "nothing added yet");
+            assert_eq!(tracked(dir.path()), Tracked::Index(GitIndex::default()), "nothing added yet");
             git(dir.path(), &["add", "a", "deep", "z ž"]);
             // What is only intended has the longer flags of the third version.
             git(dir.path(), &["add", "-N", "new"]);
             git(dir.path(), &["update-index", "--index-version", version]);
-            let expect = names.map(|name| name.as_bytes().to_vec());
-            assert_eq!(tracked(dir.path()), Tracked::Paths(expect.into()), "{version}");
+            let index = GitIndex::of(&Workspace::open(dir.path()).unwrap()).unwrap();
+            assert_eq!(index.0.len(), names.len(), "{version}");
+            for name in names {
+                // Of what is only intended there is no content yet.
+                assert!(index.names(name.as_bytes()), "{version}: {name}");
+                assert_eq!(index.holds(name.as_bytes(), name.as_bytes()), name != "new", "{version}: {name}");
+                assert!(!index.holds(name.as_bytes(), b"other"), "{version}: {name}");
+            }
+            assert!(!index.names(b"untracked"), "{version}");
         }
     }
 
@@ -197,5 +257,56 @@ mod tests {
         let claims_many = [&b"DIRC\0\0\0\x02\xff\xff\xff\xff"[..], &[0; 100]].concat();
         crate::fuzzing::git_index(&claims_many);
         crate::fuzzing::git_index(&good);
+    }
+
+    fn index(entries: &[(&str, &[u8])], version: u32) -> Vec<u8> {
+        let mut bytes = b"DIRC".to_vec();
+        bytes.extend(version.to_be_bytes());
+        bytes.extend(u32::try_from(entries.len()).unwrap().to_be_bytes());
+        for (name, content) in entries {
+            let start = bytes.len();
+            bytes.extend([0; STAT]);
+            let mut hash = Sha1::new();
+            hash.update(format!("blob {}\0", content.len()));
+            hash.update(content);
+            bytes.extend(hash.finalize());
+            bytes.extend(u16::try_from(name.len().min(0xfff)).unwrap().to_be_bytes());
+            bytes.extend(name.bytes());
+            let length = bytes.len() - start;
+            bytes.extend(vec![0; 8 - length % 8]);
+        }
+        bytes.extend([0; CHECKSUM]);
+        bytes
+    }
+
+    #[test]
+    fn a_path_is_held_with_the_very_content_alone() {
+        let long = "d/".repeat(2040) + "a-name-in-full16";
+        assert!(long.len() > 0xfff && long.len() <= EffectPath::MAX_BYTES);
+        let bytes = index(&[(".env", b"A=1\n"), (".env", b"B=1\n"), (&long, b""), ("z", b"z")], 2);
+        let held = |bytes: &[u8], path: &str, content: &[u8]| {
+            parse(bytes).is_ok_and(|index| index.holds(path.as_bytes(), content))
+        };
+        assert!(held(&bytes, ".env", b"A=1\n") && held(&bytes, ".env", b"B=1\n"), "both sides of a merge");
+        assert!(held(&bytes, &long, b"") && held(&bytes, "z", b"z"));
+        assert!(!held(&bytes, ".env", b"A=2\n") && !held(&bytes, "z", b"A=1\n") && !held(&bytes, "y", b"z"));
+        for version in [1, 4, 5] {
+            let mut other = bytes.clone();
+            other[4..8].copy_from_slice(&u32::to_be_bytes(version));
+            assert_eq!(parse(&other), Err(IndexError), "{version}");
+        }
+    }
+
+    #[test]
+    fn an_index_that_is_cut_holds_nothing() {
+        let bytes = index(&[("a", b"1"), ("b", b"2")], 3);
+        for length in 0..bytes.len() {
+            assert_eq!(parse(&bytes[..length]), Err(IndexError), "{length}");
+        }
+        for at in 0..bytes.len() {
+            let mut spoilt = bytes.clone();
+            spoilt[at] ^= 0xff;
+            fuzz(&spoilt);
+        }
     }
 }

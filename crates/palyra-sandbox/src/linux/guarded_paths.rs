@@ -11,8 +11,8 @@
 //! What this looks at is bounded by constants, never by the size of the workspace.
 
 use super::grants::Roots;
+use super::opened_roots::{Top, Tops};
 use super::settings;
-use super::tops::{Top, Tops};
 use crate::error::SandboxError;
 use crate::layout;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags};
