@@ -10,7 +10,7 @@ use super::*;
 use crate::backend::{BackendKind, BlobId, FileBackend};
 use crate::keyring::{KEYRING_TIMEOUT, Keyring};
 use crate::value::SecretValue;
-use palyra_protocol::{SecretRef, Timestamp};
+use palyra_protocol::SecretRef;
 use palyra_testkit::SetClock;
 
 /// Files, files elsewhere that are called a keyring, and a keyring in memory.

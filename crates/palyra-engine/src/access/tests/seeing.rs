@@ -109,8 +109,11 @@ async fn the_workspace_is_known_for_every_request() {
     assert!(!engine.tools(&owner()).unwrap().is_empty());
     assert!(engine.create_token(&owner(), super::new_token("user:local")).await.is_ok());
     let me = engine.whoami(&owner()).unwrap();
-    let right = |action: &str| me.rights.iter().find(|right| right.action == action).unwrap().decision;
-    assert_eq!((right("tool.list"), right("tool.execute")), (RightDecision::Allow, RightDecision::Allow));
+    let right = |action: &str, of: &str| {
+        me.rights.iter().find(|right| right.action == action && right.resource.contains(of)).unwrap().decision
+    };
+    let found = (right("tool.list", ""), right("tool.execute", "palyra.echo"));
+    assert_eq!(found, (RightDecision::Allow, RightDecision::Allow));
     let call = engine.propose(&owner(), echo()).end.await.unwrap().unwrap();
     assert_eq!(call.state, CallState::Succeeded);
 }

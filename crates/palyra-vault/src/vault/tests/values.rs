@@ -3,6 +3,7 @@
 use super::*;
 use crate::envelope::MAX_VERSIONS;
 use crate::value::MAX_VALUE;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 fn graced(ms: u64) -> PutOptions {
@@ -59,9 +60,9 @@ fn a_replaced_version_stays_for_its_grace() {
     let numbers: Vec<_> = metadata.versions.iter().map(|v| (v.version, v.expires_at.is_some(), v.bytes)).collect();
     assert_eq!(numbers, [(1, true, 3), (2, false, 3)]);
 
-    fixture.clock.advance(999);
+    fixture.clock.advance(Duration::from_millis(999));
     assert_eq!(old(1), "one");
-    fixture.clock.advance(1);
+    fixture.clock.advance(Duration::from_millis(1));
     assert_eq!(old(1), "secret_version_not_found");
     assert_eq!(vault.metadata(&key).unwrap().versions.len(), 1);
 
@@ -85,7 +86,7 @@ fn versions_are_bounded_and_the_old_value_stays() {
     let refused = vault.put(&secret("key"), &value("more"), graced(1000));
     assert_eq!(code(refused), "secret_too_many_versions");
     assert_eq!(shown(&vault, "key"), "v15");
-    fixture.clock.advance(1000);
+    fixture.clock.advance(Duration::from_millis(1000));
     vault.put(&secret("key"), &value("more"), graced(1000)).unwrap();
     assert_eq!(vault.metadata(&secret("key")).unwrap().version, 17);
 }
