@@ -53,7 +53,6 @@ pub fn run(report: &mut Report) -> Result {
         through.push(web_request(proxy.address(), &format!("http://localhost:{}", web.port()), web)?);
     }
     added(report, "added latency of a plain request", through, direct);
-    attached_credential(report, &proxy, web)?;
     proxy.stop();
 
     let (few, many) = (rules_of(10)?, rules_of(1000)?);
@@ -63,7 +62,17 @@ pub fn run(report: &mut Report) -> Result {
 }
 
 /// A request that a credential is attached to, beside the same request through a proxy that attaches none.
-fn attached_credential(report: &mut Report, without: &Proxy, web: SocketAddr) -> Result {
+pub fn attached_credential(report: &mut Report) -> Result {
+    let web = serve(web_answer)?;
+    let rules =
+        || Ok::<_, Box<dyn std::error::Error>>(EgressRules::new(vec![format!("localhost:{}", web.port()).parse()?]));
+    let without = Proxy::start(
+        TcpListener::bind("127.0.0.1:0")?,
+        Arc::new(rules()?),
+        Arc::new(SystemResolver),
+        ProxyLimits::default(),
+        Arc::new(|_: &_| {}),
+    )?;
     let secret: SecretRef = "vault://global/token".parse()?;
     let value = SecretValue::new(b"a token of a usual length, 40 characters".to_vec())?;
     let mut builder = Redactor::builder();
@@ -71,7 +80,7 @@ fn attached_credential(report: &mut Report, without: &Proxy, web: SocketAddr) ->
     let token = Token { port: web.port(), secret, redactor: Arc::new(builder.build()?) };
     let with = Proxy::with(ProxySetup {
         listener: TcpListener::bind("127.0.0.1:0")?,
-        rules: Arc::new(EgressRules::new(vec![format!("localhost:{}", web.port()).parse()?])),
+        rules: Arc::new(rules()?),
         resolver: Arc::new(SystemResolver),
         limits: ProxyLimits::default(),
         observer: Arc::new(|_: &_| {}),
@@ -85,6 +94,7 @@ fn attached_credential(report: &mut Report, without: &Proxy, web: SocketAddr) ->
     }
     report.at_most("a proxied request with a credential, over one without", median(attached), median(plain), 1.5);
     with.stop();
+    without.stop();
     Ok(())
 }
 

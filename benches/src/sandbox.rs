@@ -150,7 +150,6 @@ pub fn fill(directory: &Path) -> Result {
 }
 
 /// One command in one tier, checked once and run often.
-/// A run that can be repeated.
 pub struct Run {
     policy: SandboxProcessRunnerPolicy,
     request: ProcessRequest,
@@ -177,6 +176,20 @@ impl Run {
         Ok(Self { policy, request, executable, never: CancelSignal::never()? })
     }
 
+    /// `cargo build` in Tier C, with the toolchain that is installed here.
+    pub fn cargo_build(workspace: &Path) -> Result<Self> {
+        let found = Command::new("rustc").args(["--print", "sysroot"]).output()?;
+        let sysroot = std::path::PathBuf::from(String::from_utf8(found.stdout)?.trim());
+        let mut run = Self::new(SandboxTier::C, workspace, 0)?;
+        let program = |name: &str| sysroot.join("bin").join(name).to_string_lossy().into_owned();
+        run.policy.read_roots = vec![sysroot.clone()];
+        (run.policy.max_open_files, run.policy.max_processes) = (1024, 256);
+        run.request.argv = vec![program("cargo"), "build".to_owned(), "--offline".to_owned()];
+        run.request.env.insert("RUSTC".to_owned(), program("rustc"));
+        run.executable = resolve_executable(&run.policy, &run.request.argv, workspace)?;
+        Ok(run)
+    }
+
     /// Works on a view.
     pub fn on(mut self, view: WorkspaceView) -> Self {
         self.request.view = Some(view);
@@ -185,7 +198,11 @@ impl Run {
 
     pub fn once(&self) -> Result {
         let outcome = run_constrained_process(&self.policy, &self.executable, &self.request, &self.never, &mut ())?;
-        if outcome.exit.success() { Ok(()) } else { Err(format!("{PROGRAM} ended with {:?}", outcome.exit).into()) }
+        if outcome.exit.success() {
+            return Ok(());
+        }
+        let said = String::from_utf8_lossy(&outcome.stderr.bytes).into_owned();
+        Err(format!("{:?} ended with {:?}: {said}", self.request.argv, outcome.exit).into())
     }
 }
 

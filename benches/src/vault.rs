@@ -1,8 +1,8 @@
 //! The vault: get and put beside the raw work that they are made of, both as the vault grows, and redaction beside
 //! copying.
 
-use crate::Result;
 use crate::report::{Report, alternate, show};
+use crate::{Result, egress};
 use chacha20poly1305::aead::inout::InOutBuf;
 use chacha20poly1305::{AeadInOut as _, KeyInit as _, XChaCha20Poly1305, XNonce};
 use palyra_protocol::SecretRef;
@@ -40,7 +40,8 @@ pub fn run(report: &mut Report) -> Result {
     get(report, dir.path(), &few, &many)?;
     put(report, dir.path(), &few, &many)?;
     list(report, &dir.path().join("many"), &many)?;
-    redaction(report)
+    redaction(report)?;
+    egress::attached_credential(report)
 }
 
 /// A vault with so many secrets.

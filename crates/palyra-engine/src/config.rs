@@ -61,6 +61,8 @@ pub struct EffectsConfig {
     pub limits: Limits,
     /// How long replaced files are kept.
     pub retention: Retention,
+    /// Patterns of paths of which nothing is kept when they are replaced: directories that a build makes again.
+    pub not_kept: Vec<String>,
     /// How long changes wait for a person.
     pub approval_timeout: Duration,
 }
@@ -72,6 +74,7 @@ impl Default for EffectsConfig {
             guarded: Vec::new(),
             limits: Limits::default(),
             retention: Retention::default(),
+            not_kept: Vec::new(),
             approval_timeout: Duration::from_secs(24 * 60 * 60),
         }
     }

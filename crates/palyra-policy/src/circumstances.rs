@@ -6,7 +6,7 @@
 use crate::attribute::{Attribute, Attributes};
 use crate::names::{EntityKind, Names};
 use crate::place;
-use crate::request::{PolicyRequest, PolicyRequestContext};
+use crate::request::{EffectUse, PolicyRequest, PolicyRequestContext};
 use crate::resource::PolicyResource;
 use cedar_policy::{Context, EntityUid, RestrictedExpression as Value};
 use palyra_protocol::facets::quote_words;
@@ -134,7 +134,7 @@ impl Circumstances<'_> {
                 place::under(&context.effect.deletes).map_err(told)?.into_iter().map(Value::new_string),
             )),
             Attribute::Guarded => Some(texts(context.effect.guarded.iter().map(String::as_str))),
-            Attribute::Counts => Some(counts(&context.effect.counts)),
+            Attribute::Counts => Some(counts(&context.effect)),
             Attribute::Bytes => Some(number(context.effect.bytes)),
             Attribute::Containment => facets.containment.as_ref().map(containment).transpose()?,
             Attribute::Secrets => Some(secrets(facets)),
@@ -211,10 +211,16 @@ fn number(number: u64) -> Value {
     Value::new_long(i64::try_from(number).unwrap_or(i64::MAX))
 }
 
-fn counts(counts: &EffectCounts) -> Value {
-    let EffectCounts { added, changed, deleted, renamed, metadata } = *counts;
-    let fields =
-        [("added", added), ("changed", changed), ("deleted", deleted), ("renamed", renamed), ("metadata", metadata)];
+fn counts(effect: &EffectUse) -> Value {
+    let EffectCounts { added, changed, deleted, renamed, metadata } = effect.counts;
+    let fields = [
+        ("added", added),
+        ("changed", changed),
+        ("deleted", deleted),
+        ("renamed", renamed),
+        ("metadata", metadata),
+        ("tracked_deleted", effect.tracked_deleted),
+    ];
     let fields = fields.map(|(name, count)| (name.to_owned(), number(count)));
     // Names that differ make a record; there is no other way to fail.
     Value::new_record(fields).unwrap_or_else(|_| Value::new_bool(false))

@@ -137,6 +137,8 @@ pub struct EffectUse {
     pub guarded: Vec<String>,
     /// How many changes of each kind.
     pub counts: EffectCounts,
+    /// How many of the paths that would be gone git tracks.
+    pub tracked_deleted: u64,
     /// Bytes of new file content.
     pub bytes: u64,
 }

@@ -233,6 +233,8 @@ pub enum EffectState {
     Discarded,
     /// It was put back.
     Undone,
+    /// It is in the view of its session, on which further calls work; nothing of it counts yet.
+    Open,
 }
 
 /// A call's effect, as it is recorded and attested.

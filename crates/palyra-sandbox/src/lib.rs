@@ -56,7 +56,7 @@ pub use arguments::check_arguments;
 pub use detect::{Capability, HostCapabilities, detect};
 pub use environment::check_environment;
 pub use error::{Fault, SandboxError};
-pub use executable::{FileIdentity, ResolvedExecutable, resolve_executable};
+pub use executable::{FileIdentity, ProgramContent, ResolvedExecutable, resolve_executable};
 pub use explain::{
     ArgumentView, Explanation, FileAccess, FileView, Limits, NamedFile, ProgramStep, ProgramView, Refusal, explain,
 };
@@ -84,6 +84,21 @@ pub fn seccomp_profile(tier: SandboxTier) -> Vec<SeccompRule> {
     {
         let _no_such_tier = tier;
         Vec::new()
+    }
+}
+
+/// The paths of a workspace that its own settings and links name as places of code: the directory of `core.hooksPath`,
+/// what a link in place of `.vscode` leads to. Those of the fixed lists are not among them on every platform.
+///
+/// # Errors
+/// The settings are larger than anybody writes, or cannot be read: what they name is not known.
+pub fn named_by_settings(workspace: &std::path::Path) -> Result<Vec<std::path::PathBuf>, SandboxError> {
+    #[cfg(target_os = "linux")]
+    return linux::named_by_settings(workspace);
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _nothing_is_read = workspace;
+        Ok(Vec::new())
     }
 }
 

@@ -50,6 +50,14 @@ pub(crate) struct Roots {
 }
 
 impl Roots {
+    /// A workspace that may be written, and nothing else.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn of_workspace(workspace: &Path) -> Self {
+        let (workspace, workspace_access) = (workspace.to_owned(), Access::Write);
+        let (read, write, filled, protected) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { workspace, workspace_access, read, write, filled, protected }
+    }
+
     /// Resolves the policy's roots. Every one of them must be an existing directory or file.
     pub(crate) fn resolve(policy: &SandboxProcessRunnerPolicy) -> Result<Self, SandboxError> {
         let workspace = resolve_root(&policy.workspace_root)?;

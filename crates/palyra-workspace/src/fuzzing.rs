@@ -29,5 +29,5 @@ pub fn ignore_file(bytes: &[u8]) {
 /// # Panics
 /// When a promise of the parser is broken.
 pub fn git_index(bytes: &[u8]) {
-    crate::secret_files::fuzz_git_index(bytes);
+    crate::git_index::fuzz(bytes);
 }

@@ -24,6 +24,7 @@ pub mod effects;
 mod error;
 #[doc(hidden)]
 pub mod fuzzing;
+mod git_index;
 mod ignore_files;
 mod leftovers;
 pub mod limits;

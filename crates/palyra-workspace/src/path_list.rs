@@ -7,7 +7,7 @@ use crate::path::folded;
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 
 /// Patterns, and those that take paths out again.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct PathList {
     listed: GlobSet,
     excepted: GlobSet,

@@ -116,6 +116,9 @@ fn print_undone(undone: &Undone, dry_run: bool) {
     let head = match (dry_run, &undone.undo) {
         (true, _) => format!("would put back {count} path(s)"),
         (false, Some(undo)) => format!("put back {count} path(s); take that back with `palyra undo {undo}`"),
+        (false, None) if count > 0 => {
+            format!("threw away {count} path(s) of the session's view; nothing of it counted")
+        }
         (false, None) => "nothing was put back".to_owned(),
     };
     say!("{} {}: {head}", styled(GOOD, "✔"), safe(&undone.what));

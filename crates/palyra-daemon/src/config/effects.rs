@@ -3,7 +3,7 @@
 use super::checks::{MAX_NUMBER, at_most, positive, time};
 use super::error::ConfigError;
 use palyra_engine::EffectsConfig;
-use palyra_workspace::effects::{GuardRules, Limits, Retention, ViewStore};
+use palyra_workspace::effects::{GuardRules, Limits, PathPatterns, Retention, ViewStore};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 
@@ -17,6 +17,7 @@ pub(super) struct RawEffects {
     max_bytes: u64,
     keep_for_ms: u64,
     keep_bytes: u64,
+    not_kept: Vec<String>,
     approval_timeout_ms: u64,
 }
 
@@ -31,6 +32,7 @@ impl Default for RawEffects {
             max_bytes: limits.max_bytes,
             keep_for_ms: ms(retention.max_age),
             keep_bytes: retention.max_bytes,
+            not_kept: Vec::new(),
             approval_timeout_ms: ms(approval_timeout),
         }
     }
@@ -40,6 +42,8 @@ impl RawEffects {
     pub(super) fn validate(self, workspace: &Path, state_dir: &Path) -> Result<EffectsConfig, ConfigError> {
         GuardRules::new(self.guarded.iter().map(String::as_str))
             .map_err(|error| ConfigError::value("effects.guarded", error.to_string()))?;
+        PathPatterns::new(self.not_kept.iter().map(String::as_str))
+            .map_err(|error| ConfigError::value("effects.not_kept", error.to_string()))?;
         for (key, limit) in [("effects.max_files", self.max_files), ("effects.max_bytes", self.max_bytes)] {
             positive(key, limit)?;
             at_most(key, limit, MAX_NUMBER)?;
@@ -62,6 +66,7 @@ impl RawEffects {
                 max_age: time("effects.keep_for_ms", self.keep_for_ms)?,
                 max_bytes: at_most("effects.keep_bytes", self.keep_bytes, MAX_NUMBER)?,
             },
+            not_kept: self.not_kept,
             approval_timeout: time("effects.approval_timeout_ms", self.approval_timeout_ms)?,
         })
     }

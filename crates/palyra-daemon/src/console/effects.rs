@@ -36,6 +36,7 @@ fn row(effect: &EffectListing) -> Vec<Cell> {
         EffectState::Waiting => ("waits", "warn"),
         EffectState::Discarded => ("discarded", "plain"),
         EffectState::Undone => ("undone", "plain"),
+        EffectState::Open => ("in the session's view", "warn"),
     };
     let changes: Vec<String> = effect.effect.changes.iter().map(change).collect();
     let open = matches!(effect.effect.state, EffectState::Applied | EffectState::PartlyApplied);

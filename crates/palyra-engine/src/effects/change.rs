@@ -23,7 +23,7 @@ impl Engine {
         };
         let view = effects.begin(&call.call_id, self.workspace()).map_err(|error| unavailable(&error))?;
         let Ok(store) = effects.store() else { return Err(unavailable(&EffectError::DiskFull)) };
-        let prepared = work(&view, effects.guard());
+        let prepared = work(&view, &effects.guard());
         let (changes, output) = prepared.inspect_err(|_| {
             if let Err(error) = store.discard(view.id()) {
                 super::log(&error, "a view that does not count stays until the next start");

@@ -7,7 +7,7 @@ use palyra_policy::{EffectUse, PolicyAction, PolicyRequest, PolicyRequestContext
 use palyra_protocol::{
     CallRecord, ChangeKind, DecisionKind, EffectChange, EffectCounts, EffectPath, EntryKind, Facets,
 };
-use palyra_workspace::effects::{Fate, Fates};
+use palyra_workspace::effects::{Fate, Fates, Tracked};
 use std::collections::BTreeSet;
 
 /// The two parts of an effect that policy is asked about.
@@ -27,6 +27,8 @@ pub(super) struct Judged {
     pub(super) people: u32,
     /// Why changes were thrown away, where some were.
     pub(super) denied: Option<String>,
+    /// What git tracked then.
+    pub(super) tracked: Tracked,
 }
 
 /// The guarded paths of an effect, to tell which changes belong to them.
@@ -51,8 +53,9 @@ impl Engine {
     /// What policy says about both parts of an effect.
     pub(super) fn judge_effect(&self, call: &CallRecord, changes: &[EffectChange], guarded: &[EffectPath]) -> Judged {
         let paths = GuardedPaths::new(guarded);
+        let tracked = self.tracked(changes);
         let part = |part: Part| {
-            let question = question_about(changes, &paths, part, guarded);
+            let question = question_about((changes, &tracked), &paths, part, guarded);
             (!question.paths_written.is_empty()).then(|| self.ask_about_effect(call, &question, 0))
         };
         let (guarded, rest) = (part(Part::Guarded), part(Part::Rest));
@@ -67,7 +70,14 @@ impl Engine {
             why: asking.join(" "),
             people,
             denied,
+            tracked,
         }
+    }
+
+    /// The paths that git tracks, where something would be gone.
+    pub(super) fn tracked(&self, changes: &[EffectChange]) -> Tracked {
+        let deletes = changes.iter().any(|change| change.kind == ChangeKind::Deleted || change.from.is_some());
+        if deletes { Tracked::of(self.workspace()) } else { Tracked::nothing() }
     }
 
     /// Whether policy lets changes through that so many people approved.
@@ -112,7 +122,7 @@ fn fate(verdict: Option<&Verdict>) -> Fate {
 
 /// What policy is asked about the changes that wait.
 pub(super) fn question_about_waiting(
-    changes: &[EffectChange],
+    (changes, tracked): (&[EffectChange], &Tracked),
     guarded: &[EffectPath],
     fates: Fates,
 ) -> (EffectQuestion, Vec<EffectChange>) {
@@ -120,27 +130,32 @@ pub(super) fn question_about_waiting(
     let fate = |change: &EffectChange| if paths.hold(&change.path) { fates.guarded } else { fates.rest };
     let waiting: Vec<EffectChange> = changes.iter().filter(|change| fate(change) == Fate::Wait).cloned().collect();
     let guarded = if fates.guarded == Fate::Wait { guarded } else { &[] };
-    (question(waiting.iter(), guarded), waiting)
+    (question((waiting.iter(), tracked), guarded), waiting)
 }
 
 fn question_about(
-    changes: &[EffectChange],
+    (changes, tracked): (&[EffectChange], &Tracked),
     paths: &GuardedPaths,
     part: Part,
     guarded: &[EffectPath],
 ) -> EffectQuestion {
     let belongs = |change: &&EffectChange| paths.hold(&change.path) == (part == Part::Guarded);
     let guarded = if part == Part::Guarded { guarded } else { &[] };
-    question(changes.iter().filter(belongs), guarded)
+    question((changes.iter().filter(belongs), tracked), guarded)
 }
 
-fn question<'c>(changes: impl Iterator<Item = &'c EffectChange>, guarded: &[EffectPath]) -> EffectQuestion {
+fn question<'c>(
+    (changes, tracked): (impl Iterator<Item = &'c EffectChange>, &Tracked),
+    guarded: &[EffectPath],
+) -> EffectQuestion {
     let mut effect = EffectUse { guarded: guarded.iter().map(EffectPath::to_text).collect(), ..EffectUse::default() };
     let mut counts = EffectCounts::default();
     let mut paths_written = Vec::new();
     for change in changes {
         counts.count(change.kind);
         paths_written.push(change.path.to_text());
+        let gone = if change.kind == ChangeKind::Deleted { Some(&change.path) } else { change.from.as_ref() };
+        effect.tracked_deleted += u64::from(gone.is_some_and(|path| tracked.holds(path)));
         if change.kind == ChangeKind::Deleted {
             effect.deletes.push(change.path.to_text());
         } else if change.entry == EntryKind::File && change.kind != ChangeKind::Mode {

@@ -17,6 +17,7 @@ mod change;
 mod judge;
 mod probe;
 mod recover;
+mod session_view;
 mod settle;
 mod shown;
 mod undo;
@@ -25,13 +26,16 @@ mod waiting;
 pub use shown::{EffectListing, EffectShown, EffectsStatus};
 pub use undo::{UndoReport, UndoTarget, UndoneView};
 
+pub(crate) use session_view::SessionView;
 pub(crate) use settle::{Ending, Settled};
 
 use crate::config::EffectsConfig;
-use palyra_protocol::{CallId, Problem};
+use palyra_protocol::{CallId, EffectPath, Problem};
 use palyra_sandbox::{SandboxProcessRunnerPolicy, SandboxTier, WorkspaceAccess};
-use palyra_workspace::effects::{Applied, EffectError, GuardRules, View, ViewStore};
+use palyra_workspace::effects::{Applied, EffectError, GuardRules, PathPatterns, View, ViewStore};
 use palyra_workspace::{PathListError, Workspace};
+use session_view::SessionViews;
+use std::path::PathBuf;
 use std::sync::{OnceLock, PoisonError, RwLock};
 
 /// The store of views, and the rules about it.
@@ -39,25 +43,34 @@ use std::sync::{OnceLock, PoisonError, RwLock};
 pub(crate) struct Effects {
     store: Result<ViewStore, Problem>,
     guard: GuardRules,
+    /// Where the workspace is.
+    root: PathBuf,
     config: EffectsConfig,
     /// Whether overlays of this workspace can be mounted; found out when it is first asked.
     overlays: OnceLock<Result<(), Problem>>,
     /// Held for writing while a plan is carried out: no view begins over a workspace that is being changed.
     changing: RwLock<()>,
+    /// The views that sessions keep open.
+    sessions: SessionViews,
 }
 
 impl Effects {
     /// Opens the store. Where there can be none, calls work as far as they can without it, and say so.
     pub(crate) fn open(config: EffectsConfig, workspace: &Workspace) -> Result<Self, PathListError> {
         let guard = GuardRules::new(config.guarded.iter().map(String::as_str))?;
+        let not_kept = PathPatterns::new(config.not_kept.iter().map(String::as_str))?;
         let store = match &config.store {
-            Some(path) => ViewStore::open(path, workspace).map_err(|error| effect_problem(&error)),
+            Some(path) => ViewStore::open(path, workspace)
+                .map(|store| store.without_keeping(not_kept))
+                .map_err(|error| effect_problem(&error)),
             None => Err(no_store()),
         };
         if let Err(problem) = &store {
             tracing::warn!(problem = problem.message, "changes of calls cannot be undone");
         }
-        Ok(Self { store, guard, config, overlays: OnceLock::new(), changing: RwLock::new(()) })
+        let root = workspace.root().to_owned();
+        let (overlays, changing, sessions) = (OnceLock::new(), RwLock::new(()), SessionViews::default());
+        Ok(Self { store, guard, root, config, overlays, changing, sessions })
     }
 
     /// The store, or why there is none.
@@ -65,8 +78,19 @@ impl Effects {
         self.store.as_ref()
     }
 
-    pub(crate) fn guard(&self) -> &GuardRules {
-        &self.guard
+    /// The paths that need consent, as the workspace's settings are now.
+    pub(crate) fn guard(&self) -> GuardRules {
+        let named = match palyra_sandbox::named_by_settings(&self.root) {
+            Ok(named) => named,
+            Err(error) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "every path of the workspace is guarded");
+                return self.guard.with_everything();
+            }
+        };
+        // A path that cannot be written down cannot be written by a call either.
+        let named = named.iter().map(|path| EffectPath::new(path.as_os_str().as_encoded_bytes().to_vec()));
+        let named: Vec<EffectPath> = named.filter_map(Result::ok).collect();
+        self.guard.with_named(&named)
     }
 
     pub(crate) fn config(&self) -> &EffectsConfig {
@@ -92,8 +116,18 @@ impl Effects {
     /// Begins the view of a call.
     pub(crate) fn begin(&self, call: &CallId, workspace: &Workspace) -> Result<View, EffectError> {
         let store = self.store().map_err(|_| EffectError::NotKept { id: call.to_string() })?;
+        self.begin_as(store, call.as_str(), workspace)
+    }
+
+    fn begin_as(&self, store: &ViewStore, id: &str, workspace: &Workspace) -> Result<View, EffectError> {
         let _nothing_changes = self.changing.read().unwrap_or_else(PoisonError::into_inner);
-        store.begin(call.as_str(), workspace)
+        store.begin(id, workspace)
+    }
+
+    /// Opens a view for another run.
+    fn resume(&self, store: &ViewStore, id: &str, workspace: &Workspace) -> Result<View, EffectError> {
+        let _nothing_changes = self.changing.read().unwrap_or_else(PoisonError::into_inner);
+        store.resume(id, workspace)
     }
 
     /// Carries out a plan whose intent is recorded.

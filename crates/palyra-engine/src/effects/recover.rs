@@ -2,7 +2,7 @@
 //!
 //! | the store has | the journal has | then |
 //! |---|---|---|
-//! | no plan | – | the view is thrown away: nothing of it counts |
+//! | no plan | – | the view is thrown away: nothing of it counts; that of a session stays open |
 //! | a plan, no result | the intent to carry it out | it is carried out |
 //! | a plan, no result | no such intent | the view is thrown away |
 //! | changes that wait | an approval that waits | it is followed again |
@@ -36,7 +36,11 @@ impl Engine {
         };
         for view in views {
             let recovered = match store.stage_of(&view) {
-                Ok(ViewStage::Open) => store.discard(&view).map_err(Unsettled::from),
+                Ok(ViewStage::Open) => match self.reopen_session(store, &view) {
+                    Ok(true) => Ok(()),
+                    Ok(false) => store.discard(&view).map_err(Unsettled::from),
+                    Err(error) => Err(Unsettled::from(error)),
+                },
                 Ok(ViewStage::Planned) => self.recover_planned(&view),
                 Ok(ViewStage::Done { .. }) => self.recover_waiting(&view),
                 Err(error) => Err(Unsettled::from(error)),

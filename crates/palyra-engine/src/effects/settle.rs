@@ -80,7 +80,7 @@ impl Engine {
         ending: Ending,
     ) -> Result<Settled, Unsettled> {
         let effects = self.effects();
-        let collected = view.collect(self.workspace(), effects.guard(), effects.config().limits)?;
+        let collected = view.collect(self.workspace(), &effects.guard(), effects.config().limits)?;
         if collected.is_empty() {
             let record = collected.record(EffectState::Empty);
             store.discard(view.id())?;
@@ -122,7 +122,7 @@ impl Engine {
             return Ok(Settled { record: Some(record), notes: notes.into_iter().collect(), problem: None });
         }
         note_fates(&mut record, &judged, &guarded);
-        let (question, waiting) = question_about_waiting(&changes, &guarded, judged.fates);
+        let (question, waiting) = question_about_waiting((&changes, &judged.tracked), &guarded, judged.fates);
         let mut about = self.about(call, &record);
         if !waiting.is_empty() {
             about.waiting = Some(Waiting { approval: ApprovalId::mint(), question });

@@ -25,9 +25,15 @@ pub(super) struct Known {
 }
 
 impl Known {
+    /// Whether it is the view of a session, on which calls still work.
+    pub(super) fn is_open(&self) -> bool {
+        self.stage == ViewStage::Open && self.about.is_open()
+    }
+
     /// Whether something of it is in the workspace.
     pub(super) fn has_applied(&self) -> bool {
-        !matches!(self.about.record.state, EffectState::Waiting | EffectState::Discarded | EffectState::Empty)
+        let state = self.about.record.state;
+        !self.is_open() && !matches!(state, EffectState::Waiting | EffectState::Discarded | EffectState::Empty)
     }
 }
 
@@ -151,8 +157,9 @@ impl Engine {
         let mut text = String::new();
         for effect in shown {
             let wanted = |change: &&EffectChange| path.is_none_or(|path| change.path.is_under(path.as_bytes()));
+            let differences = self.differences(store, &effect.listing.view);
             for change in effect.all_changes.iter().filter(wanted) {
-                let part = self.diff_of(store, &effect.listing.view, change);
+                let part = self.diff_of(differences.as_ref(), change);
                 if text.len() + part.len() > MAX_DIFF_BYTES {
                     text.push_str("… more than can be told at once: name a path\n");
                     return text;
@@ -215,6 +222,7 @@ impl Engine {
         // What waits for a person ends with its approval, not before.
         let waits =
             |view: &str| store.get::<About>(view, ABOUT).is_ok_and(|about| about.is_some_and(|a| a.waiting.is_some()));
+        self.prune_sessions(store);
         match store.prune_unless(effects.config().retention, &waits) {
             Ok(gone) if gone.is_empty() => {}
             Ok(gone) => tracing::info!(count = gone.len(), "effects were kept long enough"),
@@ -222,7 +230,20 @@ impl Engine {
         }
     }
 
-    /// Every view whose plan was carried out.
+    /// Throws away what sessions left open for longer than anything is kept.
+    fn prune_sessions(&self, store: &ViewStore) {
+        let (now, max_age) = (self.clock().now(), self.effects().config().retention.max_age);
+        for view in store.all().unwrap_or_default() {
+            let is_old = |about: About| about.is_open() && about.at.plus(max_age) < now;
+            if store.get::<About>(&view, ABOUT).ok().flatten().is_some_and(is_old)
+                && let Err(error) = self.discard_session(store, &view)
+            {
+                super::log(&error, "the view of a session stays open");
+            }
+        }
+    }
+
+    /// Every view whose plan was carried out, and those that sessions keep open.
     pub(super) async fn kept_effects(&self) -> Result<Vec<Known>, EngineError> {
         let engine = self.clone();
         let known = tokio::task::spawn_blocking(move || {
@@ -231,6 +252,9 @@ impl Engine {
             for view in store.all().map_err(|error| refused(&error))? {
                 match (store.stage_of(&view), store.get::<About>(&view, ABOUT)) {
                     (Ok(stage @ ViewStage::Done { .. }), Ok(Some(about))) => known.push(Known { view, about, stage }),
+                    (Ok(stage @ ViewStage::Open), Ok(Some(about))) if about.is_open() => {
+                        known.push(Known { view, about, stage });
+                    }
                     (Ok(_), Ok(_)) | (Err(EffectError::NotKept { .. }), _) | (_, Err(EffectError::NotKept { .. })) => {}
                     (Err(error), _) | (_, Err(error)) => super::log(&error, "an effect cannot be read"),
                 }

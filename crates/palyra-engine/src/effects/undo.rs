@@ -89,6 +89,10 @@ impl Engine {
         // What a newer effect's undo will put back is no obstacle to an older one's.
         let mut cleared: BTreeSet<EffectPath> = BTreeSet::new();
         for known in meant {
+            if known.is_open() {
+                undone.push(self.throw_away(store, known, by, dry_run)?);
+                continue;
+            }
             let plan = store.plan_undo(&known.view, self.workspace()).map_err(|error| refused(&error))?;
             let mut view = self.shown_undo(store, known, &plan);
             if dry_run {
@@ -100,6 +104,33 @@ impl Engine {
             undone.push(view);
         }
         Ok(UndoReport { dry_run, undone })
+    }
+
+    /// Throws away what a session's calls changed in their view: nothing of it counts yet.
+    fn throw_away(
+        &self,
+        store: &ViewStore,
+        known: &Known,
+        by: &Principal,
+        dry_run: bool,
+    ) -> Result<UndoneView, EngineError> {
+        let About { call_id, what, record, .. } = &known.about;
+        if !dry_run {
+            self.discard_session(store, &known.view).map_err(|error| refused(&error))?;
+            let event = JournalEvent::EffectSettled {
+                call_id: call_id.clone(),
+                view: known.view.clone(),
+                state: EffectState::Discarded,
+                done: 0,
+                conflicts: Vec::new(),
+                reason: format!("`{by}` threw the view of the session away"),
+                approval: None,
+            };
+            Handle::current().block_on(self.journal().note(&event))?;
+        }
+        let paths = record.changes.iter().map(|change| change.path.clone()).collect();
+        let (call_id, view, what) = (call_id.clone(), known.view.clone(), what.clone());
+        Ok(UndoneView { call_id, view, what, undo: None, paths, refused: Vec::new() })
     }
 
     fn shown_undo(&self, store: &ViewStore, known: &Known, plan: &UndoPlan) -> UndoneView {
@@ -187,7 +218,8 @@ impl Engine {
 
 /// The effects that a text means, newest first.
 fn meant(known: Vec<Known>, id: &str) -> Result<Vec<Known>, EngineError> {
-    let of_call = |known: &Known| known.about.call_id.as_str() == id && known.about.undoes.is_none();
+    let of_call =
+        |known: &Known| known.about.call_id.as_str() == id && known.about.undoes.is_none() && !known.is_open();
     let itself = |known: &Known| known.view == id;
     let of_run = |known: &Known| known.about.run.as_str() == id && known.about.undoes.is_none();
     let of_session = |known: &Known| known.about.session.as_str() == id && known.about.undoes.is_none();
@@ -195,10 +227,11 @@ fn meant(known: Vec<Known>, id: &str) -> Result<Vec<Known>, EngineError> {
     let Some(test) = tests.into_iter().find(|test| known.iter().any(*test)) else {
         return Err(refused(&EffectError::NotKept { id: id.to_owned() }));
     };
-    let (mut live, undone): (Vec<Known>, Vec<Known>) = known
-        .into_iter()
-        .filter(|known| test(known))
-        .partition(|known| matches!(&known.stage, ViewStage::Done { undone_by: None, .. }) && known.has_applied());
+    let (mut live, undone): (Vec<Known>, Vec<Known>) =
+        known.into_iter().filter(|known| test(known)).partition(|known| {
+            let counts = matches!(&known.stage, ViewStage::Done { undone_by: None, .. }) && known.has_applied();
+            counts || known.is_open()
+        });
     if live.is_empty() {
         let was_undone = undone.iter().any(|known| matches!(&known.stage, ViewStage::Done { undone_by: Some(_), .. }));
         let id = id.to_owned();
@@ -212,7 +245,9 @@ fn meant(known: Vec<Known>, id: &str) -> Result<Vec<Known>, EngineError> {
 pub(super) fn refused(error: &EffectError) -> EngineError {
     let kind = match error {
         EffectError::NotKept { .. } => ErrorKind::NotFound,
-        EffectError::AlreadyUndone { .. } | EffectError::ViewExists { .. } => ErrorKind::Conflict,
+        EffectError::AlreadyUndone { .. } | EffectError::ViewExists { .. } | EffectError::InUse { .. } => {
+            ErrorKind::Conflict
+        }
         _ => ErrorKind::Unavailable,
     };
     if kind == ErrorKind::Unavailable {

@@ -9,7 +9,7 @@ use palyra_protocol::effect::MAX_LISTED_CHANGES;
 use palyra_protocol::{
     ApprovalRecord, ApprovalState, CallId, ChangeKind, EffectChange, EffectState, EntryKind, JournalEvent,
 };
-use palyra_workspace::effects::{Applied, ChangeDiff, ViewStore};
+use palyra_workspace::effects::{Applied, ChangeDiff, Differences, ViewStore};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -173,8 +173,9 @@ impl Engine {
     pub(super) fn shown_diff(&self, store: &ViewStore, view: &str, changes: &[EffectChange]) -> (String, bool) {
         let mut text = String::new();
         let mut files = changes.iter().filter(|change| change.entry != EntryKind::Directory);
+        let differences = self.differences(store, view);
         for change in files.by_ref().take(MAX_SHOWN_FILES) {
-            let part = self.diff_of(store, view, change);
+            let part = self.diff_of(differences.as_ref(), change);
             if text.len() + part.len() > MAX_SHOWN_BYTES {
                 let mut end = MAX_SHOWN_BYTES.saturating_sub(text.len());
                 while !part.is_char_boundary(end) {
@@ -189,42 +190,49 @@ impl Engine {
         (text, more)
     }
 
-    /// One change as text: the difference of a text file, a line about everything else. No value of a secret that was
-    /// released is in it, whatever a program has written into the file.
-    pub(super) fn diff_of(&self, store: &ViewStore, view: &str, change: &EffectChange) -> String {
-        self.released().clean(self.diff_as_written(store, view, change))
+    /// What tells a view's differences; nothing if it cannot be read, which is logged.
+    pub(super) fn differences(&self, store: &ViewStore, view: &str) -> Option<Differences> {
+        let opened = store.differences(view, self.workspace());
+        opened.inspect_err(|error| super::log(error, "the differences of an effect cannot be shown")).ok()
     }
 
-    fn diff_as_written(&self, store: &ViewStore, view: &str, change: &EffectChange) -> String {
-        let path = change.path.to_text();
-        let mode = change.mode.map(|mode| format!(", mode {mode:o}")).unwrap_or_default();
-        match (change.entry, change.kind) {
-            (EntryKind::Link, ChangeKind::Deleted) => format!("link {path} is removed\n"),
-            (EntryKind::Link, _) => {
-                format!("link {path} → {}\n", change.target.as_deref().unwrap_or("somewhere"))
-            }
-            (EntryKind::Directory | EntryKind::Special, _) => String::new(),
-            (EntryKind::File, ChangeKind::Mode) => format!("file {path}{mode}\n"),
-            (EntryKind::File, ChangeKind::Touched) => format!("file {path}: only its time\n"),
-            (EntryKind::File, ChangeKind::Renamed) => {
-                let from = change.from.as_ref().map(ToString::to_string).unwrap_or_default();
-                format!("file {from} → {path}\n")
-            }
-            (EntryKind::File, ChangeKind::Added | ChangeKind::Changed | ChangeKind::Deleted) => {
-                match store.diff(view, &change.path, self.workspace()) {
-                    Ok(ChangeDiff::Text(diff)) if change.kind == ChangeKind::Added => {
-                        format!("new file {path}{mode}\n{diff}")
-                    }
-                    Ok(ChangeDiff::Text(diff)) => diff,
-                    Ok(ChangeDiff::Opaque { old, new }) => {
-                        let size =
-                            |size: Option<u64>| size.map_or("nothing".to_owned(), |size| format!("{size} bytes"));
-                        format!("file {path}: {} → {}, not text{mode}\n", size(old), size(new))
-                    }
-                    Err(error) => {
+    /// One change as text: the difference of a text file, a line about everything else. No value of a secret that was
+    /// released is in it, whatever a program has written into the file.
+    pub(super) fn diff_of(&self, differences: Option<&Differences>, change: &EffectChange) -> String {
+        self.released().clean(diff_as_written(differences, change))
+    }
+}
+
+fn diff_as_written(differences: Option<&Differences>, change: &EffectChange) -> String {
+    let path = change.path.to_text();
+    let mode = change.mode.map(|mode| format!(", mode {mode:o}")).unwrap_or_default();
+    match (change.entry, change.kind) {
+        (EntryKind::Link, ChangeKind::Deleted) => format!("link {path} is removed\n"),
+        (EntryKind::Link, _) => {
+            format!("link {path} → {}\n", change.target.as_deref().unwrap_or("somewhere"))
+        }
+        (EntryKind::Directory | EntryKind::Special, _) => String::new(),
+        (EntryKind::File, ChangeKind::Mode) => format!("file {path}{mode}\n"),
+        (EntryKind::File, ChangeKind::Touched) => format!("file {path}: only its time\n"),
+        (EntryKind::File, ChangeKind::Renamed) => {
+            let from = change.from.as_ref().map(ToString::to_string).unwrap_or_default();
+            format!("file {from} → {path}\n")
+        }
+        (EntryKind::File, ChangeKind::Added | ChangeKind::Changed | ChangeKind::Deleted) => {
+            match differences.map(|differences| differences.of(&change.path)) {
+                Some(Ok(ChangeDiff::Text(diff))) if change.kind == ChangeKind::Added => {
+                    format!("new file {path}{mode}\n{diff}")
+                }
+                Some(Ok(ChangeDiff::Text(diff))) => diff,
+                Some(Ok(ChangeDiff::Opaque { old, new })) => {
+                    let size = |size: Option<u64>| size.map_or("nothing".to_owned(), |size| format!("{size} bytes"));
+                    format!("file {path}: {} → {}, not text{mode}\n", size(old), size(new))
+                }
+                unreadable => {
+                    if let Some(Err(error)) = unreadable {
                         super::log(&error, "a difference cannot be shown");
-                        format!("file {path}: its difference cannot be shown\n")
                     }
+                    format!("file {path}: its difference cannot be shown\n")
                 }
             }
         }

@@ -115,10 +115,11 @@ pub(crate) fn to_client(
 /// counts as one.
 fn guarded(place: &Place<'_>, facets: &Facets, content: Option<&[u8]>) -> Vec<String> {
     let Some(effects) = place.effects else { return Vec::new() };
+    let guard = effects.guard();
     let counts = |path: &&String| match path.parse::<EffectPath>() {
         Ok(file) => {
             let old = content.and_then(|_| held(&place.workspace.root().join(path.as_str())));
-            effects.guard().guards_file(&file, old.as_deref(), content.unwrap_or_default())
+            guard.guards_file(&file, old.as_deref(), content.unwrap_or_default())
         }
         Err(_) => true,
     };

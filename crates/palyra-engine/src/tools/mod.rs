@@ -28,11 +28,13 @@ pub(crate) mod http_fetch;
 mod input;
 pub(crate) mod memory_retain;
 mod memory_search;
+mod on_view;
 mod outside;
 pub(crate) mod packaged;
 mod process_read;
 pub(crate) mod process_run;
 mod process_start;
+mod quota;
 mod routine_add;
 mod routine_list;
 mod routine_remove;
@@ -180,9 +182,10 @@ impl Place<'_> {
     /// refused.
     fn refuse_guarded(&self, facets: &Facets, content: Option<&[u8]>) -> Result<(), Refusal> {
         let Some(effects) = self.effects else { return Ok(()) };
+        let guard = effects.guard();
         let guards = |path: &&String| {
             let Ok(path) = path.parse::<EffectPath>() else { return false };
-            effects.guard().guards_file(&path, None, content.unwrap_or_default())
+            guard.guards_file(&path, None, content.unwrap_or_default())
         };
         let Some(path) = facets.paths_written.iter().find(guards) else { return Ok(()) };
         let what = "a file that runs as code later, or says what may run";

@@ -2,7 +2,10 @@
 //! daemon's but settings, and no more memory than the package was granted.
 
 use super::containment;
-use palyra_sandbox::{Package, SandboxProcessRunnerPolicy};
+use crate::config::ToolCallConfig;
+use palyra_sandbox::{Package, SandboxProcessRunnerPolicy, WithheldFile};
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
 
 /// A package whose script is to run.
 #[derive(Debug, Clone)]
@@ -23,6 +26,24 @@ impl Packaged {
         policy.memory_limit_bytes = policy.memory_limit_bytes.min(self.memory_bytes);
         policy
     }
+
+    /// Keeps those of the withheld files that its runs would see: the ones in parts of the workspace that it was granted.
+    pub(super) fn keep_seen(&self, withheld: &mut Vec<WithheldFile>, root: &Path) {
+        let parts = self.parts.read.iter().chain(&self.parts.write);
+        let parts: Vec<PathBuf> = parts.map(|part| root.join(part).components().collect()).collect();
+        withheld.retain(|file| parts.iter().any(|part| file.path.starts_with(part)));
+    }
+}
+
+/// The configured policy, or what a package has of it.
+pub(super) fn policy_for<'c>(
+    config: &'c ToolCallConfig,
+    package: Option<&Packaged>,
+) -> Cow<'c, SandboxProcessRunnerPolicy> {
+    match package {
+        Some(package) => Cow::Owned(package.policy(&config.process_runner)),
+        None => Cow::Borrowed(&config.process_runner),
+    }
 }
 
 #[cfg(test)]
@@ -31,7 +52,7 @@ mod tests {
 
     #[test]
     fn a_package_gets_no_more_than_it_was_granted() {
-        let mut usual = crate::tools::tests::config(std::path::Path::new("/"), &[]).process_runner;
+        let mut usual = crate::tools::tests::config(Path::new("/"), &[]).process_runner;
         usual.read_roots = vec!["/srv".into()];
         usual.write_roots = vec!["/data".into()];
         usual.env_allowlist = vec!["LANG".into(), "API_KEY".into()];

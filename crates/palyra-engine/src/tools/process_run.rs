@@ -3,29 +3,27 @@
 use super::containment::{self, Walls};
 use super::final_directory;
 use super::input::printable;
-use super::packaged::Packaged;
+use super::on_view::{ViewUse, on_view};
+use super::packaged::{Packaged, policy_for};
 use super::schema::{effect, notes, object, path};
 use super::secret_files;
 use super::secrets::{self, Ways};
 use super::time_limit::TimeLimit;
 use super::{Executing, Input, Job, Made, Place, Prepared, Tool};
-use crate::config::ToolCallConfig;
-use crate::effects::{Ending, effect_problem};
-use crate::engine::Engine;
 use crate::flow::execute::{Executed, Running, timed_out_by};
 use crate::flow::resolve::{Refusal, file_problem, sandbox_problem};
 use crate::output::LiveOutput;
 use crate::vault::{RedactedOutput, Released, Replaced, redaction_schema};
 use palyra_egress::{Credentials, EgressObserver, EgressRules};
 use palyra_protocol::{
-    CallRecord, CallState, Containment, Digest, EgressRecord, Environment, ExecutorKind, Facets, Problem, RiskLevel,
-    Secret, SecretDelivery, ToolCapability, ToolDefinition, WorkspaceUse,
+    CallState, Containment, Digest, EgressRecord, Environment, ExecutorKind, Facets, Problem, RiskLevel, Secret,
+    SecretDelivery, ToolCapability, ToolDefinition, WorkspaceUse,
 };
 use palyra_sandbox::{
     CancelSignal, EgressEnforcementMode, LimitHit, MissingPrograms, OutputSink, OutputStream, Package, PrivateFile,
     ProcessExit, ProcessOutcome, ProcessRequest, ResolvedExecutable, RunSecrets, SandboxError,
-    SandboxProcessRunnerPolicy, SandboxTier, WithheldFile, WorkspaceAccess, WorkspaceView, check_environment,
-    check_hosts, resolve_executable, run_constrained_process,
+    SandboxProcessRunnerPolicy, SandboxTier, WithheldFile, WorkspaceAccess, check_environment, check_hosts,
+    resolve_executable, run_constrained_process,
 };
 use palyra_vault::Redactor;
 use serde_json::{Value, json};
@@ -82,6 +80,11 @@ pub(super) fn input() -> Value {
                 "description": "`view` (when absent): work on a view, whose changes count when the program has ended. \
                     `live`: work on the workspace itself, for servers and watchers; a person is asked. \
                     `discard`: a trial, of which nothing counts",
+            },
+            "view": {
+                "enum": ["call", "session", "session_end"],
+                "description": "`call` (when absent): a view of its own. `session`: the view that the calls of the session \
+                    share, of which nothing counts yet. `session_end`: the same, and then all of it counts",
             },
             "requested_egress_hosts": {
                 "type": "array", "maxItems": 256, "items": { "type": "string", "minLength": 1, "maxLength": 261 },
@@ -220,15 +223,14 @@ pub(crate) fn prepare_in(
         let message = "it needs a view of the workspace, which this host or this tier does not give";
         return Err(Problem::new("views_unavailable", message, hint).into());
     }
-    Ok((facets, Run { executable, request, egress_rules, timeout, on_view, discard, tells, package }))
-}
-
-/// The configured policy, or what a package has of it.
-fn policy_for<'c>(config: &'c ToolCallConfig, package: Option<&Packaged>) -> Cow<'c, SandboxProcessRunnerPolicy> {
-    match package {
-        Some(package) => Cow::Owned(package.policy(&config.process_runner)),
-        None => Cow::Borrowed(&config.process_runner),
+    let view = ViewUse::of(input);
+    if view != ViewUse::Call && (!on_view || discard) {
+        let hint = "leave out `workspace`, and run processes in Tier C on a file system that gives views";
+        let message = "the view of a session needs a view of the workspace whose changes are kept";
+        return Err(Problem::new("views_unavailable", message, hint).into());
     }
+    let view = on_view.then_some(view);
+    Ok((facets, Run { executable, request, egress_rules, timeout, view, discard, tells, package }))
 }
 
 /// The policy of a run that is shown a directory outside the workspace, read-only.
@@ -386,8 +388,8 @@ pub(crate) struct Run {
     /// The rules of its own proxy: what the call asked for.
     egress_rules: Arc<EgressRules>,
     timeout: Option<Duration>,
-    /// Whether it works on a view of the workspace.
-    on_view: bool,
+    /// Which view of the workspace it works on; none: the workspace itself.
+    view: Option<ViewUse>,
     /// Whether nothing of what it changes counts.
     discard: bool,
     /// Whether its shell tells where it stood in the end.
@@ -438,7 +440,7 @@ pub(crate) async fn ran(mut job: Run, run: &Running<'_>) -> Executed {
     }
     let mut policy = showing(&policy_for(run.config(), job.package.as_ref()), run.call().facets()).into_owned();
     policy.egress_rules = Arc::clone(&job.egress_rules);
-    if job.package.is_some() && !job.on_view {
+    if job.package.is_some() && job.view.is_none() {
         policy.workspace_access = WorkspaceAccess::ReadOnly;
     }
     let time = TimeLimit::under(run.config(), job.timeout);
@@ -451,7 +453,7 @@ pub(crate) async fn ran(mut job: Run, run: &Running<'_>) -> Executed {
         Ok(pair) => pair,
         Err(error) => return refused(&error),
     };
-    let programs = job.executable.programs().map(Path::to_owned).collect();
+    let programs = job.executable.contents();
     let released = match run.engine().release_secrets(run.call(), programs).await {
         Ok(released) => released,
         Err(problem) => return Executed::not_run(problem),
@@ -466,6 +468,7 @@ pub(crate) async fn ran(mut job: Run, run: &Running<'_>) -> Executed {
     let directory = job.tells.then(final_directory::Filter::default);
     let mut watcher = Watcher { output, connections: run.egress().observer(), directory };
     let (engine, call) = (run.engine().clone(), run.call().record());
+    let handle_of_quota = handle.clone();
     let mut task = tokio::task::spawn_blocking(move || {
         let outcome = |job: &Run, watcher: &mut Watcher| {
             let ran = run_constrained_process(&policy, &job.executable, &job.request, &signal, watcher);
@@ -478,13 +481,22 @@ pub(crate) async fn ran(mut job: Run, run: &Running<'_>) -> Executed {
         // Only Tier C can put something in a file's place; the facts of Tier B say that nothing holds its runs.
         if policy.tier == SandboxTier::C {
             match secret_files::withheld(engine.workspace(), &call.facets.secret_files) {
-                Ok(withheld) => job.request.withheld = seen_by(&job, engine.workspace().root(), withheld),
+                Ok(withheld) => job.request.withheld = withheld,
                 Err(error) => return Executed::not_run(file_problem(&error)),
             }
+            if let Some(package) = &job.package {
+                package.keep_seen(&mut job.request.withheld, engine.workspace().root());
+            }
         }
-        let terms = Terms { time, redactor, tells_in: job.tells.then(|| engine.workspace().root().to_owned()) };
-        if job.on_view {
-            return on_view(&engine, &call, job, terms, |job| outcome(job, &mut watcher));
+        let tells_in = job.tells.then(|| engine.workspace().root().to_owned());
+        let terms = Terms { time, redactor, tells_in, withheld: job.request.withheld.clone() };
+        if let Some(view) = job.view {
+            let discard = job.discard;
+            let run = |layers| {
+                job.request.view = Some(layers);
+                outcome(&job, &mut watcher)
+            };
+            return on_view((&engine, &call), (view, discard), &terms, &handle_of_quota, run);
         }
         outcome(&job, &mut watcher).map_or_else(|error| refused(&error), |outcome| told(outcome, &terms))
     });
@@ -505,72 +517,13 @@ pub(crate) async fn ran(mut job: Run, run: &Running<'_>) -> Executed {
 }
 
 /// How an outcome is told: the limit on its time, and what finds values that were released to its run.
-struct Terms {
+pub(super) struct Terms {
     time: TimeLimit,
     redactor: Option<Arc<Redactor>>,
     /// The workspace, where the shell tells where it stood.
     tells_in: Option<PathBuf>,
-}
-
-/// Runs a program on a view of the workspace and settles what it changed there.
-fn on_view(
-    engine: &Engine,
-    call: &Arc<CallRecord>,
-    mut job: Run,
-    terms: Terms,
-    run: impl FnOnce(&Run) -> Result<ProcessOutcome, SandboxError>,
-) -> Executed {
-    let view = match engine.effects().begin(&call.call_id, engine.workspace()) {
-        Ok(view) => view,
-        Err(error) => return Executed::not_run(effect_problem(&error)),
-    };
-    job.request.view = Some(WorkspaceView { upper: view.upper(), work: view.work() });
-    match run(&job) {
-        Ok(outcome) => {
-            let ending = match outcome.ended_by {
-                _ if job.discard => Ending::Discard("it was a trial: nothing of what it changed counts"),
-                Some(LimitHit::Cancelled) => Ending::Discard("it was cancelled: nothing of what it changed counts"),
-                _ => Ending::AsDecided,
-            };
-            let notes = [moved_directory(&outcome), withheld_from(&job, &outcome)];
-            let mut settled = engine.settle_run(call, &view, ending);
-            settled.notes.extend(notes.into_iter().flatten());
-            told(outcome, &terms).with_effect(settled)
-        }
-        Err(error) => {
-            // Nothing ran, so nothing was changed.
-            engine.settle_run(call, &view, Ending::Discard("it did not run"));
-            refused(&error)
-        }
-    }
-}
-
-/// Those of the withheld files that a run would see: a package sees the parts of the workspace that it was granted.
-fn seen_by(job: &Run, root: &Path, mut withheld: Vec<WithheldFile>) -> Vec<WithheldFile> {
-    if let Some(Packaged { parts, .. }) = &job.package {
-        let parts: Vec<PathBuf> = parts.read.iter().chain(&parts.write).map(|part| root.join(part)).collect();
-        let in_part =
-            |file: &WithheldFile, part: &PathBuf| file.path.starts_with(part.components().collect::<PathBuf>());
-        withheld.retain(|file| parts.iter().any(|part| in_part(file, part)));
-    }
-    withheld
-}
-
-/// What to say about a program that met a notice in a secret file's place.
-fn withheld_from(job: &Run, outcome: &ProcessOutcome) -> Option<String> {
-    secret_files::note(&job.request.withheld, &[&outcome.stdout.bytes, &outcome.stderr.bytes])
-}
-
-/// What to say about a program that could not move a directory: views cannot do that, and programs do not know of
-/// views.
-fn moved_directory(outcome: &ProcessOutcome) -> Option<String> {
-    let said = [&outcome.stderr.bytes, &outcome.stdout.bytes].map(|bytes| String::from_utf8_lossy(bytes));
-    let crossed = said.iter().any(|text| text.contains("Invalid cross-device link") || text.contains("EXDEV"));
-    crossed.then(|| {
-        "Palyra is the cause of `Invalid cross-device link`: on a view, rename(2) cannot move a directory that was there \
-         before. `mv` copes with it; otherwise run the program with `\"workspace\": \"live\"`"
-            .to_owned()
-    })
+    /// The secret files that it finds a notice in the place of.
+    pub(super) withheld: Vec<WithheldFile>,
 }
 
 /// Gives a program the secrets of its call, each in its way.
@@ -603,13 +556,13 @@ fn equip(request: &mut ProcessRequest, released: &Released) -> Result<(), Proble
     Ok(())
 }
 
-fn refused(error: &SandboxError) -> Executed {
+pub(super) fn refused(error: &SandboxError) -> Executed {
     tracing::warn!(error = error as &dyn std::error::Error, "a process was not run");
     Executed::not_run(sandbox_problem(error))
 }
 
-fn told(mut outcome: ProcessOutcome, terms: &Terms) -> Executed {
-    let Terms { time, redactor, tells_in } = terms;
+pub(super) fn told(mut outcome: ProcessOutcome, terms: &Terms) -> Executed {
+    let Terms { time, redactor, tells_in, .. } = terms;
     let stood = tells_in.as_ref().filter(|_| !outcome.stderr.truncated).and_then(|root| {
         let before = outcome.stderr.bytes.len();
         let directory = final_directory::take(&mut outcome.stderr.bytes);

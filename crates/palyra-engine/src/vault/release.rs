@@ -12,6 +12,7 @@ use crate::error::EngineError;
 use palyra_policy::PolicyAction;
 use palyra_protocol::facets::SecretUse;
 use palyra_protocol::{Digest, Principal, Problem, RunId, SecretDelivery, SecretRef, ToolCall, VaultAccess};
+use palyra_sandbox::ProgramContent;
 use palyra_vault::{Bindings, Redactor, SecretValue};
 use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
@@ -153,7 +154,7 @@ impl Engine {
     pub(crate) async fn release_secrets(
         &self,
         call: &ToolCall,
-        programs: Vec<PathBuf>,
+        programs: Vec<(PathBuf, ProgramContent)>,
     ) -> Result<Option<Released>, Problem> {
         let uses = &call.facets().secrets;
         if uses.is_empty() {
@@ -186,9 +187,14 @@ impl Engine {
                 let bindings = vault.bindings();
                 let by_program =
                     values.iter().any(|(found, _)| bindings.of(&found.secret).any(|b| b.program().is_some()));
-                let digests: Vec<std::io::Result<Digest>> =
-                    if by_program { programs.iter().map(|path| file_digest(path)).collect() } else { Vec::new() };
-                let programs = digests.into_iter().filter_map(Result::ok).collect();
+                let programs = programs.iter().filter(|_| by_program);
+                let programs = programs.filter_map(|(path, content)| match content {
+                    ProgramContent::Digest(digest) => Some(*digest),
+                    // What is at its path is what runs. One that cannot be read gets nothing.
+                    ProgramContent::AsItIs => file_digest(path).ok(),
+                    ProgramContent::Unknown => None,
+                });
+                let programs = programs.collect();
                 Ok((values, bindings, programs))
             })
             .await

@@ -175,7 +175,7 @@ prop_compose! {
             is_sensitive_action, is_allowlisted_tool, allow_sensitive_tools, facets,
             recalled_trust, memory_trust,
             workspace, trust, roles, role, issued_by, proposal_issued_by, approval_count, answer,
-            effect: EffectUse { deletes, guarded, counts: EffectCounts { deleted: bytes, ..EffectCounts::default() }, bytes },
+            effect: EffectUse { deletes, guarded, counts: EffectCounts { deleted: bytes, ..EffectCounts::default() }, bytes, tracked_deleted: bytes },
         }
     }
 }

@@ -73,6 +73,17 @@ pub(crate) struct ProgramFile {
     role: String,
 }
 
+/// What is known of a program's content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProgramContent {
+    /// What is at its path runs: no process of a run can change it.
+    AsItIs,
+    /// This runs, whatever is at its path by now.
+    Digest(Digest),
+    /// It was not read.
+    Unknown,
+}
+
 impl ResolvedExecutable {
     /// The file that the command names: absolute, free of symlinks.
     #[must_use]
@@ -118,6 +129,18 @@ impl ResolvedExecutable {
             }
         });
         Some(told.finish())
+    }
+
+    /// The same files, each with the digest of what will run where a process in the workspace could rewrite the file
+    /// meanwhile. [`ProgramContent::AsItIs`]: none could.
+    #[must_use]
+    pub fn contents(&self) -> Vec<(PathBuf, ProgramContent)> {
+        let content = |file: &ProgramFile| match (file.writable, file.sha256) {
+            (false, _) => ProgramContent::AsItIs,
+            (true, Some(digest)) => ProgramContent::Digest(digest),
+            (true, None) => ProgramContent::Unknown,
+        };
+        self.files().map(|file| (file.path.clone(), content(file))).collect()
     }
 
     /// The same files, each with what it is.

@@ -248,6 +248,23 @@ fn names_that_can_be_led_elsewhere_are_told() {
 }
 
 #[test]
+fn a_bound_program_is_what_runs() {
+    let dir = TempDir::new().unwrap();
+    let policy = policy(dir.path());
+    let tool = dir.path().join("tool");
+    fs::copy("/bin/true", &tool).unwrap();
+    let resolved = resolve_executable(&policy, &words("nice ./tool"), dir.path()).unwrap();
+    // Whoever puts another program there now changes nothing of what runs, nor of what it counts as.
+    fs::remove_file(&tool).unwrap();
+    fs::copy("/bin/echo", &tool).unwrap();
+    let own = ProgramContent::Digest(Digest::of(&fs::read("/bin/true").unwrap()));
+    assert_eq!(
+        resolved.contents().iter().map(|(_, content)| *content).collect::<Vec<_>>(),
+        [ProgramContent::AsItIs, own]
+    );
+}
+
+#[test]
 fn an_allow_list_means_the_systems_file() {
     let dir = TempDir::new().unwrap();
     let mut policy = policy(dir.path());

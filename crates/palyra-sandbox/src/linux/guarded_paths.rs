@@ -10,6 +10,7 @@
 //!
 //! What this looks at is bounded by constants, never by the size of the workspace.
 
+use super::grants::Roots;
 use super::opened_roots::{Top, Tops};
 use super::settings;
 use crate::error::SandboxError;
@@ -98,6 +99,18 @@ pub(super) fn all(tops: &Tops) -> Result<Vec<Sensitive>, SandboxError> {
         }
     }
     Ok(search.found)
+}
+
+/// What the settings and links of a workspace name besides what lies in its `.git`: hooks, included settings, programs of
+/// filters, and where a link in place of a guarded name leads.
+///
+/// # Errors
+/// The settings of a repository are too much to be read.
+pub(crate) fn named_by_settings(workspace: &Path) -> Result<Vec<PathBuf>, SandboxError> {
+    let tops = Tops::open(&Roots::of_workspace(workspace))?;
+    let found = all(&tops)?.into_iter().filter(|sensitive| sensitive.kind != Kind::Way);
+    let elsewhere = found.filter(|sensitive| !sensitive.relative.starts_with(".git"));
+    Ok(elsewhere.map(|sensitive| sensitive.relative).collect())
 }
 
 /// Those of submodules and worktrees alone: what a run may add to a repository without being stopped.
@@ -225,7 +238,6 @@ fn directories(top: &OwnedFd, relative: &Path) -> Option<Vec<PathBuf>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::grants::Roots;
     use super::*;
     use crate::testing::policy;
     use std::fs;
@@ -268,6 +280,24 @@ mod tests {
             assert!(found.iter().any(|name| name == expect), "{expect}: {found:?}");
         }
         assert!(found.iter().all(|name| !name.is_empty() && name != "config"), "{found:?}");
+    }
+
+    #[test]
+    fn what_settings_name_elsewhere_is_told() {
+        let dir = TempDir::new().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        for path in [".git/modules/a", "tools/hooks", "conf/vscode"] {
+            fs::create_dir_all(root.join(path)).unwrap();
+        }
+        fs::write(root.join(".git/config"), "[core]\n\thooksPath = tools/hooks\n").unwrap();
+        symlink("conf/vscode", root.join(".vscode")).unwrap();
+        let found = named_by_settings(&root).unwrap();
+        for expect in ["tools/hooks", "conf/vscode", ".vscode"] {
+            assert!(found.iter().any(|path| path == Path::new(expect)), "{expect}: {found:?}");
+        }
+        assert!(found.iter().all(|path| !path.starts_with(".git") && path != Path::new("tools")), "{found:?}");
+        fs::write(root.join(".git/config"), "x".repeat(2 << 20)).unwrap();
+        assert_eq!(named_by_settings(&root).unwrap_err().code(), "sandbox_settings_unguarded");
     }
 
     #[test]

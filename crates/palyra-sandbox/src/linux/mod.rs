@@ -4,6 +4,7 @@ mod bwrap;
 mod caches;
 mod cgroup;
 mod child;
+mod closed_roots;
 mod container;
 mod gate;
 mod grants;
@@ -40,6 +41,7 @@ mod walls;
 mod workplace;
 mod write_lease;
 
+pub(crate) use guarded_paths::named_by_settings;
 pub(crate) use host::detect;
 pub(crate) use preview::explain;
 pub(crate) use profile::describe as seccomp_profile;

@@ -7,6 +7,7 @@
 use super::bwrap::{self, Blueprint, Bubblewrap, Descriptors};
 use super::caches::Caches;
 use super::cgroup::{Group, Limits, Seen};
+use super::closed_roots::ClosedRoots;
 use super::gate::Gate;
 use super::guarded_paths;
 use super::guards::{self, Guard};
@@ -67,6 +68,7 @@ pub(super) struct TierC {
     withheld: usize,
     proofs: Vec<Proof>,
     aside: HeldFiles,
+    closed: ClosedRoots,
     /// What its toolchains fill; given back when it has ended.
     _caches: Caches,
     egress: EgressEnforcementMode,
@@ -128,6 +130,7 @@ pub(super) fn prepare(job: Job<'_>) -> Result<(TierC, Prepared), SandboxError> {
         withheld: request.withheld.len(),
         proofs: handover.proofs,
         aside: handover.aside,
+        closed: handover.closed,
         _caches: handover.caches,
         egress: policy.egress,
         parts: handover.parts,
@@ -184,6 +187,7 @@ struct Handover {
     proofs: Vec<Proof>,
     aside: HeldFiles,
     caches: Caches,
+    closed: ClosedRoots,
     own_mounts: Vec<MountStep>,
     parts: Option<(PathBuf, Vec<Part>)>,
 }
@@ -208,9 +212,11 @@ fn hand_over(job: &Job<'_>, bubblewrap: &Bubblewrap, grouped: bool) -> Result<Ha
     let (users, groups) = bwrap::passwd(identity.uid, gid, home);
     let mut files = bwrap::etc_files(roots);
     files.push((sealed(users.as_bytes())?, "/etc/passwd"));
-    let (mut own_mounts, mut caches) = (Vec::new(), Caches::default());
+    let (mut own_mounts, mut caches, mut closed) = (Vec::new(), Caches::default(), ClosedRoots::default());
     if let Some(layers) = &request.view {
         caches = Caches::of(&policy.home)?;
+        closed = ClosedRoots::of(policy, roots);
+        own_mounts.extend(closed.steps()?);
         own_mounts.extend(own_view::steps(&roots.workspace, layers, identity)?);
         own_mounts.extend(caches.steps(identity)?);
     }
@@ -264,7 +270,7 @@ fn hand_over(job: &Job<'_>, bubblewrap: &Bubblewrap, grouped: bool) -> Result<Ha
     inherited.extend(covers.into_iter().filter_map(|cover| cover.content));
     let aside = HeldFiles::watch(tops, &sensitive);
     let parts = parts.map(|parts| (roots.workspace.clone(), parts));
-    Ok(Handover { parts, own_mounts, caches, argv, inherited, status, gate, way_out, guards, proofs, aside })
+    Ok(Handover { parts, own_mounts, caches, closed, argv, inherited, status, gate, way_out, guards, proofs, aside })
 }
 
 /// The roots whose files a run changes at once: the workspace is none of them if it works on a view.
@@ -478,6 +484,7 @@ impl Backend for TierC {
         layers.extend(done.has(Step::OwnMounts).then(|| {
             Layer::applied(own_view::LAYER, "changes to the workspace go to a private layer until they are applied")
         }));
+        layers.extend(self.closed.layers(done.has(Step::OwnMounts)));
         layers.extend([
             done.layer(Step::NoNewPrivileges, "no_new_privileges", "set-id programs give nothing", "not set"),
             done.layer(Step::User, "user", format!("dropped from root to uid {}", self.uid), "the daemon's own user"),

@@ -43,16 +43,7 @@ pub(super) fn steps(hidden: &Hidden, files: &[PathBuf]) -> Result<Vec<MountStep>
         for program in &inside.programs {
             steps.push(gone(program, &layer.join(&program.name))?);
         }
-        let (options, target) = (layers(&layer, &inside.directory)?, named(&inside.directory)?);
-        let (mut copy, mut attach) = (Vec::new(), Vec::new());
-        for mounted in mounted_in(inside, &table) {
-            let (target, tree) = (named(&mounted)?, Arc::new(AtomicI32::new(-1)));
-            copy.push(MountStep::Copy { source: target.clone(), tree: Arc::clone(&tree) });
-            attach.push(MountStep::AttachCopy { tree, target });
-        }
-        steps.extend(copy);
-        steps.push(MountStep::Overlay { options, target, access: TreeAccess::ReadOnly });
-        steps.extend(attach);
+        steps.extend(covered(&layer, inside, &table)?);
     }
     if !files.is_empty() {
         let empty = place.join("empty");
@@ -62,6 +53,20 @@ pub(super) fn steps(hidden: &Hidden, files: &[PathBuf]) -> Result<Vec<MountStep>
         }
     }
     steps.push(MountStep::Detach(named(place)?));
+    Ok(steps)
+}
+
+/// The steps that put an overlay over a directory, with this layer above it. What the host has mounted in there stays.
+pub(super) fn covered(layer: &Path, inside: &HiddenIn, table: &[u8]) -> Result<Vec<MountStep>, SandboxError> {
+    let (options, target) = (layers(layer, &inside.directory)?, named(&inside.directory)?);
+    let (mut steps, mut attach) = (Vec::new(), Vec::new());
+    for mounted in mounted_in(inside, table) {
+        let (target, tree) = (named(&mounted)?, Arc::new(AtomicI32::new(-1)));
+        steps.push(MountStep::Copy { source: target.clone(), tree: Arc::clone(&tree) });
+        attach.push(MountStep::AttachCopy { tree, target });
+    }
+    steps.push(MountStep::Overlay { options, target, access: TreeAccess::ReadOnly });
+    steps.extend(attach);
     Ok(steps)
 }
 

@@ -50,13 +50,17 @@ impl Run<'_> {
         let mut ends = Vec::with_capacity(plan.steps.len());
         let mut touched = BTreeSet::new();
         let mut parent: Option<(Vec<u8>, OwnedFd)> = None;
+        let mut theirs: Option<(String, OwnedFd)> = None;
         for step in &plan.steps {
             let wanted = step.path.parent();
             if parent.as_ref().is_none_or(|(open, _)| open != wanted) {
                 parent = open_dir(self.workspace.root_fd(), wanted).ok().map(|fd| (wanted.to_vec(), fd));
             }
             let end = match &parent {
-                Some((_, directory)) => self.step(step, directory.as_fd())?,
+                Some((_, directory)) => {
+                    self.fetch(step, &mut theirs)?;
+                    self.step(step, directory.as_fd())?
+                }
                 None => StepEnd::Conflict,
             };
             touched.insert(wanted.to_vec());
@@ -94,9 +98,6 @@ impl Run<'_> {
     fn step(&self, step: &Step, directory: BorrowedFd<'_>) -> Result<StepEnd, EffectError> {
         let number = step.number.to_string();
         let (here, kept) = ((directory, step.path.name()), (self.kept.as_fd(), number.as_bytes()));
-        if let Some((view, number)) = &step.from {
-            self.fetch(view, *number, kept)?;
-        }
         match step.action {
             Action::Add => add(step, here, kept),
             Action::Exchange => swap(step, here, kept),
@@ -110,9 +111,16 @@ impl Run<'_> {
     }
 
     /// Takes an entry over from another view, unless that was done already.
-    fn fetch(&self, view: &str, number: u32, kept: (BorrowedFd<'_>, &[u8])) -> Result<(), EffectError> {
-        let theirs = open_dir(self.base, format!("{view}/kept").as_bytes()).map_err(at(view.as_bytes()))?;
-        match move_new((theirs.as_fd(), number.to_string().as_bytes()), kept) {
+    fn fetch(&self, step: &Step, theirs: &mut Option<(String, OwnedFd)>) -> Result<(), EffectError> {
+        let Some((view, number)) = &step.from else { return Ok(()) };
+        let opened = match theirs.take().filter(|(opened, _)| opened == view) {
+            Some((_, opened)) => opened,
+            None => open_dir(self.base, format!("{view}/kept").as_bytes()).map_err(at(view.as_bytes()))?,
+        };
+        let (from, to) = (number.to_string(), step.number.to_string());
+        let moved = move_new((opened.as_fd(), from.as_bytes()), (self.kept.as_fd(), to.as_bytes()));
+        *theirs = Some((view.clone(), opened));
+        match moved {
             Ok(()) | Err(Errno::NOENT | Errno::EXIST) => Ok(()),
             Err(errno) => Err(EffectError::at(view.as_bytes(), errno)),
         }

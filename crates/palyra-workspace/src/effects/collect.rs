@@ -3,9 +3,10 @@
 use super::error::{EffectError, at};
 use super::guarded::GuardRules;
 use super::plan::{Action, DirectoryTime, PLAN_VERSION, Plan, Step};
-use super::scan::{Draft, Found, Scan};
+use super::scan::{Draft, Found, Purpose, Scan};
 use super::store::{View, remove_tree};
 use super::sys::{FileId, look, move_new, open_dir, plain_mode};
+use super::unshare::unshare;
 use crate::Workspace;
 use palyra_protocol::effect::{MAX_LISTED_CHANGES, digest_of_changes};
 use palyra_protocol::{
@@ -57,6 +58,15 @@ pub struct Collected<'a> {
     counts: EffectCounts,
 }
 
+/// What several runs have changed in one view so far.
+#[derive(Debug)]
+pub struct ViewSum {
+    /// As it is recorded.
+    pub record: EffectRecord,
+    /// Every change, by path.
+    pub changes: Vec<EffectChange>,
+}
+
 /// Which guarded changes count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Guarded {
@@ -102,9 +112,29 @@ impl View {
         guard: &GuardRules,
         limits: Limits,
     ) -> Result<Collected<'a>, EffectError> {
+        self.read(workspace, (guard, limits), Purpose::TakeOver)
+    }
+
+    /// The same for a view that further runs work on: it stays as it is, and cannot be staged.
+    ///
+    /// # Errors
+    /// The runs exceeded their limits, or the host failed.
+    pub fn sum(&self, workspace: &Workspace, guard: &GuardRules, limits: Limits) -> Result<ViewSum, EffectError> {
+        let collected = self.read(workspace, (guard, limits), Purpose::Look)?;
+        // Also one that holds nothing is open.
+        let record = EffectRecord { state: EffectState::Open, ..collected.record(EffectState::Open) };
+        Ok(ViewSum { record, changes: collected.found.changes })
+    }
+
+    fn read<'a>(
+        &'a self,
+        workspace: &'a Workspace,
+        (guard, limits): (&GuardRules, Limits),
+        purpose: Purpose,
+    ) -> Result<Collected<'a>, EffectError> {
         let upper = open_dir(self.directory().as_fd(), b"upper").map_err(at(b"upper"))?;
         let lower = open_dir(workspace.root_fd(), b"").map_err(at(b"."))?;
-        let scan = Scan { guard, limits, started: self.started(), found: Found::default() };
+        let scan = Scan { guard, limits, started: self.started(), purpose, found: Found::default() };
         let mut found = scan.run(&upper, &lower)?;
         found.changes.sort_by(|a, b| a.path.cmp(&b.path));
         find_renames(&lower, &mut found.changes);
@@ -197,6 +227,7 @@ impl Collected<'_> {
         }
         let mut plan = self.empty_plan();
         let mut parents = BTreeSet::new();
+        let mut parent: Option<(Vec<u8>, OwnedFd)> = None;
         for (number, draft) in (0..).zip(self.found.drafts) {
             let fate = if draft.guarded { fates.guarded } else { fates.rest };
             let step = Step {
@@ -208,10 +239,14 @@ impl Collected<'_> {
                 from: None,
             };
             if matches!(step.action, Action::Add | Action::Exchange) {
-                let directory = open_dir(upper.as_fd(), step.path.parent()).map_err(at(step.path.as_bytes()))?;
+                let directory = match parent.take().filter(|(path, _)| path == step.path.parent()) {
+                    Some((_, directory)) => directory,
+                    None => open_dir(upper.as_fd(), step.path.parent()).map_err(at(step.path.as_bytes()))?,
+                };
                 let name = number.to_string();
                 move_new((directory.as_fd(), step.path.name()), (kept.as_fd(), name.as_bytes()))
                     .map_err(at(step.path.as_bytes()))?;
+                parent = Some((step.path.parent().to_vec(), directory));
             }
             if fate == Fate::Drop && !draft.conflict {
                 // It was moved first, because the directory that it is in may count.
@@ -219,7 +254,9 @@ impl Collected<'_> {
             } else if draft.conflict {
                 plan.conflicts.push(step);
             } else if fate == Fate::Wait {
-                plan.withheld.push(step);
+                unshare(kept.as_fd(), number.to_string().as_bytes())?;
+                let staged = look(kept.as_fd(), number.to_string().as_bytes())?.as_ref().map(FileId::of);
+                plan.withheld.push(Step { staged, ..step });
             } else {
                 parents.insert(step.path.parent().to_vec());
                 plan.steps.push(step);

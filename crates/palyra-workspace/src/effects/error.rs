@@ -44,6 +44,13 @@ pub enum EffectError {
         id: String,
     },
 
+    /// A call works on the view.
+    #[error("a call works on the view `{id}`")]
+    InUse {
+        /// The id.
+        id: String,
+    },
+
     // The host's fault.
     /// The store and the workspace are not on one mount.
     #[error(
@@ -84,6 +91,7 @@ impl EffectError {
             Self::NotKept { .. } => "effect_not_kept",
             Self::AlreadyUndone { .. } => "effect_already_undone",
             Self::ViewExists { .. } => "view_exists",
+            Self::InUse { .. } => "view_busy",
             Self::OtherFileSystem { .. } => "effect_other_file_system",
             Self::DiskFull => "disk_full",
             Self::Damaged { .. } => "effect_damaged",

@@ -56,10 +56,9 @@ const HARMLESS: [&str; 45] = [
     "user.name",
 ];
 
-/// Whether a path is a repository's settings.
+/// Whether a path is a repository's settings: of one in a `.git`, or of one without work tree, called `x.git`.
 pub(super) fn is_settings(path: &EffectPath) -> bool {
-    let bytes = path.as_bytes().to_ascii_lowercase();
-    bytes == b".git/config" || bytes.ends_with(b"/.git/config")
+    path.as_bytes().to_ascii_lowercase().ends_with(b".git/config")
 }
 
 /// Whether every difference between the two versions is harmless.
@@ -79,10 +78,12 @@ struct Setting {
 
 impl Setting {
     fn is_harmless(&self) -> bool {
-        let is_url = self.key.ends_with("url");
-        // A transport's name before `::` makes git start a helper program of that name.
-        let starts_program = is_url && (self.value.contains("::") || self.value.starts_with('-'));
-        HARMLESS.contains(&self.key.as_str()) && !starts_program
+        // A transport's name before `::` makes git start a helper program of that name; a branch's remote may be a URL.
+        let names_remote = self.key.ends_with("url") || self.key.ends_with("remote");
+        // Quotes may stand anywhere in a value and are taken out of it: `ext:"":x` is `ext::x`.
+        let unclear = names_remote && self.value.contains(['"', '\\']);
+        let starts_program = self.value.contains("::") || self.value.starts_with('-');
+        HARMLESS.contains(&self.key.as_str()) && !starts_program && !unclear
     }
 }
 
@@ -155,6 +156,8 @@ mod tests {
             "[filter \"x\"]\n\tsmudge = evil\n",
             "[include]\n\tpath = ../evil\n",
             "[remote \"o\"]\n\turl = ext::sh -c evil\n",
+            "[remote \"o\"]\n\turl = ext:\"\":sh -c evil\n",
+            "[branch \"main\"]\n\tremote = ext::sh -c evil\n",
             "[remote \"o\"]\n\tuploadpack = evil\n",
             "[remote \"o\"]\n\turl = \\\next::x\n",
             "[user] name = x\n",

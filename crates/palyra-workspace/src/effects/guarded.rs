@@ -1,15 +1,20 @@
 //! Guarded paths: what no call writes without consent.
 //!
-//! The list is data (`guarded_paths.txt`); operators can add to it, not take from it. Three kinds of files are judged
-//! by their content as well: git's settings, where a branch or remote is harmless; dependency manifests, where only a
-//! new dependency or script counts; and `.git` itself, which is a directory in honest repositories and a pointer in
-//! dishonest ones.
+//! The list is data (`guarded_paths.txt`); operators can add to it, not take from it. To it come the paths that a
+//! workspace's own settings name (`core.hooksPath`, a link in place of `.vscode`): see [`GuardRules::with_named`].
+//!
+//! Four kinds of files are judged by their content as well: git's settings, where a branch or remote is harmless;
+//! dependency manifests, where only a new dependency or script counts; git's own instructions and the file that makes a
+//! directory a repository ([`super::git_files`]); and `.git` itself, which is a directory in honest repositories and a
+//! pointer in dishonest ones.
 
-use super::git_settings;
 use super::manifests;
+use super::{git_files, git_settings};
 use crate::path::folded;
 use crate::path_list::{self, PathList, PathListError};
 use palyra_protocol::EffectPath;
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// The largest file whose content is judged; a larger one is guarded.
 pub(super) const MAX_READ_BYTES: u64 = 1 << 20;
@@ -18,7 +23,65 @@ const BUILT_IN: &str = include_str!("guarded_paths.txt");
 
 /// Which paths are guarded.
 #[derive(Debug, Clone)]
-pub struct GuardRules(PathList);
+pub struct GuardRules {
+    list: Arc<GuardList>,
+    named: Named,
+}
+
+/// The list, made once.
+#[derive(Debug)]
+struct GuardList {
+    guarded: PathList,
+    /// Directories on the way to guarded paths: a link in their place would lead there as well.
+    ways: PathList,
+}
+
+/// What a workspace's own settings name.
+#[derive(Debug, Clone)]
+enum Named {
+    /// These paths and everything beneath them, in the form in which paths are compared.
+    Paths(BTreeSet<String>),
+    /// They cannot be read, so that every path may be one.
+    Everything,
+}
+
+/// Paths by the patterns that guarded paths are written in.
+#[derive(Debug, Clone)]
+pub struct PathPatterns(PathList);
+
+impl PathPatterns {
+    /// None.
+    #[must_use]
+    pub fn none() -> Self {
+        Self(PathList::default())
+    }
+
+    /// Paths that one of these patterns names.
+    ///
+    /// # Errors
+    /// One of them is not a pattern.
+    pub fn new<'a>(patterns: impl IntoIterator<Item = &'a str>) -> Result<Self, PathListError> {
+        let patterns: Vec<String> = patterns.into_iter().map(without_exception).collect();
+        PathList::new(patterns.iter().map(String::as_str)).map(Self)
+    }
+
+    /// Whether a path is one of them.
+    pub(super) fn hold(&self, path: &EffectPath) -> bool {
+        self.0.lists(&comparable(path))
+    }
+}
+
+/// An operator's line. Its `!` would take away, so it is read as a part of a name.
+fn without_exception(line: &str) -> String {
+    if line.starts_with('!') { format!("\\{line}") } else { line.to_owned() }
+}
+
+/// The directories on the way to what a pattern names.
+fn ways(line: &str) -> impl Iterator<Item = String> {
+    let (anchor, pattern) = line.strip_prefix('/').map_or(("", line), |rest| ("/", rest));
+    let pattern = pattern.trim_end_matches('/');
+    pattern.match_indices('/').map(move |(at, _)| format!("{anchor}{}", &pattern[..at]))
+}
 
 /// A file before and after; nothing where there is none, or where it is too large to be read.
 #[derive(Debug, Clone, Copy)]
@@ -33,16 +96,41 @@ impl GuardRules {
     /// # Errors
     /// An addition is not a pattern.
     pub fn new<'a>(further: impl IntoIterator<Item = &'a str>) -> Result<Self, PathListError> {
-        // An operator's `!` would take away, so it is read as a part of a name.
-        let plain = |line: &str| if line.starts_with('!') { format!("\\{line}") } else { line.to_owned() };
-        let further: Vec<String> = further.into_iter().map(plain).collect();
-        PathList::new(path_list::lines(BUILT_IN).chain(further.iter().map(String::as_str))).map(Self)
+        let further: Vec<String> = further.into_iter().map(without_exception).collect();
+        let lines = || path_list::lines(BUILT_IN).chain(further.iter().map(String::as_str));
+        let guarded = PathList::new(lines())?;
+        let ways: Vec<String> = lines().filter(|line| !line.starts_with('!')).flat_map(ways).collect();
+        let list = GuardList { guarded, ways: PathList::new(ways.iter().map(String::as_str))? };
+        Ok(Self { list: Arc::new(list), named: Named::Paths(BTreeSet::new()) })
+    }
+
+    /// The same rules, and these paths of the workspace with everything beneath them.
+    #[must_use]
+    pub fn with_named<'p>(&self, paths: impl IntoIterator<Item = &'p EffectPath>) -> Self {
+        let named = Named::Paths(paths.into_iter().map(comparable).collect());
+        Self { list: Arc::clone(&self.list), named }
+    }
+
+    /// The same rules where nobody can say what the workspace's settings name: everything is guarded.
+    #[must_use]
+    pub fn with_everything(&self) -> Self {
+        Self { list: Arc::clone(&self.list), named: Named::Everything }
+    }
+
+    /// Whether the workspace's settings name a path, or a directory that holds it.
+    fn is_named(&self, path: &str) -> bool {
+        let slashes = path.match_indices('/').map(|(at, _)| &path[..at]);
+        match &self.named {
+            Named::Everything => true,
+            Named::Paths(named) => !named.is_empty() && slashes.chain([path]).any(|part| named.contains(part)),
+        }
     }
 
     /// Whether a path is on the list. What its content says is not looked at.
     #[must_use]
     pub fn lists(&self, path: &EffectPath) -> bool {
-        self.0.lists(&comparable(path))
+        let path = comparable(path);
+        self.list.guarded.lists(&path) || self.is_named(&path)
     }
 
     /// Whether writing a file needs consent. For callers that have both versions at hand.
@@ -60,14 +148,15 @@ impl GuardRules {
         if git_settings::is_settings(path) {
             return !git_settings::is_harmless(versions);
         }
-        manifests::is_manifest(path) && manifests::gains(path, versions)
+        git_files::guards(path, versions) || manifests::is_manifest(path) && manifests::gains(path, versions)
     }
 
     /// Whether a directory as a whole needs consent: everything in it does.
     pub(super) fn guards_directory(&self, path: &EffectPath) -> bool {
         let path = comparable(path);
         // A name that no exception could match, so that the directory counts only if all of it does.
-        self.0.names(&format!("{path}/\u{1}")) && !self.0.excepts(&format!("{path}/x.sample"))
+        let GuardList { guarded, .. } = &*self.list;
+        guarded.names(&format!("{path}/\u{1}")) && !guarded.excepts(&format!("{path}/x.sample")) || self.is_named(&path)
     }
 
     /// Whether a link needs consent: where a guarded file may not be written, a link to another may not be put.
@@ -75,8 +164,20 @@ impl GuardRules {
         self.lists(path)
             || self.guards_directory(path)
             || is_git_pointer(path)
-            || git_settings::is_settings(path)
-            || manifests::is_manifest(path)
+            || self.list.ways.lists(&comparable(path))
+            || self.reads_content(path)
+            || self.is_way_to_named(path)
+    }
+
+    /// Whether the workspace's settings name something beneath a path.
+    fn is_way_to_named(&self, path: &EffectPath) -> bool {
+        let beneath = format!("{}/", comparable(path));
+        match &self.named {
+            Named::Everything => true,
+            Named::Paths(named) => {
+                named.range(beneath.clone()..).next().is_some_and(|first| first.starts_with(&beneath))
+            }
+        }
     }
 
     /// Whether removing an entry needs consent: settings that hold an agent or a client back do.
@@ -87,7 +188,7 @@ impl GuardRules {
 
     /// Whether a file is judged by its content.
     pub(super) fn reads_content(&self, path: &EffectPath) -> bool {
-        git_settings::is_settings(path) || manifests::is_manifest(path)
+        git_settings::is_settings(path) || git_files::is_one(path) || manifests::is_manifest(path)
     }
 }
 
@@ -145,6 +246,28 @@ mod tests {
         for bad in ["", "/", "../x", "a//b", "[", "."] {
             assert!(GuardRules::new([bad]).is_err(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn what_settings_name_is_guarded_with_everything_beneath() {
+        let named = ["scripts/Hooks", "conf"].map(path);
+        let rules = GuardRules::new([]).unwrap().with_named(&named);
+        for guarded in ["scripts/hooks/pre-commit", "scripts/Hooks", "conf/vscode/settings.json", ".git/hooks/x"] {
+            assert!(rules.lists(&path(guarded)), "{guarded}");
+        }
+        assert!(!rules.lists(&path("scripts/build")) && !rules.lists(&path("conform")));
+        assert!(rules.guards_directory(&path("scripts/hooks")) && !rules.guards_directory(&path("scripts")));
+        assert!(rules.guards_link(&path("scripts")), "a link in its place would lead to other hooks");
+        assert!(GuardRules::new([]).unwrap().with_everything().lists(&path("src/main.rs")));
+    }
+
+    #[test]
+    fn a_link_in_place_of_a_directory_on_the_way_is_guarded() {
+        let rules = GuardRules::new([]).unwrap();
+        for link in [".config", ".git/modules", "a/.github", ".cargo", "gradle"] {
+            assert!(rules.guards_link(&path(link)) && !rules.lists(&path(link)), "{link}");
+        }
+        assert!(!rules.guards_link(&path("config")) && !rules.guards_link(&path("src")));
     }
 
     #[test]

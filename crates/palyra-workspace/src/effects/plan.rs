@@ -3,6 +3,7 @@
 use super::sys::FileId;
 use palyra_protocol::{Digest, EffectPath};
 use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
 
 /// What a step does. New entries wait in the store as `kept/N`, and what they replace takes that place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,6 +78,8 @@ pub(super) const PLAN_VERSION: u32 = 1;
 pub(super) enum StepEnd {
     /// It is done.
     Done,
+    /// It is done, and what was replaced is not kept.
+    Unkept,
     /// Somebody changed the entry meanwhile; the new version stays in `kept`.
     Conflict,
 }
@@ -93,6 +96,20 @@ pub(super) struct Result {
     /// The view that undid it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) undone_by: Option<String>,
+}
+
+impl Result {
+    /// The steps that are done.
+    pub(super) fn done(&self) -> HashSet<u32> {
+        let mut done = self.numbers(StepEnd::Done);
+        done.extend(self.numbers(StepEnd::Unkept));
+        done
+    }
+
+    /// The steps that ended so.
+    pub(super) fn numbers(&self, end: StepEnd) -> HashSet<u32> {
+        self.ends.iter().filter(|(_, ended)| *ended == end).map(|(number, _)| *number).collect()
+    }
 }
 
 impl Plan {

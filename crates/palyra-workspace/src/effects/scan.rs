@@ -14,7 +14,7 @@ use super::plan::Action;
 use super::sys::{FileId, changed_at, has_set_id, is_whiteout, kind_of, look, names, open_dir, plain_mode, set_mode};
 use palyra_protocol::{ChangeKind, Digest, EffectChange, EffectPath, EntryKind};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{FileType, Mode, OFlags, Stat, fgetxattr, fremovexattr, openat, readlinkat};
+use rustix::fs::{FileType, Mode, OFlags, Stat, fgetxattr, flistxattr, fremovexattr, openat, readlinkat};
 use rustix::io::Errno;
 use std::fs::File;
 
@@ -61,7 +61,18 @@ pub(super) struct Scan<'a> {
     pub(super) limits: Limits,
     /// When the view began.
     pub(super) started: (i64, i64),
+    /// Whether the layer is taken over next, or used again.
+    pub(super) purpose: Purpose,
     pub(super) found: Found,
+}
+
+/// What becomes of the layer when it has been read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// Its entries are moved into the workspace: what the kernel wrote on them goes.
+    TakeOver,
+    /// Further runs work on it: it stays as it is.
+    Look,
 }
 
 /// A directory of the upper layer and, where there is one, of the workspace.
@@ -190,10 +201,23 @@ impl Scan<'_> {
 
     fn directory(&mut self, entry: &Entry<'_>, depth: usize) -> Result<(), EffectError> {
         let upper = open_upper(entry)?;
-        let opaque = is_opaque(&upper);
-        for attribute in OVERLAY_ATTRIBUTES {
-            strip(&upper, attribute)?;
+        let read = self.opened_directory(entry, &upper, depth);
+        self.restore(&upper, entry)?;
+        read
+    }
+
+    /// Gives a directory that is used again the permissions that it had.
+    fn restore(&self, upper: &OwnedFd, entry: &Entry<'_>) -> Result<(), EffectError> {
+        let mode = entry.upper.st_mode & 0o7777;
+        if self.purpose == Purpose::TakeOver || mode & 0o700 == 0o700 {
+            return Ok(());
         }
+        rustix::fs::fchmod(upper, Mode::from_raw_mode(mode)).map_err(at(entry.name()))
+    }
+
+    fn opened_directory(&mut self, entry: &Entry<'_>, upper: &OwnedFd, depth: usize) -> Result<(), EffectError> {
+        let opaque = is_opaque(upper);
+        self.strip(upper)?;
         if entry.lower_is(FileType::Directory) && !opaque {
             let (Some(lower), Some(lower_dir)) = (&entry.lower, entry.lower_dir) else { return Ok(()) };
             let lower_fd = open_dir(lower_dir, entry.name()).map_err(at(entry.name()))?;
@@ -201,10 +225,18 @@ impl Scan<'_> {
                 self.found.modes.push((entry.path.clone(), plain_mode(&entry.upper)));
                 self.change(described(&entry.path, ChangeKind::Mode, &entry.upper))?;
             }
-            let pair = Pair { upper: &upper, lower: Some(&lower_fd), path: Some(&entry.path), depth: depth + 1 };
+            let pair = Pair { upper, lower: Some(&lower_fd), path: Some(&entry.path), depth: depth + 1 };
             return self.merged(&pair);
         }
-        self.new_directory(entry, &upper, depth)
+        self.new_directory(entry, upper, depth)
+    }
+
+    /// Takes what the kernel wrote on an entry off it.
+    fn strip(&self, file: &OwnedFd) -> Result<(), EffectError> {
+        match self.purpose {
+            Purpose::TakeOver => strip(file),
+            Purpose::Look => Ok(()),
+        }
     }
 
     /// A directory that is new as a whole, or replaces what stood there.
@@ -225,7 +257,9 @@ impl Scan<'_> {
         self.found.within_guarded = guarded;
         self.new_below(upper, &entry.path, depth + 1)?;
         self.found.within_guarded = false;
-        if plain_mode(&entry.upper) & 0o700 != 0o700 {
+        if self.purpose == Purpose::Look {
+            // Nothing is moved, so nothing has to be movable.
+        } else if plain_mode(&entry.upper) & 0o700 != 0o700 {
             // A directory that may not be written cannot be moved: it gets its permissions when it is there.
             set_mode(entry.upper_dir, entry.name(), plain_mode(&entry.upper) | 0o700).map_err(at(entry.name()))?;
             self.found.modes.push((entry.path.clone(), plain_mode(&entry.upper)));
@@ -282,16 +316,20 @@ impl Scan<'_> {
 
     fn new_subdirectory(&mut self, entry: &Entry<'_>, depth: usize) -> Result<(), EffectError> {
         let below = open_upper(entry)?;
-        for attribute in OVERLAY_ATTRIBUTES {
-            strip(&below, attribute)?;
-        }
+        let read = self.opened_subdirectory(entry, &below, depth);
+        self.restore(&below, entry)?;
+        read
+    }
+
+    fn opened_subdirectory(&mut self, entry: &Entry<'_>, below: &OwnedFd, depth: usize) -> Result<(), EffectError> {
+        self.strip(below)?;
         self.change(described(&entry.path, ChangeKind::Added, &entry.upper))?;
         if plain_mode(&entry.upper) & 0o700 != 0o700 {
             self.found.modes.push((entry.path.clone(), plain_mode(&entry.upper)));
         }
         let guarded = !self.found.within_guarded && self.guard.guards_directory(&entry.path);
         self.found.within_guarded |= guarded;
-        self.new_below(&below, &entry.path, depth + 1)?;
+        self.new_below(below, &entry.path, depth + 1)?;
         if guarded {
             self.found.within_guarded = false;
             self.cut(entry);
@@ -437,9 +475,7 @@ impl Scan<'_> {
             set_mode(entry.upper_dir, name, mode | 0o600).map_err(at(name))?;
         }
         let file = openat(entry.upper_dir, name, FILE, Mode::empty()).map_err(at(name))?;
-        for attribute in OVERLAY_ATTRIBUTES {
-            strip(&file, attribute)?;
-        }
+        self.strip(&file)?;
         let start = if self.guard.reads_content(&entry.path) { beginning(entry.upper_dir, name)? } else { None };
         let digest = Digest::of_reader(File::from(file))
             .map_err(|source| EffectError::Io { what: entry.path.to_text(), source })?;
@@ -470,11 +506,20 @@ const OVERLAY_ATTRIBUTES: [&str; 6] = [
     "user.overlay.uuid",
 ];
 
-fn strip(file: &OwnedFd, attribute: &str) -> Result<(), EffectError> {
-    match fremovexattr(file, attribute) {
-        Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::PERM | Errno::ACCESS) => Ok(()),
-        Err(errno) => Err(EffectError::at(attribute.as_bytes(), errno)),
+/// Takes off what the kernel wrote. Most entries have none of it, which one look tells.
+fn strip(file: &OwnedFd) -> Result<(), EffectError> {
+    let mut listed = [0_u8; 1024];
+    let found = flistxattr(file, &mut listed[..]).ok().map(|length| &listed[..length]);
+    // A list that does not fit, or that cannot be had, may hold all of them.
+    let has =
+        |attribute: &str| found.is_none_or(|list| list.split(|b| *b == 0).any(|name| name == attribute.as_bytes()));
+    for attribute in OVERLAY_ATTRIBUTES.into_iter().filter(|attribute| has(attribute)) {
+        match fremovexattr(file, attribute) {
+            Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::PERM | Errno::ACCESS) => {}
+            Err(errno) => return Err(EffectError::at(attribute.as_bytes(), errno)),
+        }
     }
+    Ok(())
 }
 
 fn is_opaque(directory: &OwnedFd) -> bool {

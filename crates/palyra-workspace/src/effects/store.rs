@@ -14,6 +14,7 @@
 use super::apply::{Applied, Run};
 use super::collect::directory_times;
 use super::error::{EffectError, at};
+use super::guarded::PathPatterns;
 use super::plan::{Action, PLAN_VERSION, Plan, Result as Ended, Step, StepEnd};
 use super::sys::{changed_at, kind_of, look, mark_time, names, open_dir};
 use crate::Workspace;
@@ -21,6 +22,7 @@ use palyra_protocol::{Digest, EffectPath};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, fchmod, fstat, fsync, mkdirat, openat, unlinkat};
 use rustix::io::Errno;
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -78,6 +80,8 @@ pub enum ViewStage {
 pub struct ViewStore {
     base: OwnedFd,
     path: PathBuf,
+    /// Paths of which nothing is kept when they are replaced.
+    not_kept: PathPatterns,
 }
 
 /// A view: what a run writes instead of the workspace.
@@ -103,7 +107,13 @@ impl ViewStore {
         if !on_one_mount(base.as_fd(), workspace.root_fd()).map_err(at(b"the store"))? {
             return Err(EffectError::OtherFileSystem { store: path.display().to_string() });
         }
-        Ok(Self { base, path })
+        Ok(Self { base, path, not_kept: PathPatterns::none() })
+    }
+
+    /// The same store, which keeps nothing of what stood at these paths.
+    #[must_use]
+    pub fn without_keeping(self, not_kept: PathPatterns) -> Self {
+        Self { not_kept, ..self }
     }
 
     /// Begins a view. `id` is a plain name: a call's, a session's.
@@ -117,32 +127,42 @@ impl ViewStore {
             Err(errno) => return Err(EffectError::at(id.as_bytes(), errno)),
         }
         let directory = open_dir(self.base.as_fd(), id.as_bytes()).map_err(at(id.as_bytes()))?;
+        let root = fstat(workspace.root_fd()).map_err(at(b"."))?;
         for layer in ["upper", "work"] {
-            mkdirat(&directory, layer, Mode::RWXU).map_err(at(layer.as_bytes()))?;
+            self.make_layer(&directory, layer, &root)?;
         }
         // The view's root shows the upper layer's permissions.
-        let root = fstat(workspace.root_fd()).map_err(at(b"."))?;
         let upper = open_dir(directory.as_fd(), b"upper").map_err(at(b"upper"))?;
         fchmod(&upper, Mode::from_raw_mode(super::sys::plain_mode(&root))).map_err(at(b"upper"))?;
-        self.give_to_owner(&directory, &root)?;
         let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
         let marker = openat(&directory, "start", flags, Mode::RUSR | Mode::WUSR).map_err(at(b"start"))?;
         let started = mark_time(&marker).map_err(at(b"start"))?;
         Ok(View { id: id.to_owned(), directory, path: self.path.join(id), started })
     }
 
-    /// Root's view belongs to the workspace's owner, who may be the user that the run has.
-    fn give_to_owner(&self, directory: &OwnedFd, root: &rustix::fs::Stat) -> Result<(), EffectError> {
+    /// Makes a directory of an overlay. Root's belongs to the workspace's owner, who may be the user that the run has.
+    fn make_layer(&self, view: &OwnedFd, layer: &str, root: &rustix::fs::Stat) -> Result<(), EffectError> {
+        mkdirat(view, layer, Mode::RWXU).map_err(at(layer.as_bytes()))?;
         let own = fstat(&self.base).map_err(at(b"the store"))?;
         if (own.st_uid, own.st_gid) == (root.st_uid, root.st_gid) || own.st_uid != 0 {
             return Ok(());
         }
         let (uid, gid) = (rustix::fs::Uid::from_raw(root.st_uid), rustix::fs::Gid::from_raw(root.st_gid));
-        for layer in ["upper", "work"] {
-            let layer_fd = open_dir(directory.as_fd(), layer.as_bytes()).map_err(at(layer.as_bytes()))?;
-            rustix::fs::fchown(&layer_fd, Some(uid), Some(gid)).map_err(at(layer.as_bytes()))?;
-        }
-        Ok(())
+        let layer_fd = open_dir(view.as_fd(), layer.as_bytes()).map_err(at(layer.as_bytes()))?;
+        rustix::fs::fchown(&layer_fd, Some(uid), Some(gid)).map_err(at(layer.as_bytes()))
+    }
+
+    /// Opens a view for another run, when the one before has ended.
+    ///
+    /// # Errors
+    /// There is no such view, or the host failed.
+    pub fn resume(&self, id: &str, workspace: &Workspace) -> Result<View, EffectError> {
+        let view = self.find(id)?;
+        // A layer that was mounted `volatile` refuses to be mounted again while its work directory says so.
+        remove_tree(&view.directory, b"work")?;
+        let root = fstat(workspace.root_fd()).map_err(at(b"."))?;
+        self.make_layer(&view.directory, "work", &root)?;
+        Ok(view)
     }
 
     /// Where the store of a workspace belongs: in the state directory if that is on the workspace's file system, and in
@@ -192,17 +212,14 @@ impl ViewStore {
         let directory = self.view_directory(id)?;
         let plan = read_plan(&directory, id)?;
         let kept = open_dir(directory.as_fd(), b"kept").map_err(at(b"kept"))?;
-        let ends = match read_document::<Ended>(&directory, "result.json")? {
-            Some(ended) => ended.ends,
-            None => {
-                self.keep_versions(&directory, &kept, &plan)?;
-                Run { workspace, kept: &kept, base: self.base.as_fd() }.all(&plan)?
-            }
+        let ended = match read_document::<Ended>(&directory, "result.json")? {
+            Some(ended) => ended,
+            None => self.carry_out(&directory, &kept, (&plan, workspace))?,
         };
-        let kept_bytes = bytes_below(&kept)?;
-        let ended = Ended { ends, kept_bytes, done_at_ms: now_ms(), undone_by: None };
-        let result = write_document(&directory, "result.json", &ended)?;
-        mark_time(&result).map_err(at(b"result.json"))?;
+        // After the result is durable: a step whose entry is gone could not be told from one that is not done.
+        for number in ended.numbers(StepEnd::Unkept) {
+            remove_tree(&kept, number.to_string().as_bytes())?;
+        }
         if let Some(undone) = &plan.undoes {
             self.mark_undone(undone, id)?;
         }
@@ -210,6 +227,31 @@ impl ViewStore {
             remove_tree(&directory, layer.as_bytes())?;
         }
         Ok(summary(&plan, &ended))
+    }
+
+    /// Carries out the steps and makes the result durable.
+    fn carry_out(
+        &self,
+        directory: &OwnedFd,
+        kept: &OwnedFd,
+        (plan, workspace): (&Plan, &Workspace),
+    ) -> Result<Ended, EffectError> {
+        self.keep_versions(directory, kept, plan)?;
+        let mut ends = Run { workspace, kept, base: self.base.as_fd() }.all(plan)?;
+        let replaces = |step: &&Step| matches!(step.action, Action::Exchange | Action::Remove);
+        let unkept = plan.steps.iter().filter(replaces).filter(|step| self.not_kept.hold(&step.path));
+        let unkept: HashSet<u32> = unkept.map(|step| step.number).collect();
+        for (number, end) in &mut ends {
+            if *end == StepEnd::Done && unkept.contains(number) {
+                *end = StepEnd::Unkept;
+            }
+        }
+        let gone: HashSet<u32> = ends.iter().filter(|(_, end)| *end == StepEnd::Unkept).map(|(n, _)| *n).collect();
+        let kept_bytes = bytes_below(kept, &|name| name.parse().is_ok_and(|number| gone.contains(&number)))?;
+        let ended = Ended { ends, kept_bytes, done_at_ms: now_ms(), undone_by: None };
+        let result = write_document(directory, "result.json", &ended)?;
+        mark_time(&result).map_err(at(b"result.json"))?;
+        Ok(ended)
     }
 
     /// Stages what a view withheld as the view `held_id`, now that a person consented. Returns the digest under which
@@ -478,11 +520,11 @@ impl View {
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 fn summary(plan: &Plan, ended: &Ended) -> Applied {
-    let ended_so = |number: u32, end: StepEnd| ended.ends.contains(&(number, end));
-    let late = plan.steps.iter().filter(|step| ended_so(step.number, StepEnd::Conflict));
+    let conflicting = ended.numbers(StepEnd::Conflict);
+    let late = plan.steps.iter().filter(|step| conflicting.contains(&step.number));
     let conflicts = plan.conflicts.iter().chain(late).map(|step| step.path.clone()).collect();
     let withheld: Vec<EffectPath> = plan.withheld.iter().map(|step| step.path.clone()).collect();
-    let done = ended.ends.iter().filter(|(_, end)| *end == StepEnd::Done).count();
+    let done = ended.done().len();
     Applied { done, conflicts, withheld, kept_bytes: ended.kept_bytes }
 }
 
@@ -548,15 +590,18 @@ fn write_bytes(directory: &OwnedFd, name: &str, bytes: &[u8]) -> Result<OwnedFd,
     Ok(file.into())
 }
 
-/// How many bytes the files beneath a directory have.
-fn bytes_below(directory: &OwnedFd) -> Result<u64, EffectError> {
+/// How many bytes the files beneath a directory have, without entries of it that do not count.
+fn bytes_below(directory: &OwnedFd, leave_out: &dyn Fn(&str) -> bool) -> Result<u64, EffectError> {
     let mut total = 0_u64;
     for name in names(directory, b"kept")? {
+        if name.to_str().is_ok_and(leave_out) {
+            continue;
+        }
         let Some(stat) = look(directory.as_fd(), name.to_bytes())? else { continue };
         total = total.saturating_add(match kind_of(&stat) {
             // What cannot be opened is not counted.
             FileType::Directory => match open_dir(directory.as_fd(), name.to_bytes()) {
-                Ok(below) => bytes_below(&below)?,
+                Ok(below) => bytes_below(&below, &|_| false)?,
                 Err(_) => 0,
             },
             _ => u64::try_from(stat.st_size).unwrap_or(0),

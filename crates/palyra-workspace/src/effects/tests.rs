@@ -199,6 +199,26 @@ fn guarded_paths_wait_while_the_rest_counts() {
 }
 
 #[test]
+fn what_waits_shares_no_file_with_what_counts() {
+    let bench = Bench::with(&[]);
+    let script = "echo shown > ok.txt; ln ok.txt .envrc; mkdir .vscode; ln ok.txt .vscode/settings.json; \
+                  chmod 640 ok.txt; touch .vscode/.unshared-0";
+    let (_, applied) = bench.apply("c1", script);
+    assert_eq!(applied.withheld, [".envrc", ".vscode"].map(path));
+    // In place, as an editor or a program on the workspace itself does it.
+    bench.put("ok.txt", "other\n");
+    bench.store.stage_withheld("c1", "c1.held", &bench.workspace).unwrap();
+    let released = bench.store.apply("c1.held", &bench.workspace).unwrap();
+    assert_eq!(released.conflicts, []);
+    for name in [".envrc", ".vscode/settings.json"] {
+        assert_eq!(bench.text(name), "shown\n", "{name}");
+        assert_eq!(fs::metadata(bench.root.join(name)).unwrap().mode() & 0o777, 0o640, "{name}");
+    }
+    bench.put("ok.txt", "third\n");
+    assert_eq!(bench.text(".envrc"), "shown\n");
+}
+
+#[test]
 fn what_changed_meanwhile_is_a_conflict_and_nothing_is_lost() {
     let bench = Bench::with(&[("a.txt", "one\n"), ("b.txt", "one\n"), ("d/x.txt", "one\n")]);
     let view = bench.run("c1", "echo run > a.txt; echo run > b.txt; rm -rf d; echo run > new.txt");

@@ -13,6 +13,7 @@ use palyra_protocol::{Digest, EffectPath};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
+use std::collections::HashSet;
 
 /// Why an entry cannot be put back.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,14 +61,28 @@ impl ViewStore {
             undoes: Some(id.to_owned()),
         };
         let mut obstacles = Vec::new();
-        let steps = done.steps.into_iter().rev().filter(|step| ended.ends.contains(&(step.number, StepEnd::Done)));
+        let (done_steps, unkept) = (ended.done(), ended.numbers(StepEnd::Unkept));
+        let steps = done.steps.into_iter().rev().filter(|step| done_steps.contains(&step.number));
+        let mut placed = HashSet::new();
         for (number, step) in (0..).zip(steps) {
-            if let (Action::SetMode { mode, was }, true) = (step.action, comes_with(&plan, &step.path)) {
+            if let Action::SetMode { mode, was } = step.action
+                && comes_with(&placed, &step.path)
+            {
                 plan.steps.push(Step { number, action: Action::SetMode { mode: was, was: mode }, ..step });
                 continue;
             }
+            if unkept.contains(&step.number) {
+                let reason = "what stood there was not kept, as `effects.not_kept` says";
+                obstacles.push(Obstacle { path: step.path, reason });
+                continue;
+            }
             match reverse(id, step, (workspace, applied_at))? {
-                Ok(step) => plan.steps.push(Step { number, ..step }),
+                Ok(step) => {
+                    if matches!(step.action, Action::Add | Action::Exchange) {
+                        placed.insert(step.path.as_bytes().to_vec());
+                    }
+                    plan.steps.push(Step { number, ..step });
+                }
                 Err(obstacle) => obstacles.push(obstacle),
             }
         }
@@ -103,10 +118,11 @@ impl UndoPlan {
     }
 }
 
-/// Whether an entry is put into the workspace by a step that is planned already.
-fn comes_with(plan: &Plan, path: &EffectPath) -> bool {
-    let places = |step: &&Step| matches!(step.action, Action::Add | Action::Exchange);
-    plan.steps.iter().filter(places).any(|step| path.is_under(step.path.as_bytes()))
+/// Whether an entry, or a directory that holds it, is put into the workspace by a step that is planned already.
+fn comes_with(placed: &HashSet<Vec<u8>>, path: &EffectPath) -> bool {
+    let bytes = path.as_bytes();
+    let slashes = (0..bytes.len()).filter(|at| bytes[*at] == b'/');
+    slashes.chain([bytes.len()]).any(|end| placed.contains(&bytes[..end]))
 }
 
 /// The step that takes another back, or what is in its way.

@@ -10,14 +10,12 @@
 //! Which files there are is found by a walk whose result is kept: a directory is read again when its times say that it
 //! changed. This module must never take a file for harmless because something about it could not be read.
 
-mod git_index;
 mod scan;
-
-pub(crate) use git_index::fuzz as fuzz_git_index;
 
 use super::Workspace;
 use super::beneath::DirUse;
 use super::error::FileError;
+use super::git_index::GitIndex;
 use super::path::ResolvedPath;
 use super::path_list::{self, PathList, PathListError, comparable};
 use palyra_protocol::Digest;
@@ -40,7 +38,7 @@ pub const MAX_SECRET_FILES: usize = 256;
 const TELLTALES: &[&[u8]] = &[b"PRIVATE KEY", b"_auth", b"_password", b"password", b"token", b"AGE-SECRET-KEY"];
 
 /// Git's index, read when it is first needed.
-type Index = OnceCell<Option<git_index::GitIndex>>;
+type Index = OnceCell<Option<GitIndex>>;
 
 /// A secret file of a workspace.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -172,7 +170,8 @@ impl Workspace {
             let path = self.root().to_string_lossy().into_owned();
             return Err(FileError::TooLarge { path, limit: MAX_SECRET_FILES as u64, unit: "files that hold secrets" });
         }
-        let is_tracked = |path: &str| index.get().and_then(Option::as_ref).is_some_and(|index| index.names(path));
+        let is_tracked =
+            |path: &str| index.get().and_then(Option::as_ref).is_some_and(|index| index.names(path.as_bytes()));
         Ok(found.into_iter().map(|path| SecretFile { is_tracked: is_tracked(&path), path }).collect())
     }
 
@@ -203,7 +202,8 @@ impl Workspace {
         if written == Some(Digest::of(&content)) {
             return true;
         }
-        index.get_or_init(|| git_index::read(self)).as_ref().is_some_and(|index| index.holds(path.as_str(), &content))
+        let index = index.get_or_init(|| GitIndex::of(self).ok()).as_ref();
+        index.is_some_and(|index| index.holds(path.as_str().as_bytes(), &content))
     }
 }
 

@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// What an undo has to bring back: kind and mode, times, content or target.
-type Snapshot = BTreeMap<PathBuf, (u32, i64, i64, Vec<u8>)>;
+pub(crate) type Snapshot = BTreeMap<PathBuf, (u32, i64, i64, Vec<u8>)>;
 
-fn snapshot(root: &Path) -> Snapshot {
+pub(crate) fn snapshot(root: &Path) -> Snapshot {
     let mut all = BTreeMap::new();
     let mut waiting = vec![root.to_owned()];
     while let Some(path) = waiting.pop() {
@@ -30,26 +30,26 @@ fn snapshot(root: &Path) -> Snapshot {
     all
 }
 
-const BASH: &str = "[process_runner]\nallow_interpreters = [\"bash\", \"sh\"]\n";
+pub(crate) const BASH: &str = "[process_runner]\nallow_interpreters = [\"bash\", \"sh\"]\n";
 
 /// Runs a script that somebody says yes to; gives the call and its outcome.
-fn run(host: &Host, script: &str) -> (String, Value) {
+pub(crate) fn run(host: &Host, script: &str) -> (String, Value) {
     run_as(host, json!({ "argv": ["bash", "-c", script] }), &[])
 }
 
-fn run_as(host: &Host, input: Value, args: &[&str]) -> (String, Value) {
+pub(crate) fn run_as(host: &Host, input: Value, args: &[&str]) -> (String, Value) {
     let (call, approval) = host.ask("palyra.process.run", &input, args);
     host.decide(&approval, "allow", &[]).exits(0).done();
     let ran = host.palyra(&["calls", "follow", &call]);
     (call, ran.json())
 }
 
-fn undo(host: &Host, id: &str) -> Ran {
+pub(crate) fn undo(host: &Host, id: &str) -> Ran {
     host.palyra(&["undo", id])
 }
 
 /// A workspace with files, modes, links and a repository.
-fn furnished(config: &str) -> Host {
+pub(crate) fn furnished(config: &str) -> Host {
     let host = Host::with(config);
     let root = host.work("");
     for name in ["src/a.rs", "src/deep/b.rs", "doc/read.me", "generated/out.txt"] {

@@ -50,6 +50,7 @@ mod run_faults;
 mod runs;
 mod sandbox;
 mod schemas;
+mod session_views;
 mod skill_packages;
 mod skill_powers;
 mod skill_scripts;

@@ -71,6 +71,18 @@ tunnel.on('connect', (_, socket) => {
 tunnel.end();
 ";
 
+/// Java asks its own key store, and is told of the proxy by properties alone.
+const JAVA: &str = r#"
+import java.net.*;
+public class Client {
+  public static void main(String[] words) throws Exception {
+    URI proxy = URI.create(System.getenv("HTTPS_PROXY"));
+    Proxy by = new Proxy(Proxy.Type.HTTP, new InetSocketAddress(proxy.getHost(), proxy.getPort()));
+    System.out.print(new String(new URL(words[0]).openConnection(by).getInputStream().readAllBytes()));
+  }
+}
+"#;
+
 /// A server of this machine. It dies with this value.
 struct Server {
     child: Child,
@@ -156,7 +168,7 @@ impl World {
         let server = Server::start(&dir, true, &format!("http://localhost:{}/open", plain.port));
         host.configure(&format!(
             "[egress]\nallowed_hosts = [\"127.0.0.1:{}\", \"127.0.0.1:{}\", \"localhost:{}\"]\n\
-             [process_runner]\nallow_interpreters = [\"python3\", \"node\", \"sh\"]\n{}",
+             [process_runner]\nallow_interpreters = [\"python3\", \"node\", \"java\", \"sh\"]\n{}",
             server.port,
             plain.port,
             plain.port,
@@ -233,12 +245,16 @@ fn clients_of_the_system_use_a_token_that_they_never_hold() {
     let script = NODE.replace("ADDRESS", &format!("127.0.0.1:{}", world.server.port));
     let node = world.proxied(&["node", "-e", &script]);
     assert_eq!(stdout(&node).trim(), "ref: refs/heads/main", "{node}");
+    world.host.put("Client.java", JAVA);
+    run(&world.host.work(""), "javac", &["Client.java"]);
+    let java = world.proxied(&["java", "-Xmx64m", "-cp", ".", "Client", &world.url("/repo.git/HEAD")]);
+    assert_eq!(stdout(&java).trim(), "ref: refs/heads/main", "{java}");
     let uses = world.host.palyra(&["vault", "blame", "global/github"]).good();
     let attached: Vec<_> = uses.as_array().unwrap().iter().filter(|entry| entry["what"] == "attached").collect();
-    assert!(attached.len() >= 4, "{uses}");
+    assert!(attached.len() >= 5, "{uses}");
     assert!(attached.iter().all(|entry| entry["call_id"].is_string() && entry["decision"].is_string()), "{uses}");
     assert!(text(attached[attached.len() - 1], "/program").ends_with("curl"), "{uses}");
-    world.nothing_left(&[&curl, &git, &python, &node, &uses]);
+    world.nothing_left(&[&curl, &git, &python, &node, &java, &uses]);
 }
 
 #[test]
