@@ -96,7 +96,7 @@ impl Random {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
-        usize::try_from(self.0 >> 16).expect("a processor of 64 bits")
+        (self.0 >> 16) as usize
     }
 
     fn below(&mut self, end: usize) -> usize {

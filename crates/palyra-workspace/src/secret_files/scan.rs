@@ -27,7 +27,7 @@ struct Stamp {
 
 impl Stamp {
     fn of(stat: &Stat) -> Self {
-        #[allow(clippy::unnecessary_cast, reason = "the widths differ from platform to platform")]
+        #[expect(clippy::unnecessary_cast, reason = "the widths differ from platform to platform")]
         Self {
             file: (stat.st_dev as u64, stat.st_ino as u64),
             modified: (stat.st_mtime as i64, stat.st_mtime_nsec as i64),
