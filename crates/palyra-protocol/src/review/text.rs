@@ -113,7 +113,7 @@ pub(super) fn replayed(replay: &OfferReplay) -> String {
         denied => format!("; {denied} of them you denied"),
     };
     match (answered, of) {
-        (0, _) | (_, 0) => "would have answered none".to_owned(),
+        (0, _) | (_, 0) => "none before".to_owned(),
         (1, 1) => format!("would have answered the last one{denied}"),
         (answered, of) => format!("would have answered {answered} of the last {of}{denied}"),
     }
