@@ -433,22 +433,28 @@ impl OutputSink for Watcher {
     }
 }
 
-/// Runs a program on a thread of its own and tells what really happened. Watchers see its output meanwhile.
-pub(crate) async fn ran(mut job: Run, run: &Running<'_>) -> Executed {
-    if let Err(error) = run.engine().workspace().in_place() {
-        return Executed::not_run(file_problem(&error));
-    }
+/// The configured policy with what this run may have of it.
+fn policy_of_run(job: &Run, run: &Running<'_>, time: &TimeLimit) -> SandboxProcessRunnerPolicy {
     let mut policy = showing(&policy_for(run.config(), job.package.as_ref()), run.call().facets()).into_owned();
     policy.egress_rules = Arc::clone(&job.egress_rules);
     if job.package.is_some() && job.view.is_none() {
         policy.workspace_access = WorkspaceAccess::ReadOnly;
     }
-    let time = TimeLimit::under(run.config(), job.timeout);
     policy.wall_clock_limit_ms = u64::try_from(time.limit.as_millis()).unwrap_or(u64::MAX);
     if run.call().facets().time_limit_ms.is_some() {
-        // Whoever may run longer may also compute for longer.
+        // A run that may take longer may also compute for longer.
         policy.cpu_time_limit_ms = policy.cpu_time_limit_ms.max(policy.wall_clock_limit_ms);
     }
+    policy
+}
+
+/// Runs a program on a thread of its own and tells what really happened. Watchers see its output meanwhile.
+pub(crate) async fn ran(mut job: Run, run: &Running<'_>) -> Executed {
+    if let Err(error) = run.engine().workspace().in_place() {
+        return Executed::not_run(file_problem(&error));
+    }
+    let time = TimeLimit::under(run.config(), job.timeout);
+    let policy = policy_of_run(&job, run, &time);
     let (handle, signal) = match CancelSignal::new().map_err(SandboxError::io("prepare a cancellation")) {
         Ok(pair) => pair,
         Err(error) => return refused(&error),
