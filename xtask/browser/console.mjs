@@ -239,7 +239,7 @@ try {
   check(`no page broke its own policy: ${violations}`, violations.length === 0);
   // Revoked: the open page says so, and shows nothing more.
   cli("console", "sessions", "revoke", "--all");
-  await until(page, "the page is closed", () => /console is closed/.test(document.body.innerText) && /palyra console/.test(document.body.innerText));
+  await until(page, "the page is closed", () => /console session is over/.test(document.body.innerText) && /palyra console/.test(document.body.innerText));
   await picture(page, "revoked");
 } finally {
   await browser.close();
