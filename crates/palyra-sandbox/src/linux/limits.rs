@@ -95,7 +95,8 @@ mod tests {
 
     #[test]
     fn the_end_tells_the_limit() {
-        let policy = policy("/w");
+        let mut policy = policy("/w");
+        policy.cpu_time_limit_ms = 10_000;
         for (exit, record, expect) in [
             (ProcessExit::Code(0), ended(99_000_000, 9_000_000), None),
             (ProcessExit::Signal(libc::SIGXCPU), ended(9_900_000, 0), Some(LimitHit::CpuTime)),

@@ -118,7 +118,9 @@ mod tests {
     #[test]
     fn every_limit_is_set_and_nothing_breaks_away() {
         const BREAKAWAY: u32 = 0x800 | 0x1000;
-        let limits = job_limits(&policy("/w"));
+        let mut policy = policy("/w");
+        policy.cpu_time_limit_ms = 10_000;
+        let limits = job_limits(&policy);
         assert_eq!(limits.flags, 0x270e);
         assert_eq!(limits.flags & BREAKAWAY, 0);
         assert_eq!((limits.active_processes, limits.process_time, limits.job_time), (64, 100_000_000, 6_400_000_000));
