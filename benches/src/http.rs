@@ -1,7 +1,7 @@
 //! `POST /v1/tools/invoke` of `palyra.echo` beside the same call over the UNIX socket, in turns; event streams; load.
 
 use crate::Result;
-use crate::process::{Daemon, binaries};
+use crate::process::{Daemon, binaries, owner};
 use crate::report::{Report, percentile, show};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
@@ -66,7 +66,7 @@ enum Way {
 
 /// Where the daemon is, and who may call.
 pub(crate) struct Door {
-    pub(crate) socket: PathBuf,
+    pub(crate) dir: PathBuf,
     authority: String,
     tokens: Vec<String>,
 }
@@ -74,8 +74,7 @@ pub(crate) struct Door {
 impl Door {
     pub(crate) async fn find(dir: &Path) -> Result<Self> {
         let state = dir.join("state");
-        let path = state.join("palyra.sock");
-        let socket = Connection::open(&path, None).await?;
+        let socket = owner(dir).await?;
         let url = std::fs::read_to_string(state.join("http.url"))?;
         let authority = url.trim().trim_start_matches("http://").to_owned();
         let principal = "agent:bench".to_owned();
@@ -89,7 +88,7 @@ impl Door {
             };
             tokens.push(socket.access().create_token(new).await?.into_inner().secret);
         }
-        Ok(Self { socket: path, authority, tokens })
+        Ok(Self { dir: dir.to_owned(), authority, tokens })
     }
 
     /// The token of a caller.
@@ -164,7 +163,7 @@ async fn calling(
         .map(|caller| {
             let (door, more) = (Arc::clone(door), more.clone());
             tokio::spawn(async move {
-                let socket = Connection::open(&door.socket, None).await.map_err(|e| e.to_string())?;
+                let socket = owner(&door.dir).await.map_err(|e| e.to_string())?;
                 let mut sender = door.connect().await.map_err(|e| e.to_string())?;
                 let mut times = Vec::new();
                 let mut start = Instant::now();

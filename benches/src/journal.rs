@@ -65,6 +65,7 @@ fn call(n: u64) -> Result<Arc<CallRecord>> {
         device: None,
         session: format!("session-{}", n % 100).parse()?,
         run: format!("run-{}", n % 10_000).parse()?,
+        workspace: None,
         request: None,
         token: None,
         carrier: palyra_protocol::Carrier::Daemon,

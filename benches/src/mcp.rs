@@ -3,12 +3,11 @@
 
 use crate::Result;
 use crate::http::Door;
-use crate::process::{Daemon, binaries};
+use crate::process::{Daemon, binaries, owner};
 use crate::report::{Report, percentile};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Bytes;
 use hyper::client::conn::http1::SendRequest;
-use palyra_api::Connection;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -78,7 +77,7 @@ async fn together(door: &Arc<Door>, callers: usize, each: usize, way: Way) -> Re
 
 /// One caller's calls; how long each took.
 async fn calling(door: &Door, caller: usize, each: usize, way: Way) -> Result<Vec<Duration>> {
-    let socket = Connection::open(&door.socket, None).await?;
+    let socket = owner(&door.dir).await?;
     let mut sender = door.connect().await?;
     let mut client = match way {
         Way::Stdio => Some(Client::start(door, caller).await?),
@@ -110,7 +109,7 @@ struct Client {
 
 impl Client {
     async fn start(door: &Door, caller: usize) -> Result<Self> {
-        let state_dir = door.socket.parent().ok_or("a socket lies in a directory")?;
+        let state_dir = &door.dir.join("state");
         let mut serving = Command::new(binaries()?.join("palyra"))
             .arg("--state-dir")
             .arg(state_dir)

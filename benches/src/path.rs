@@ -4,6 +4,7 @@ use crate::Result;
 use crate::report::{Report, median, percentile, show};
 use palyra_engine::{
     AccessControl, CallLimits, Engine, EngineParts, Proposal, ToolCallConfig, VerifiedPeer, WasmRuntime,
+    WorkspaceNaming,
 };
 use palyra_journal::JournalStore;
 use palyra_policy::{Membership, PolicyLoader};
@@ -30,7 +31,7 @@ pub fn run(report: &mut Report) -> Result {
     let single = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let engine = runtime.block_on(engine(dir.path()))?;
-    let peer = Arc::new(peer()?);
+    let peer = Arc::new(peer(&engine)?);
     // One call to learn how many bytes a call records, so that the raw commits carry as many.
     runtime.block_on(echo(&engine, &peer))?;
     let sizes = recorded_bytes(&dir.path().join("journal.db"))?;
@@ -116,8 +117,11 @@ fn throughput(
     })
 }
 
-pub fn peer() -> Result<VerifiedPeer> {
-    Ok(VerifiedPeer::on_local_socket(Some(0), 0, "cli".parse()?)?)
+/// The owner, at work in the engine's workspace.
+pub fn peer(engine: &Engine) -> Result<VerifiedPeer> {
+    let home = engine.access().home().workspace_id.clone();
+    let naming = WorkspaceNaming::parse(Some(home.as_str()), None)?;
+    Ok(engine.in_named_workspace(VerifiedPeer::on_local_socket(Some(0), 0, "cli".parse()?)?, &naming)?)
 }
 
 pub async fn engine(dir: &Path) -> Result<Engine> {

@@ -3,6 +3,7 @@
 use crate::Result;
 use crate::report::{Report, median, percentile, show};
 use palyra_api::Connection;
+use palyra_api::client::Whereabouts;
 use palyra_api::v1::{ProposeRequest, StatusRequest};
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
@@ -49,8 +50,15 @@ pub fn run(report: &mut Report) -> Result {
     Ok(())
 }
 
+/// The owner, at work in the workspace of a daemon's directory.
+pub async fn owner(dir: &Path) -> Result<Connection> {
+    let workspace = dir.join("workspace").canonicalize()?.to_string_lossy().into_owned();
+    let place = Whereabouts { workspace: Some(workspace), directory: None };
+    Ok(Connection::open(&dir.join("state/palyra.sock"), None).await?.at(&place)?)
+}
+
 async fn over_the_socket(dir: &Path) -> Result<Vec<Duration>> {
-    let connection = Connection::open(&dir.join("state/palyra.sock"), None).await?;
+    let connection = owner(dir).await?;
     let mut times = Vec::new();
     for _ in 0..CALLS {
         let start = Instant::now();

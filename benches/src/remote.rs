@@ -2,7 +2,7 @@
 //! nothing.
 
 use crate::Result;
-use crate::process::{Daemon, binaries};
+use crate::process::{Daemon, binaries, owner};
 use crate::report::{Report, percentile};
 use palyra_api::v1::{CreateCodeRequest, DecideRequest, OwnDeviceRequest, StatusRequest, WatchApprovalsRequest};
 use palyra_api::{Connection, RemoteHost};
@@ -23,7 +23,7 @@ pub fn run(report: &mut Report) -> Result {
     let dir = tempfile::tempdir()?;
     let daemon = Daemon::start(&binaries()?, dir.path())?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let socket = runtime.block_on(Connection::open(&dir.path().join("state/palyra.sock"), None))?;
+    let socket = runtime.block_on(owner(dir.path()))?;
     let mut hosts = Vec::new();
     for number in 0..DEVICES {
         hosts.push(runtime.block_on(paired(&socket, number))?);

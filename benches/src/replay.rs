@@ -23,7 +23,7 @@ pub fn run(report: &mut Report) -> Result {
     let dir = tempfile::tempdir()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let engine = runtime.block_on(engine(dir.path()))?;
-    let peer = peer()?;
+    let peer = peer(&engine)?;
     runtime.block_on(async {
         echo(&engine, &peer).await?;
         let input = br#"{"argv":["true","--workspace","--all-targets"]}"#.to_vec();

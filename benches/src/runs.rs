@@ -2,9 +2,8 @@
 //! beside the same model asked directly; and whether it stays the same over two hundred turns.
 
 use crate::Result;
-use crate::process::{Daemon, binaries};
+use crate::process::{Daemon, binaries, owner};
 use crate::report::{Report, median, show};
-use palyra_api::Connection;
 use palyra_api::v1::StartRunRequest;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -36,7 +35,7 @@ pub fn run(report: &mut Report) -> Result {
     std::fs::write(dir.path().join("palyra.toml"), config)?;
     let _daemon = Daemon::start(&binaries()?, dir.path())?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(one_run(&dir.path().join("state/palyra.sock")))?;
+    runtime.block_on(one_run(dir.path()))?;
     let seen = std::mem::take(&mut *times.lock().unwrap_or_else(PoisonError::into_inner));
     // From the end of an answer to the next question: everything that is ours.
     let ours: Vec<Duration> = seen.windows(2).map(|pair| pair[1].0.duration_since(pair[0].1)).collect();
@@ -52,8 +51,8 @@ pub fn run(report: &mut Report) -> Result {
     Ok(())
 }
 
-async fn one_run(socket: &std::path::Path) -> Result {
-    let connection = Connection::open(socket, None).await?;
+async fn one_run(dir: &std::path::Path) -> Result {
+    let connection = owner(dir).await?;
     let request = StartRunRequest { prompt: "go".to_owned(), agent: "bench".to_owned(), ..StartRunRequest::default() };
     let mut updates = connection.runs().start(request).await?.into_inner();
     let mut end = String::new();

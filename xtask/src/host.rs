@@ -47,7 +47,8 @@ impl Host {
         let scopes = "tool.list,tool.execute,call.read,call.cancel,approval.list,approval.decide";
         let words = ["--output", "json", "access", "token", "create", "user:local", "--role", "owner"];
         let mut make = program(programs.join("palyra"), words).into_command();
-        let made = make.args(["--rate", "100000", "--scope", scopes]).env("PALYRA_STATE_DIR", &state).output();
+        make.env("PALYRA_STATE_DIR", &state).env("PALYRA_WORKSPACE", host.workspace());
+        let made = make.args(["--rate", "100000", "--scope", scopes]).output();
         let made: Value = serde_json::from_slice(&made.trying("making a token")?.stdout).trying("making a token")?;
         host.token = made["token"].as_str().unwrap_or_default().to_owned();
         Ok(host)

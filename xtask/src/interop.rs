@@ -147,7 +147,8 @@ impl Stage {
     /// A command of the owner's, and what it says.
     fn owner(&self, words: &[&str]) -> Result<String> {
         let mut command = Command::new(&self.palyra);
-        command.env("PALYRA_HTTP_PORT", "0").env("PALYRA_STATE_DIR", self.dir.join("s")).args(words);
+        command.env("PALYRA_HTTP_PORT", "0").env("PALYRA_STATE_DIR", self.dir.join("s"));
+        command.env("PALYRA_WORKSPACE", self.dir.join("w")).args(words);
         let output = command.stderr(Stdio::inherit()).output().trying("starting palyra")?;
         if !output.status.success() {
             return Err(Failure(format!("`palyra {}` failed", words.join(" "))));

@@ -124,7 +124,7 @@ impl RegistryDocument {
         self.revision
     }
 
-    /// Every workspace that was served.
+    /// Every registered workspace.
     #[must_use]
     pub fn workspaces(&self) -> &[WorkspaceRecord] {
         &self.workspaces
@@ -275,7 +275,7 @@ impl RegistryDocument {
                     return Err(inconsistent(format!("the hash of `{id}` appears twice")));
                 }
             }
-            if !workspaces.contains(&token.workspace) {
+            if token.revoked_at.is_none() && !workspaces.contains(&token.workspace) {
                 return Err(inconsistent(format!("`{id}` opens `{}`, which does not exist", token.workspace)));
             }
             let known = agents.contains(&token.principal) || members.contains(&(&token.workspace, &token.principal));

@@ -9,10 +9,10 @@ use crate::standing::{Standing, Wanted};
 use crate::token;
 use palyra_protocol::access::{
     AccessChange, AgentRecord, ChangedToken, FeatureView, GroupMember, GroupName, GroupRecord, MemberRecord,
-    ReplacedSecret, TokenScope, TokenState, TokenView,
+    ReplacedSecret, TokenScope, TokenState, TokenView, WorkspaceRecord,
 };
 use palyra_protocol::{
-    ApiTokenRecord, Digest, Principal, PrincipalKind, Secret, Timestamp, TokenId, WorkspaceId, WorkspaceRole,
+    ApiTokenRecord, Digest, JournalId, Principal, PrincipalKind, Secret, Timestamp, TokenId, WorkspaceId, WorkspaceRole,
 };
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -231,6 +231,44 @@ impl Edit<'_> {
 
     fn member(&self, who: &Principal) -> Option<MemberRecord> {
         self.document.members.iter().find(|m| m.workspace == *self.workspace && m.principal == *who).cloned()
+    }
+
+    /// Registers a directory, which the local owner owns from then on.
+    ///
+    /// # Errors
+    /// It is registered already.
+    pub fn add_workspace(self, journal: &JournalId, root: String) -> Edited<WorkspaceRecord> {
+        self.by.must_own("register workspaces")?;
+        if let Some(known) = self.document.workspaces.iter().find(|w| w.root == root) {
+            return Err(AccessError::WorkspaceExists(known.clone()));
+        }
+        let workspace = self.document.add_workspace(journal, root, self.now);
+        Ok((workspace.clone(), AccessChange::WorkspaceAdded { workspace }))
+    }
+
+    /// Accepts the directory that has taken the place of a workspace's.
+    ///
+    /// # Errors
+    /// It is not registered.
+    pub fn readmit_workspace(self, id: &WorkspaceId) -> Edited<WorkspaceRecord> {
+        let known = self.document.workspaces.iter().find(|w| w.workspace_id == *id).cloned();
+        let workspace = known.ok_or_else(|| AccessError::NoSuchWorkspace(id.clone()))?;
+        Ok((workspace.clone(), AccessChange::WorkspaceAdded { workspace }))
+    }
+
+    /// Removes the workspace that the change is made in: its members with it, and its tokens are revoked.
+    ///
+    /// # Errors
+    /// It is not registered.
+    pub fn remove_workspace(self) -> Edited<WorkspaceRecord> {
+        let (id, now) = (self.workspace, self.now);
+        self.by.must_own("remove a workspace")?;
+        let known = self.document.workspaces.iter().find(|w| w.workspace_id == *id).cloned();
+        let workspace = known.ok_or_else(|| AccessError::NoSuchWorkspace(id.clone()))?;
+        let tokens_revoked = withdraw(self.document, now, |token| token.workspace == *id);
+        self.document.workspaces.retain(|w| w.workspace_id != *id);
+        self.document.members.retain(|m| m.workspace != *id);
+        Ok((workspace.clone(), AccessChange::WorkspaceRemoved { workspace, tokens_revoked }))
     }
 
     /// Gives a person a role.

@@ -1,8 +1,10 @@
 //! Why a change of the registry is refused.
 
 use crate::document::{MAX_LABEL, MAX_LIFE, MAX_RATE};
-use palyra_protocol::access::{GroupName, TokenScope, TokenState};
-use palyra_protocol::{PolicyAction, Principal, Problem, ProblemCode, TokenId, UnknownAction, WorkspaceRole};
+use palyra_protocol::access::{GroupName, TokenScope, TokenState, WorkspaceRecord};
+use palyra_protocol::{
+    PolicyAction, Principal, Problem, ProblemCode, TokenId, UnknownAction, WorkspaceId, WorkspaceRole,
+};
 
 /// Whose fault a refusal is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -148,6 +150,12 @@ pub enum AccessError {
     /// The agent is registered.
     #[error("`{0}` is registered already")]
     AgentExists(Principal),
+    /// The directory is registered.
+    #[error("`{}` is registered already, as {}", .0.root, .0.workspace_id)]
+    WorkspaceExists(WorkspaceRecord),
+    /// There is no such workspace.
+    #[error("there is no workspace `{0}`")]
+    NoSuchWorkspace(WorkspaceId),
     /// Another group holds it.
     #[error("the group `{within}` holds `{name}`")]
     GroupInUse {
@@ -229,6 +237,8 @@ impl AccessError {
             }
             Self::LastOwner(_) => (Conflict, "last_owner", "make somebody else an owner first"),
             Self::LocalOwnerStays => (Conflict, "local_owner_stays", "run the daemon as another user"),
+            Self::WorkspaceExists(_) => (Conflict, "workspace_exists", "use it as it is: `palyra workspaces list`"),
+            Self::NoSuchWorkspace(_) => (NotFound, NOT_FOUND, "`palyra workspaces list` shows them"),
             Self::AgentExists(_) => (Conflict, "agent_exists", "use it as it is"),
             Self::GroupInUse { .. } => (Conflict, "group_in_use", "take it out of that group first"),
             Self::NoRandomness(_) => return (Unavailable, "no_randomness", None),

@@ -1,4 +1,4 @@
-//! The registry of one daemon in one workspace: its state in memory, its file, and what is only counted.
+//! The registry of one daemon: its state in memory, its file, and what is only counted.
 
 use crate::attempts::Attempts;
 use crate::document::RegistryDocument;
@@ -11,7 +11,7 @@ use crate::standing::Standing;
 use crate::state::{Admitted, State, TokenRefusal};
 use crate::usage;
 use palyra_protocol::access::{AccessChange, WorkspaceRecord};
-use palyra_protocol::{Clock, Digest, JournalId, Principal, Timestamp};
+use palyra_protocol::{Clock, Digest, JournalId, Principal, Timestamp, WorkspaceId};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -20,7 +20,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 pub struct Registry {
     file: RegistryFile,
     usage: PathBuf,
-    workspace: WorkspaceRecord,
+    home: WorkspaceRecord,
+    home_is_new: bool,
     clock: Arc<dyn Clock>,
     state: RwLock<Arc<State>>,
     attempts: Attempts,
@@ -41,8 +42,7 @@ impl Registry {
     /// The registry in a state directory, with a document that was accepted and the digest of its file, if there is
     /// one.
     ///
-    /// It writes nothing: a workspace that is new is added to the document in memory, and written with the first
-    /// change.
+    /// It writes nothing: a workspace that is new is added to the document in memory. Whoever serves it registers it.
     #[must_use]
     pub fn open(
         state_dir: &Path,
@@ -56,21 +56,26 @@ impl Registry {
             None => (RegistryDocument::empty(), None),
         };
         let root = workspace_root.to_string_lossy().into_owned();
-        let workspace = match document.workspaces.iter().find(|w| w.root == root) {
-            Some(workspace) => workspace.clone(),
-            None => document.add_workspace(journal, root, clock.now()),
-        };
-        let state = State::new(document, digest, &workspace.workspace_id, None, clock.now());
+        let known = document.workspaces.iter().find(|w| w.root == root).cloned();
+        let home_is_new = known.is_none();
+        let home = known.unwrap_or_else(|| document.add_workspace(journal, root, clock.now()));
+        let state = State::new(document, digest, None, clock.now());
         let usage = state_dir.join(usage::FILE);
         usage::restore(&usage, &state);
         let (file, state) = (RegistryFile::within(state_dir), RwLock::new(Arc::new(state)));
-        Self { file, usage, workspace, clock, state, attempts: Attempts::default() }
+        Self { file, usage, home, home_is_new, clock, state, attempts: Attempts::default() }
     }
 
-    /// The workspace that is served.
+    /// The workspace that the daemon was started with.
     #[must_use]
-    pub fn workspace(&self) -> &WorkspaceRecord {
-        &self.workspace
+    pub fn home(&self) -> &WorkspaceRecord {
+        &self.home
+    }
+
+    /// Whether the workspace that the daemon was started with was registered by this start.
+    #[must_use]
+    pub fn home_is_new(&self) -> bool {
+        self.home_is_new
     }
 
     /// What is in force now.
@@ -111,18 +116,19 @@ impl Registry {
         self.state().check(text, self.now())
     }
 
-    /// Makes a change to a copy of the document. `token` is the one that whoever asks has shown.
+    /// Makes a change to a copy of the document, in a workspace. `token` is the one that whoever asks has shown.
     ///
     /// # Errors
     /// The change is refused.
     pub fn draft<T>(
         &self,
+        workspace: &WorkspaceId,
         by: Principal,
         token: Option<Admitted>,
         edit: impl FnOnce(Edit<'_>) -> Edited<T>,
     ) -> Result<Draft<T>, AccessError> {
         let mut document = self.state().document().clone();
-        let (workspace, now) = (&self.workspace.workspace_id, self.now());
+        let now = self.now();
         let by = Standing::in_document(&document, workspace, by, token);
         let (told, what) = edit(Edit { document: &mut document, workspace, by: &by, now })?;
         forget_long_dead(&mut document, now);
@@ -132,7 +138,7 @@ impl Registry {
     /// Puts a document in force that was recorded. What is known of tokens besides their records is carried over.
     pub fn install(&self, document: RegistryDocument, digest: Digest) {
         let earlier = self.state();
-        let state = State::new(document, Some(digest), &self.workspace.workspace_id, Some(&earlier), self.now());
+        let state = State::new(document, Some(digest), Some(&earlier), self.now());
         *self.state.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(state);
     }
 
@@ -146,9 +152,12 @@ impl Registry {
     #[must_use]
     pub fn measured(count: usize, clock: Arc<dyn Clock>) -> Option<(Self, Vec<String>)> {
         let (document, texts) = measure::with_tokens(count, clock.now())?;
-        let workspace = document.workspaces.first()?.clone();
-        let state = State::new(document, None, &workspace.workspace_id, None, clock.now());
+        let home = document.workspaces.first()?.clone();
+        let state = State::new(document, None, None, clock.now());
         let (file, state) = (RegistryFile::within(Path::new("")), RwLock::new(Arc::new(state)));
-        Some((Self { file, usage: PathBuf::new(), workspace, clock, state, attempts: Attempts::default() }, texts))
+        Some((
+            Self { file, usage: PathBuf::new(), home, home_is_new: false, clock, state, attempts: Attempts::default() },
+            texts,
+        ))
     }
 }

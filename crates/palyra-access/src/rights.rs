@@ -116,7 +116,7 @@ pub fn permission(action: PolicyAction) -> Permission {
         | A::VaultDelete
         | A::VaultManage
         | A::SkillManage => Permission::OperateTrust,
-        A::PolicyReload | A::FeatureSet | A::DaemonStop => Permission::ManageWorkspace,
+        A::PolicyReload | A::FeatureSet | A::WorkspaceManage | A::DaemonStop => Permission::ManageWorkspace,
     }
 }
 
@@ -249,6 +249,7 @@ mod tests {
         device.revoke       owner
         console.open        owner admin operator
         console.manage      owner
+        workspace.manage    owner
         daemon.stop         owner
         effect.apply        owner admin operator
         effect.read         owner admin operator

@@ -9,7 +9,7 @@ use palyra_protocol::{
     ApiTokenRecord, DeviceId, Digest, PolicyAction, Principal, PrincipalKind, Timestamp, TokenId, WorkspaceId,
     WorkspaceRole,
 };
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
@@ -42,9 +42,10 @@ pub struct State {
     document: RegistryDocument,
     /// SHA-256 of the file; none until there is one.
     digest: Option<Digest>,
-    workspace: WorkspaceId,
     seats: HashMap<TokenId, Seat>,
-    roles: HashMap<Principal, WorkspaceRole>,
+    /// The members of each registered workspace.
+    roles: HashMap<WorkspaceId, HashMap<Principal, WorkspaceRole>>,
+    agents: HashSet<Principal>,
     tokens_open: bool,
 }
 
@@ -63,7 +64,7 @@ pub enum TokenRefusal {
     Revoked,
     /// Its time is over.
     Expired,
-    /// It opens another workspace.
+    /// It opens another workspace, or one that is registered no more.
     OtherWorkspace,
     /// Whom it speaks for is no longer here.
     PrincipalGone,
@@ -99,6 +100,8 @@ pub struct Admitted {
     hash: Digest,
     principal: Principal,
     role: WorkspaceRole,
+    /// The workspace that it opens.
+    workspace: WorkspaceId,
     scopes: Arc<[TokenScope]>,
     issuers: Arc<[Principal]>,
     rate_per_minute: u32,
@@ -125,6 +128,8 @@ pub struct PairedDevice {
     pub principal: Principal,
     /// The role that it is limited to.
     pub role: WorkspaceRole,
+    /// The workspace that it names.
+    pub workspace: WorkspaceId,
     /// Everybody who had a hand in letting it in: any of them may hold it.
     pub issuers: Vec<Principal>,
     /// SHA-256 of the certificate.
@@ -177,6 +182,12 @@ impl Admitted {
         self.role
     }
 
+    /// The one workspace that it opens.
+    #[must_use]
+    pub fn workspace(&self) -> &WorkspaceId {
+        &self.workspace
+    }
+
     /// What it may do.
     #[must_use]
     pub fn scopes(&self) -> &[TokenScope] {
@@ -213,17 +224,15 @@ impl State {
     pub(crate) fn new(
         document: RegistryDocument,
         digest: Option<Digest>,
-        workspace: &WorkspaceId,
         earlier: Option<&Self>,
         now: Timestamp,
     ) -> Self {
-        let mut roles: HashMap<_, _> = document
-            .members
-            .iter()
-            .filter(|m| m.workspace == *workspace)
-            .map(|m| (m.principal.clone(), m.role))
-            .collect();
-        roles.extend(document.agents.iter().map(|a| (a.principal.clone(), WorkspaceRole::Operator)));
+        let mut roles: HashMap<WorkspaceId, HashMap<_, _>> =
+            document.workspaces.iter().map(|w| (w.workspace_id.clone(), HashMap::new())).collect();
+        for member in &document.members {
+            roles.entry(member.workspace.clone()).or_default().insert(member.principal.clone(), member.role);
+        }
+        let agents = document.agents.iter().map(|a| a.principal.clone()).collect();
         let mut seats = HashMap::with_capacity(document.tokens.len());
         for (record, token) in document.tokens.iter().enumerate() {
             let live = earlier.and_then(|state| state.seats.get(&token.token_id)).map(|seat| Arc::clone(&seat.live));
@@ -241,7 +250,7 @@ impl State {
             seats.insert(token.token_id.clone(), seat);
         }
         let tokens_open = document.feature(Feature::ApiTokens);
-        Self { document, digest, workspace: workspace.clone(), seats, roles, tokens_open }
+        Self { document, digest, seats, roles, agents, tokens_open }
     }
 
     /// The document in force.
@@ -256,10 +265,12 @@ impl State {
         self.digest
     }
 
-    /// What somebody is to the workspace that is served.
+    /// What somebody is to a registered workspace. Agents are the same in each.
     #[must_use]
-    pub fn role(&self, principal: &Principal) -> Option<WorkspaceRole> {
-        self.roles.get(principal).copied()
+    pub fn role(&self, workspace: &WorkspaceId, principal: &Principal) -> Option<WorkspaceRole> {
+        let members = self.roles.get(workspace)?;
+        let agent = || self.agents.contains(principal).then_some(WorkspaceRole::Operator);
+        members.get(principal).copied().or_else(agent)
     }
 
     /// Checks what a stranger presents, and counts the request.
@@ -305,8 +316,8 @@ impl State {
     /// # Errors
     /// The person that it acts for is no longer here.
     pub fn admit_device(&self, device: PairedDevice) -> Result<Admitted, TokenRefusal> {
-        let PairedDevice { device_id, principal, role, issuers, certificate, expires_at } = device;
-        let role = match (self.role(&principal), principal.kind()) {
+        let PairedDevice { device_id, principal, role, workspace, issuers, certificate, expires_at } = device;
+        let role = match (self.role(&workspace, &principal), principal.kind()) {
             (Some(standing), _) => role.min(standing),
             (None, PrincipalKind::Device) => role,
             (None, _) => return Err(TokenRefusal::PrincipalGone),
@@ -316,6 +327,7 @@ impl State {
             hash: certificate,
             principal,
             role,
+            workspace,
             scopes: Arc::clone(&EVERY_SCOPE),
             issuers: issuers.into(),
             rate_per_minute: DEVICE_RATE,
@@ -341,6 +353,7 @@ impl State {
             hash,
             principal: token.principal.clone(),
             role: token.role.min(standing),
+            workspace: token.workspace.clone(),
             scopes: Arc::clone(&seat.scopes),
             issuers: Arc::clone(if current { &seat.issuers } else { &seat.replaced_issuers }),
             rate_per_minute: token.rate_per_minute,
@@ -367,10 +380,10 @@ impl State {
         if now >= token.expires_at {
             return Err(TokenRefusal::Expired);
         }
-        if token.workspace != self.workspace {
+        if !self.roles.contains_key(&token.workspace) {
             return Err(TokenRefusal::OtherWorkspace);
         }
-        let standing = self.role(&token.principal).ok_or(TokenRefusal::PrincipalGone)?;
+        let standing = self.role(&token.workspace, &token.principal).ok_or(TokenRefusal::PrincipalGone)?;
         if self.tokens_open { Ok(standing) } else { Err(TokenRefusal::TokensClosed) }
     }
 

@@ -18,7 +18,8 @@ use crate::v1::runs_client::RunsClient;
 use crate::v1::skills_client::SkillsClient;
 use crate::v1::tools_client::ToolsClient;
 use crate::v1::vault_client::VaultClient;
-use crate::{ACT_AS, AUTHORIZATION};
+use crate::v1::workspaces_client::WorkspacesClient;
+use crate::{ACT_AS, AUTHORIZATION, DIRECTORY, WORKSPACE, escaped};
 use hyper_util::rt::TokioIo;
 use palyra_protocol::Principal;
 use std::path::{Path, PathBuf};
@@ -34,11 +35,22 @@ pub const MAX_MESSAGE_BYTES: usize = 16 << 20;
 /// The largest answer: an event that holds an output is told in one piece, and its bytes may take six each in JSON.
 pub const MAX_REPLY_BYTES: usize = 64 << 20;
 
-/// Adds the token that a caller shows, and the agent's name that an owner acts in.
+/// Where a caller works: the workspace that it names, and the directory that it was started in.
+#[derive(Debug, Clone, Default)]
+pub struct Whereabouts {
+    /// The workspace, by its id or its absolute path.
+    pub workspace: Option<String>,
+    /// The directory.
+    pub directory: Option<PathBuf>,
+}
+
+/// Adds the token that a caller shows, the agent's name that an owner acts in, and where the caller works.
 #[derive(Debug, Clone)]
 pub struct Speaker {
     act_as: Option<MetadataValue<Ascii>>,
     token: Option<MetadataValue<Ascii>>,
+    workspace: Option<MetadataValue<Ascii>>,
+    directory: Option<MetadataValue<Ascii>>,
 }
 
 impl Interceptor for Speaker {
@@ -48,6 +60,11 @@ impl Interceptor for Speaker {
         }
         if let Some(token) = &self.token {
             request.metadata_mut().insert(AUTHORIZATION, token.clone());
+        }
+        for (key, value) in [(WORKSPACE, &self.workspace), (DIRECTORY, &self.directory)] {
+            if let Some(value) = value {
+                request.metadata_mut().insert(key, value.clone());
+            }
         }
         Ok(request)
     }
@@ -96,7 +113,7 @@ impl Connection {
     pub(crate) fn over(channel: Channel, act_as: Option<&Principal>) -> Result<Self, ApiError> {
         let act_as = act_as.map(|p| MetadataValue::try_from(p.to_string())).transpose();
         let act_as = act_as.map_err(|e| ApiError::new("transport", e.to_string(), None))?;
-        Ok(Self { channel, speaker: Speaker { act_as, token: None } })
+        Ok(Self { channel, speaker: Speaker { act_as, token: None, workspace: None, directory: None } })
     }
 
     /// The same connection, speaking with a token: as its principal and nobody else.
@@ -112,6 +129,20 @@ impl Connection {
         Ok(self)
     }
 
+    /// The same connection, for somebody who works there.
+    ///
+    /// # Errors
+    /// It cannot be said in a request.
+    pub fn at(mut self, place: &Whereabouts) -> Result<Self, ApiError> {
+        let value = |text: Option<&str>| text.map(|text| MetadataValue::try_from(escaped(text))).transpose();
+        let unsaid = |e: tonic::metadata::errors::InvalidMetadataValue| ApiError::new("transport", e.to_string(), None);
+        self.speaker.workspace = value(place.workspace.as_deref()).map_err(unsaid)?;
+        // A directory whose name is no text is in no workspace: those are named by texts.
+        let directory = place.directory.as_deref().and_then(Path::to_str);
+        self.speaker.directory = value(directory).map_err(unsaid)?;
+        Ok(self)
+    }
+
     /// The channel itself, for whoever calls methods by their names.
     #[must_use]
     pub fn channel(&self) -> Channel {
@@ -121,6 +152,8 @@ impl Connection {
     services! {
         /// The daemon itself.
         daemon: DaemonClient;
+        /// The registered workspaces.
+        workspaces: WorkspacesClient;
         /// The tools that can be called.
         tools: ToolsClient;
         /// Tool calls.

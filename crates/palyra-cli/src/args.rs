@@ -14,6 +14,7 @@ pub mod routines;
 pub mod runs;
 pub mod skills;
 pub mod vault;
+pub mod workspaces;
 
 use crate::completing;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -72,6 +73,11 @@ pub struct Cli {
     #[arg(long, env = "PALYRA_HOST", value_name = "PROFILE")]
     pub host: Option<String>,
 
+    /// Work in this workspace, named by its directory or its id [default: the one that this directory lies in]. Comes
+    /// before the command
+    #[arg(long, env = "PALYRA_WORKSPACE", value_name = "WORKSPACE", id = "in_workspace")]
+    pub workspace: Option<String>,
+
     #[command(subcommand)]
     pub command: Command,
 }
@@ -88,6 +94,9 @@ pub enum Command {
     Status,
     /// Check everything that calls depend on, and say how to fix what is missing
     Doctor,
+    /// Say in which directories agents may work: register, list, remove
+    #[command(subcommand, long_about = workspaces::ABOUT)]
+    Workspaces(workspaces::Workspaces),
     /// See which tools there are
     #[command(subcommand)]
     Tools(Tools),
@@ -180,8 +189,8 @@ pub enum Command {
 
 #[derive(Debug, Args)]
 pub struct Up {
-    /// The directory that tools work in [default: the one last given, or `workspace_root` of the configuration, or this
-    /// directory]
+    /// The directory that tools work in, which is registered as a workspace [default: the one last given, or
+    /// `workspace_root` of the configuration, or this directory]
     #[arg(long, value_name = "DIR")]
     pub workspace: Option<PathBuf>,
     /// The configuration file [default: that of the last start, or ~/.config/palyra/palyra.toml, if it exists]

@@ -1,12 +1,14 @@
 //! What every command needs: where the daemon is, and how to print.
 
 use crate::args::Format;
+use crate::commands::workspaces;
 use crate::exit::{FAILED, Failure};
 use crate::hosts::{self, Hosts, LOCAL};
+use palyra_api::client::Whereabouts;
 use palyra_api::{Connection, RemoteHost};
 use palyra_identity::ProfileName;
 use palyra_protocol::{Principal, Secret};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Where the daemon is, and how to print.
 #[derive(Debug, Clone)]
@@ -17,6 +19,8 @@ pub struct Context {
     token: Option<Secret>,
     /// The daemon elsewhere that the commands are for; none for this machine's own.
     host: Option<ProfileName>,
+    /// Where the caller works, as the daemon is told.
+    place: Whereabouts,
 }
 
 impl Context {
@@ -31,7 +35,7 @@ impl Context {
             None => default_state_dir()?,
         };
         let token = token.map(|text| Secret::new(text.into_bytes()));
-        Ok(Self { state_dir, format, act_as, token, host: None })
+        Ok(Self { state_dir, format, act_as, token, host: None, place: Whereabouts::default() })
     }
 
     /// The same for a daemon elsewhere: the one that is named, or that `palyra hosts use` chose.
@@ -42,6 +46,33 @@ impl Context {
             None => hosts::chosen(&self.state_dir)?,
         };
         Ok(self)
+    }
+
+    /// The same for somebody who works in this workspace, or else in this directory. A daemon elsewhere knows nothing of
+    /// directories here, so it is told of none.
+    pub fn working_in(mut self, workspace: Option<&str>) -> Self {
+        let local = self.host.is_none();
+        let named = |text: &str| if local { workspaces::named(text) } else { text.to_owned() };
+        let directory = if local { std::env::current_dir().ok() } else { None };
+        self.place = Whereabouts { workspace: workspace.map(named), directory };
+        self
+    }
+
+    /// The same for somebody who works nowhere in particular.
+    pub fn anywhere(mut self) -> Self {
+        self.place = Whereabouts::default();
+        self
+    }
+
+    /// The same for somebody who works in this directory's workspace, wherever they are.
+    pub fn within(&self, directory: &Path) -> Self {
+        let workspace = Some(directory.to_string_lossy().into_owned());
+        Self { place: Whereabouts { workspace, directory: None }, ..self.clone() }
+    }
+
+    /// Where the caller works.
+    pub fn place(&self) -> &Whereabouts {
+        &self.place
     }
 
     /// The daemon elsewhere that the commands are for.
@@ -76,11 +107,12 @@ impl Context {
     /// Connects to the daemon.
     pub async fn connect(&self) -> Result<Connection, Failure> {
         if let Some(host) = &self.host {
-            let connection = Connection::open_remote(&self.remote(host)?, self.act_as.as_ref()).await?;
+            let connection =
+                Connection::open_remote(&self.remote(host)?, self.act_as.as_ref()).await?.at(&self.place)?;
             hosts::renew_if_due(&self.state_dir, host, &connection).await?;
             return Ok(connection);
         }
-        let connection = Connection::open(&self.socket(), self.act_as.as_ref()).await?;
+        let connection = Connection::open(&self.socket(), self.act_as.as_ref()).await?.at(&self.place)?;
         let Some(token) = &self.token else { return Ok(connection) };
         // What is no text is no token, and is never left out: the daemon would take us for its owner.
         Ok(connection.with_token(std::str::from_utf8(token.expose()).unwrap_or("-"))?)
@@ -88,7 +120,7 @@ impl Context {
 
     /// Connects in the caller's own name, also where they act as an agent: to answer what the agent's call asks.
     pub async fn connect_as_self(&self) -> Result<Connection, Failure> {
-        let connection = Connection::open(&self.socket(), None).await?;
+        let connection = Connection::open(&self.socket(), None).await?.at(&self.place)?;
         let Some(token) = &self.token else { return Ok(connection) };
         Ok(connection.with_token(std::str::from_utf8(token.expose()).unwrap_or("-"))?)
     }

@@ -66,11 +66,26 @@ fn about_this_machine(context: &Context, command: &Command) -> Result<(), Failur
     }
 }
 
+/// What is the same wherever it is typed: these commands start and end the daemon, or say themselves which workspace they
+/// are about.
+fn is_about_the_daemon(command: &Command) -> bool {
+    matches!(
+        command,
+        Command::Init(_)
+            | Command::Up(_)
+            | Command::Down
+            | Command::Workspaces(_)
+            | Command::Connect(_)
+            | Command::Disconnect(_)
+    )
+}
+
 /// What clients run ends as they expect; everything else as people do.
 async fn begin(cli: Cli) -> Result<ExitCode, Failure> {
     let for_client = matches!(cli.command, Command::Hook(_) | Command::Redeem(_));
     let host = if for_client { Some(hosts::LOCAL.to_owned()) } else { cli.host };
     let context = Context::new(cli.state_dir, cli.output, cli.act_as, cli.token)?.at(host)?;
+    let context = context.working_in(cli.workspace.as_deref());
     match cli.command {
         Command::Hook(hook) => Ok(commands::hook::hook(&context, hook).await),
         Command::Redeem(redeem) => Ok(commands::redeem::redeem(&context, redeem).await),
@@ -80,6 +95,7 @@ async fn begin(cli: Cli) -> Result<ExitCode, Failure> {
 
 async fn run(context: Context, command: Command) -> Result<(), Failure> {
     about_this_machine(&context, &command)?;
+    let context = if is_about_the_daemon(&command) { context.anywhere() } else { context };
     match command {
         // Answered before.
         Command::Hook(_) | Command::Redeem(_) => Ok(()),
@@ -88,6 +104,7 @@ async fn run(context: Context, command: Command) -> Result<(), Failure> {
         Command::Down => commands::up::down(&context).await,
         Command::Status => commands::status::status(&context).await,
         Command::Doctor => commands::doctor::doctor(&context).await,
+        Command::Workspaces(command) => commands::workspaces::run(&context, command).await,
         Command::Tools(command) => commands::tools::run(&context, command).await,
         Command::Call(call) => commands::call::call(&context, call).await,
         Command::Exec(exec) => commands::call::exec(&context, exec).await,

@@ -9,7 +9,9 @@ use palyra_access::NewToken;
 use palyra_api::client::Connection;
 use palyra_api::v1::ListToolsRequest;
 use palyra_engine::tools::{Executing, Input, Job, Place, Prepared, Tool};
-use palyra_engine::{AccessControl, Engine, EngineParts, Executed, Refusal, Running, ToolCatalog, VerifiedPeer};
+use palyra_engine::{
+    AccessControl, Engine, EngineParts, Executed, Refusal, Running, ToolCatalog, VerifiedPeer, WorkspaceNaming,
+};
 use palyra_journal::JournalStore;
 use palyra_protocol::{DaemonKey, Facets, SystemClock, ToolDefinition, ToolSource};
 use palyra_workspace::Workspace;
@@ -81,9 +83,9 @@ struct Client {
 }
 
 impl Client {
-    async fn connect(socket: &Path) -> Self {
+    async fn connect(socket: &Path, workspace: &str) -> Self {
         let mut client = Self { stream: BufReader::new(UnixStream::connect(socket).await.unwrap()), asked: 0 };
-        client.say(json!({ "palyra_mcp": 1, "act_as": "agent:one" })).await;
+        client.say(json!({ "palyra_mcp": 1, "act_as": "agent:one", "workspace": workspace })).await;
         assert_eq!(client.hear().await["ok"], true);
         let info = json!({ "name": "t", "version": "1" });
         let hello = json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": info });
@@ -171,6 +173,8 @@ async fn open(dir: &Path) -> Open {
     tokio::spawn(grpc::Services::new(engine.clone(), about).serve(UnixListener::bind(&grpc).unwrap()));
     let http = Listening::open(doors, Port::This(0), &dir.join("state")).unwrap();
     let owner = VerifiedPeer::on_local_socket(Some(1), 1, "cli".parse().unwrap()).unwrap();
+    let home = WorkspaceNaming::parse(Some(engine.access().home().workspace_id.as_str()), None).unwrap();
+    let owner = engine.in_named_workspace(owner, &home).unwrap();
     let new = NewToken {
         principal: "user:local".parse().unwrap(),
         label: String::new(),
@@ -189,7 +193,8 @@ async fn every_listing_follows_the_catalog() {
     let dir = tempfile::tempdir().unwrap();
     let daemon = open(dir.path()).await;
     let weather = ToolSource::skill("acme.weather").unwrap();
-    let mut client = Client::connect(&daemon.mcp).await;
+    let home = daemon.engine.access().home().workspace_id.to_string();
+    let mut client = Client::connect(&daemon.mcp, &home).await;
     let echo = ("palyra_echo".to_owned(), "Return the text that was sent".to_owned());
     assert_eq!(client.listed().await, std::slice::from_ref(&echo));
     let (before_grpc, before_http) = (over_grpc(&daemon.grpc).await, over_http(&daemon.http, &daemon.token).await);

@@ -25,6 +25,7 @@ mod skill_watch;
 mod skills;
 mod state;
 mod verify;
+mod workspaces;
 
 use clap::{Parser, Subcommand};
 use palyra_api::command_line::skills::SkillsAuthor;

@@ -120,6 +120,11 @@ rights! {
         Status: DaemonStatus on Daemon,
         Stop: DaemonStop on Daemon,
     }
+    Workspaces {
+        List: DaemonStatus on Daemon,
+        Add: WorkspaceManage on Daemon,
+        Remove: WorkspaceManage on Daemon,
+    }
     Tools {
         List: ToolList on Daemon,
         Get: ToolList on Daemon,

@@ -6,6 +6,7 @@ use crate::doors::Doors;
 use crate::http::{HttpError, Listening, Port};
 use crate::mtls::{RemoteDoor, RemoteError};
 use crate::state::{StateDir, StateError};
+use crate::workspaces::{self, Registering};
 use crate::{grpc, keys, mcp, policy, skill_watch};
 use palyra_access::REGISTRY_FILE;
 use palyra_agent::{Models, Runs};
@@ -21,7 +22,7 @@ use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -161,6 +162,8 @@ pub struct Setup {
     workspace: Option<PathBuf>,
     http_port: Option<u16>,
     remote_port: Option<u16>,
+    /// The configuration as it was first read: what this process runs on, whatever is in the file by now.
+    text: OnceLock<Option<String>>,
 }
 
 impl Setup {
@@ -187,7 +190,7 @@ impl Setup {
             Some(path) => path,
             None => in_home("XDG_CONFIG_HOME", ".config")?.join("palyra/palyra.toml"),
         };
-        Ok(Self { state_dir, config_path, config_required, workspace, http_port, remote_port })
+        Ok(Self { state_dir, config_path, config_required, workspace, http_port, remote_port, text: OnceLock::new() })
     }
 
     /// How processes are confined under this configuration, in this workspace or the configured one.
@@ -210,8 +213,28 @@ impl Setup {
     }
 
     pub(crate) fn config(&self, state_dir: &Path) -> Result<Config, DaemonError> {
-        let raw = RawConfig::read(&self.config_path, self.config_required)?;
-        let config = raw.validate(self.workspace.clone(), state_dir)?;
+        self.validated(state_dir, self.workspace.clone())
+    }
+
+    /// The same in another workspace: everything that decides must be out of the reach of its agents too.
+    pub(crate) fn config_in(&self, state_dir: &Path, workspace: &Path) -> Result<Config, DaemonError> {
+        self.validated(state_dir, Some(workspace.to_owned()))
+    }
+
+    fn raw(&self) -> Result<RawConfig, ConfigError> {
+        let text = match self.text.get() {
+            Some(text) => text,
+            None => {
+                let text = RawConfig::text(&self.config_path, self.config_required)?;
+                self.text.get_or_init(|| text)
+            }
+        };
+        RawConfig::of_text(&self.config_path, text.as_deref())
+    }
+
+    fn validated(&self, state_dir: &Path, workspace: Option<PathBuf>) -> Result<Config, DaemonError> {
+        let raw = self.raw()?;
+        let config = raw.validate(workspace, state_dir)?;
         // Only now it is known where agents can write. What they could have written is not obeyed.
         self.vouched("the configuration", &self.config_path, &*config.custody)?;
         self.vouched("the state directory", &self.state_dir, &*config.custody)?;
@@ -237,17 +260,17 @@ impl Setup {
 
     /// How the rules are read when nothing is served: with the access registry as its file stands.
     fn policy_loader(&self, config: &Config) -> Result<PolicyLoader, DaemonError> {
-        self.with_registered(config.policy_loader(), &config.workspace_root)
+        self.with_registered(config.policy_loader())
     }
 
     /// The same for whoever reads rules and nothing else: whether tools could work here is not their matter.
     pub(crate) fn rules(&self) -> Result<PolicyLoader, DaemonError> {
         let raw = RawConfig::read(&self.config_path, self.config_required)?;
-        self.with_registered(raw.rules()?, &raw.workspace(self.workspace.as_deref()))
+        self.with_registered(raw.rules()?)
     }
 
-    fn with_registered(&self, mut loader: PolicyLoader, workspace: &Path) -> Result<PolicyLoader, DaemonError> {
-        let registered = palyra_engine::peek_registry(&self.state_dir, workspace)?;
+    fn with_registered(&self, mut loader: PolicyLoader) -> Result<PolicyLoader, DaemonError> {
+        let registered = palyra_engine::peek_registry(&self.state_dir)?;
         loader.membership = loader.membership.with_registered(registered);
         Ok(loader)
     }
@@ -280,6 +303,7 @@ pub fn check(setup: &Setup) -> Result<ExitCode, DaemonError> {
 /// Why it does not serve.
 pub fn run(setup: Setup, started: Instant) -> Result<ExitCode, DaemonError> {
     let state = StateDir::take(&setup.state_dir)?;
+    let setup = Arc::new(setup);
     let config = setup.config(state.path())?;
     allow_many_files();
     leave_no_core();
@@ -320,7 +344,9 @@ fn leave_no_core() {
     }
 }
 
-async fn serve(setup: &Setup, state: &StateDir, config: Config, started: Instant) -> Result<(), DaemonError> {
+async fn serve(setup: &Arc<Setup>, state: &StateDir, config: Config, started: Instant) -> Result<(), DaemonError> {
+    let registering = Registering::new(Arc::clone(setup), state.path(), &config);
+    workspaces::adopt_earlier_views(state.path(), &config);
     let journal = keys::open_journal(state)?;
     let key = keys::signing_key(state, &journal).await?;
     // The journal's clock never goes back: tokens that have expired stay expired.
@@ -342,6 +368,7 @@ async fn serve(setup: &Setup, state: &StateDir, config: Config, started: Instant
     engine.note_start(env!("CARGO_PKG_VERSION")).await?;
     state.put_key_in_place()?;
     prepare_devices(&engine, state, &remote_config).await?;
+    engine.open_workspaces(Arc::new(registering)).await?;
     engine.recover_memory().await?;
     // Before calls are taken up again: one that waits may be of a skill.
     engine.start_skills(skill_watch::setup(&config.skills, state.path())).await;

@@ -4,6 +4,7 @@
 //! about that peer before it does anything: the token's scopes, the role, and policy must all agree. No door decides
 //! for itself.
 
+mod attempts;
 mod client_processes;
 mod control;
 mod manage;
@@ -13,23 +14,23 @@ mod whoami;
 
 pub(crate) use client_processes::ClientProcesses;
 pub use control::{AccessControl, RegistryError, accept, peek, reset};
+pub(crate) use manage::Needed;
 
 use crate::console::{ConsoleRequest, ConsoleSession, Opener, session_ended};
 use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
 use crate::queries::seen::forbidden;
 use crate::routines::ROUTINE_CHANNEL;
+use crate::workspaces::{PeerWorkspace, WorkspaceNaming};
 use palyra_access::rights::{self, Shortfall};
 use palyra_access::{Admitted, TokenRefusal};
 use palyra_identity::ConnectedDevice;
 use palyra_policy::{PolicyAction, PolicyDecision, PolicyRequest, PolicyRequestContext, PolicyResource};
-use palyra_protocol::access::{Credential, ShownToken};
-use palyra_protocol::{ChannelId, ConsoleId, Origin, Principal, PrincipalKind, Problem, RoutineRecord, Timestamp};
+use palyra_protocol::access::{Credential, ShownToken, WorkspaceRecord};
+use palyra_protocol::{
+    ChannelId, ConsoleId, Origin, Principal, PrincipalKind, Problem, RoutineRecord, Timestamp, WorkspaceId,
+};
 use std::sync::Arc;
-use std::time::Duration;
-
-/// How long what is only in memory may stay there.
-const TENDING: Duration = Duration::from_secs(60);
 
 /// A caller whose identity a door has established.
 ///
@@ -47,6 +48,8 @@ pub struct VerifiedPeer {
     within_client: Option<String>,
     /// The console session that the request was signed in.
     console: Option<Arc<ConsoleSession>>,
+    /// The workspace that it named, or that its token opens.
+    workspace: PeerWorkspace,
 }
 
 impl VerifiedPeer {
@@ -73,7 +76,43 @@ impl VerifiedPeer {
             device: None,
             within_client: None,
             console: None,
+            workspace: PeerWorkspace::Unnamed,
         })
+    }
+
+    /// The same peer in a workspace. Only what the engine checked is one.
+    pub(crate) fn within(mut self, workspace: PeerWorkspace) -> Self {
+        self.workspace = workspace;
+        self
+    }
+
+    /// The same peer in the workspace that the engine was made with.
+    #[cfg(test)]
+    pub(crate) fn at_home(self) -> Self {
+        self.within(PeerWorkspace::Home)
+    }
+
+    /// What the peer said of its workspace.
+    pub(crate) fn workspace_named(&self) -> &PeerWorkspace {
+        &self.workspace
+    }
+
+    /// The workspace that the peer works in, if it named one.
+    #[must_use]
+    pub fn workspace(&self) -> Option<&WorkspaceRecord> {
+        match &self.workspace {
+            PeerWorkspace::In(record) => Some(record),
+            _ => None,
+        }
+    }
+
+    /// Whether it is the daemon's own user on the daemon's own socket, in nobody else's name.
+    pub(crate) fn is_socket_owner(&self) -> bool {
+        self.token.is_none()
+            && self.device.is_none()
+            && self.acting_as.is_none()
+            && self.console.is_none()
+            && self.principal == Principal::local_owner()
     }
 
     /// A peer that shows a token. `source` says where it comes from, as exactly as the door knows: guesses are counted
@@ -87,6 +126,8 @@ impl VerifiedPeer {
     pub fn by_token(engine: &Engine, token: &str, source: &str, channel: ChannelId) -> Result<Self, EngineError> {
         let admitted =
             engine.access().registry().check(token).map_err(|refusal| engine.refuse_token(refusal, source))?;
+        let workspace = engine.workspaces().record(admitted.workspace());
+        let workspace = workspace.ok_or_else(|| engine.refuse_token(TokenRefusal::OtherWorkspace, source))?;
         engine.tend_usage();
         let principal = admitted.principal().clone();
         Ok(Self {
@@ -97,16 +138,23 @@ impl VerifiedPeer {
             device: None,
             within_client: None,
             console: None,
+            workspace: PeerWorkspace::In(workspace),
         })
     }
 
     /// A paired device, by the certificate that its connection was made with. Nothing that a request says changes who
-    /// it is.
+    /// it is; it says in which workspace it means to be that.
     ///
     /// # Errors
     /// The device is not let in any more.
-    pub fn by_device(engine: &Engine, device: &Arc<ConnectedDevice>, channel: ChannelId) -> Result<Self, EngineError> {
-        let admitted = engine.admit_device(device)?;
+    pub fn by_device(
+        engine: &Engine,
+        device: &Arc<ConnectedDevice>,
+        naming: &WorkspaceNaming,
+        channel: ChannelId,
+    ) -> Result<Self, EngineError> {
+        let workspace = engine.workspace_of_device(naming)?;
+        let admitted = engine.admit_device(device, &workspace.workspace_id)?;
         let (principal, device) = (admitted.principal().clone(), Some(Arc::clone(device)));
         Ok(Self {
             principal,
@@ -116,6 +164,7 @@ impl VerifiedPeer {
             device,
             within_client: None,
             console: None,
+            workspace: PeerWorkspace::In(workspace),
         })
     }
 
@@ -132,9 +181,19 @@ impl VerifiedPeer {
     }
 
     /// The agent that a routine runs as. The routine is on record: somebody who may added it.
-    pub(crate) fn of_routine(routine: &RoutineRecord) -> Self {
+    pub(crate) fn of_routine(engine: &Engine, routine: &RoutineRecord) -> Self {
         let (principal, channel) = (routine.plan.principal.clone(), ChannelId::fixed(ROUTINE_CHANNEL));
-        Self { principal, acting_as: None, channel, token: None, device: None, within_client: None, console: None }
+        let workspace = engine.recorded_workspace(routine.plan.workspace.as_ref());
+        Self {
+            principal,
+            acting_as: None,
+            channel,
+            token: None,
+            device: None,
+            within_client: None,
+            console: None,
+            workspace,
+        }
     }
 
     /// Whether the daemon's own scheduler is at the other end.
@@ -167,9 +226,9 @@ impl VerifiedPeer {
 
     /// Whoever made a code, as they were known then. What they may do by now is asked of the peer that this makes.
     pub(crate) fn by_console_opener(opener: &Opener) -> Self {
-        let Opener { principal, token, device } = opener.clone();
+        let Opener { principal, token, device, workspace } = opener.clone();
         let channel = ChannelId::fixed("console");
-        Self { principal, acting_as: None, channel, token, device, within_client: None, console: None }
+        Self { principal, acting_as: None, channel, token, device, within_client: None, console: None, workspace }
     }
 
     /// The console session that the request was signed in.
@@ -238,6 +297,7 @@ impl Engine {
             device: peer.device.clone(),
             within_client: peer.within_client.clone(),
             console: peer.console.clone(),
+            workspace: peer.workspace.clone(),
         };
         match agent {
             Some(agent) if agent != *own.effective() => self.act_as(own, agent),
@@ -267,10 +327,24 @@ impl Engine {
             }
         };
         let (principal, channel) = (origin.proposed_by.clone(), origin.channel.clone());
-        let device = None;
-        let peer =
-            VerifiedPeer { principal, acting_as: None, channel, token, device, within_client: None, console: None };
+        let workspace = self.recorded_workspace(origin.workspace.as_ref());
+        let peer = VerifiedPeer {
+            principal,
+            acting_as: None,
+            channel,
+            token,
+            device: None,
+            within_client: None,
+            console: None,
+            workspace,
+        };
         self.act_as(peer, origin.principal.clone())
+    }
+
+    /// The workspace that a record names, if it is still registered.
+    fn recorded_workspace(&self, id: Option<&WorkspaceId>) -> PeerWorkspace {
+        let record = id.and_then(|id| self.workspaces().record(id));
+        record.map_or(PeerWorkspace::Unnamed, PeerWorkspace::In)
     }
 
     /// Lets an owner act in an agent's name, if policy says so.
@@ -300,7 +374,7 @@ impl Engine {
         if peer.principal.kind() == PrincipalKind::Agent
             && let Some(pid) = pid
         {
-            self.client_processes().remember(pid);
+            self.client_processes().remember(pid, self.workspace_id_of(peer));
         }
     }
 
@@ -420,7 +494,8 @@ impl Engine {
             return Err(session_ended());
         }
         if let Some(device) = &peer.device {
-            return self.admit_device(device).map(Some);
+            let workspace = peer.workspace().ok_or_else(session_ended)?;
+            return self.admit_device(device, &workspace.workspace_id).map(Some);
         }
         let Some(token) = &peer.token else { return Ok(None) };
         let again = self.access().state().again(token, self.clock().now());
@@ -463,106 +538,6 @@ impl Engine {
         self.access().state().stands(token.credential.token_id()?, self.clock().now()).ok()
     }
 
-    /// Counts a refused token, and says as much as its holder may know.
-    pub(crate) fn refuse_token(&self, refusal: TokenRefusal, source: &str) -> EngineError {
-        let wait = self.access().registry().attempts().count(source, refusal.reason(), self.clock().now());
-        self.tend_attempts();
-        let refused = |code: &str, message: &str, hint: &str| {
-            EngineError::new(ErrorKind::Unauthenticated, Problem::new(code, message, hint))
-        };
-        let anew = "ask whoever issued it for another: `palyra access token create`";
-        match refusal {
-            TokenRefusal::Malformed | TokenRefusal::Unknown | TokenRefusal::WrongSecret => match wait {
-                Some(wait) => EngineError::new(
-                    ErrorKind::Exhausted,
-                    Problem::new("too_many_attempts", "too many tokens were refused from here", "wait, then try again"),
-                )
-                .retry_after(wait),
-                None => refused("unauthenticated", "this token opens nothing here", "check that it was copied whole"),
-            },
-            TokenRefusal::Rotated => refused("token_rotated", "this token was replaced by a newer one", anew),
-            TokenRefusal::Revoked => refused("token_revoked", "this token was withdrawn", anew),
-            TokenRefusal::Expired => refused("token_expired", "this token's time is over", anew),
-            TokenRefusal::OtherWorkspace => {
-                refused("token_other_workspace", "this token opens another workspace", "use a token of this workspace")
-            }
-            TokenRefusal::PrincipalGone => {
-                refused("token_principal_gone", "whom this token speaks for is no longer here", anew)
-            }
-            TokenRefusal::TokensClosed => refused(
-                "tokens_closed",
-                "no token opens anything now",
-                "an owner has turned the feature `api_tokens` off; ask them",
-            ),
-            TokenRefusal::RateLimited(wait) => EngineError::new(
-                ErrorKind::Exhausted,
-                Problem::new(
-                    "rate_limited",
-                    "this token was used too often in the last minute",
-                    "wait, then try again",
-                ),
-            )
-            .retry_after(wait),
-        }
-    }
-
-    /// Sees to it that refusals are recorded: now, and what comes after in sums, a minute apart.
-    pub(crate) fn tend_attempts(&self) {
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        if self.access().attempts_tended.claim() {
-            let engine = self.clone();
-            runtime.spawn(async move {
-                engine.write_attempts().await;
-                engine.pause().await;
-                // Whoever comes from here on sends somebody of their own.
-                engine.access().attempts_tended.release();
-                engine.write_attempts().await;
-            });
-        }
-    }
-
-    /// Sees to it that the last uses of tokens are written down within a minute.
-    fn tend_usage(&self) {
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        if self.access().usage_tended.claim() {
-            let engine = self.clone();
-            runtime.spawn(async move {
-                engine.pause().await;
-                engine.access().usage_tended.release();
-                engine.write_usage().await;
-            });
-        }
-    }
-
-    /// A minute, or until the end: which writes everything down once more.
-    async fn pause(&self) {
-        tokio::select! {
-            () = tokio::time::sleep(TENDING) => {}
-            () = self.closing().cancelled() => {}
-        }
-    }
-
-    async fn write_attempts(&self) {
-        for event in self.access().registry().attempts().drain() {
-            if let Err(error) = self.journal().note(&event).await {
-                tracing::warn!(error = &error as &dyn std::error::Error, "refused attempts could not be recorded");
-            }
-        }
-    }
-
-    async fn write_usage(&self) {
-        let engine = self.clone();
-        if let Err(error) = tokio::task::spawn_blocking(move || engine.access().registry().save_usage()).await {
-            tracing::warn!(%error, "when tokens were last used could not be written down");
-        }
-    }
-
-    /// The last word before the end.
-    pub(crate) async fn settle_access(&self) {
-        self.write_attempts().await;
-        self.write_usage().await;
-    }
-
     /// Whether the peer may do this, for those who would only tell less: no attempt, and counted as none.
     pub(crate) fn may(&self, peer: &VerifiedPeer, action: PolicyAction, resource: PolicyResource) -> bool {
         self.would_allow(peer, action, resource, &self.at_door(peer))
@@ -593,7 +568,7 @@ impl Engine {
         context: Option<PolicyRequestContext>,
     ) -> Result<Option<Admitted>, EngineError> {
         let token = self.room(peer, principal, action, Some(&resource))?;
-        let context = self.placed(context.unwrap_or_else(|| self.at_door(peer)));
+        let context = self.placed(peer, context.unwrap_or_else(|| self.at_door(peer)));
         let context = as_shown(context, token.as_ref(), principal);
         let request = PolicyRequest { principal: principal.clone(), action, resource };
         let evaluation = self.policy().evaluate_with_context(&request, &context);

@@ -68,6 +68,7 @@ impl Advisor {
                 device: None,
                 session,
                 run,
+                workspace: None,
                 request: None,
                 token: None,
                 carrier: proposal.carrier,

@@ -5,17 +5,16 @@ use crate::catalog::{CatalogError, CurrentCatalog, ToolCatalog};
 use crate::config::ToolCallConfig;
 use crate::console::Consoles;
 use crate::devices::Devices;
-use crate::effects::Effects;
 use crate::file_threads::FileThreads;
 use crate::flow::decide::ToolFacts;
-use crate::flow::resolve::Resolver;
 use crate::live::{CallUpdate, LiveCall, LiveCalls, Withdrawal};
 use crate::memory::Memory;
 use crate::reload::RunningPolicy;
 use crate::routines::Routines;
 use crate::skills::Skills;
-use crate::tools::{Place, Tool};
+use crate::tools::Tool;
 use crate::vault::{ReleasedValues, VaultHandle, VaultSettings, VaultStore};
+use crate::workspaces::{ServedWorkspace, Sessions, Workspaces};
 use palyra_egress::{Fetcher, Roots, SystemResolver};
 use palyra_journal::JournalStore;
 use palyra_policy::{CheckedSet, PolicyEngine, PolicyLoader};
@@ -45,7 +44,7 @@ pub struct EngineParts {
     pub access: AccessControl,
     /// The journal.
     pub journal: JournalStore,
-    /// The workspace.
+    /// The workspace that the daemon is started with.
     pub workspace: Workspace,
     /// Limits and permissions.
     pub config: ToolCallConfig,
@@ -66,7 +65,8 @@ struct Inner {
     policy: RunningPolicy,
     access: AccessControl,
     journal: JournalStore,
-    workspace: Arc<Workspace>,
+    workspaces: Workspaces,
+    sessions: Sessions,
     config: ToolCallConfig,
     key: DaemonKey,
     clock: Arc<dyn Clock>,
@@ -82,7 +82,6 @@ struct Inner {
     closing: CancellationToken,
     fetcher: Arc<Fetcher>,
     file_threads: FileThreads,
-    effects: Effects,
     vault: Arc<VaultStore>,
     released: ReleasedValues,
     memory: Memory,
@@ -120,6 +119,9 @@ pub enum StartError {
     /// A pattern for guarded paths makes no sense.
     #[error(transparent)]
     Guarded(#[from] GuardRulesError),
+    /// The workspace that the daemon is started with could not be registered.
+    #[error("the workspace could not be registered: {0}")]
+    Registration(String),
 }
 
 impl Engine {
@@ -140,17 +142,17 @@ impl Engine {
             return Err(StartError::UnknownTool { name: name.clone(), known });
         }
         let fetcher = Arc::new(Fetcher::new(Arc::clone(&config.egress_rules), Arc::new(SystemResolver), Roots::System));
-        let effects = Effects::open(config.effects.clone(), &workspace)?;
+        let home = ServedWorkspace::open(access.home().clone(), workspace, config.clone())?;
         let policy = RunningPolicy::new(policy, policy_loader, clock.now());
         let vault = Arc::new(VaultStore::new(vault, Arc::clone(&clock)));
-        let memory =
-            Memory::open(journal.path(), access.workspace().workspace_id.clone()).map_err(StartError::Memory)?;
+        let memory = Memory::open(journal.path()).map_err(StartError::Memory)?;
         Ok(Self {
             inner: Arc::new(Inner {
                 policy,
                 access,
                 journal,
-                workspace: Arc::new(workspace),
+                workspaces: Workspaces::starting_with(home),
+                sessions: Sessions::default(),
                 config,
                 key,
                 clock,
@@ -166,7 +168,6 @@ impl Engine {
                 closing: CancellationToken::new(),
                 fetcher,
                 file_threads: FileThreads::default(),
-                effects,
                 vault,
                 released: ReleasedValues::default(),
                 memory,
@@ -250,7 +251,7 @@ impl Engine {
         self.inner.tools.replace(source, tools)
     }
 
-    /// Limits and permissions.
+    /// Limits and permissions: those that are the same in every workspace, and the home's where they differ.
     #[must_use]
     pub fn config(&self) -> &ToolCallConfig {
         &self.inner.config
@@ -316,8 +317,14 @@ impl Engine {
         &self.inner.journal
     }
 
-    pub(crate) fn workspace(&self) -> &Arc<Workspace> {
-        &self.inner.workspace
+    /// The registered workspaces.
+    pub(crate) fn workspaces(&self) -> &Workspaces {
+        &self.inner.workspaces
+    }
+
+    /// Where sessions belong.
+    pub(crate) fn sessions(&self) -> &Sessions {
+        &self.inner.sessions
     }
 
     pub(crate) fn key(&self) -> &DaemonKey {
@@ -351,11 +358,6 @@ impl Engine {
         &self.inner.file_threads
     }
 
-    /// What calls change, and what they replaced.
-    pub(crate) fn effects(&self) -> &Effects {
-        &self.inner.effects
-    }
-
     /// The vault, for the daemon's own rooms.
     #[must_use]
     pub fn vault(&self) -> VaultHandle {
@@ -387,22 +389,6 @@ impl Engine {
 
     pub(crate) fn approval_news(&self) -> &broadcast::Sender<Arc<ApprovalRecord>> {
         &self.inner.approval_news
-    }
-
-    pub(crate) fn resolver(&self) -> Resolver<'_> {
-        Resolver { catalog: self.catalog(), place: self.place() }
-    }
-
-    /// What tools may look at while they prepare a call.
-    pub(crate) fn place(&self) -> Place<'_> {
-        Place {
-            workspace: self.workspace(),
-            config: self.config(),
-            fetcher: self.fetcher(),
-            effects: Some(self.effects()),
-            vault: Some(self.vault_store()),
-            memory: Some(self.memory()),
-        }
     }
 
     /// What decisions need to know about a tool.

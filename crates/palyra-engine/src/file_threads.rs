@@ -8,10 +8,10 @@
 //! soon, so that the wait is short; and what is told is what happened. It must never answer for a thread that still
 //! runs: a write that came a moment too late would be attested as one that did not happen.
 
-use crate::engine::Engine;
 use crate::flow::execute::{Stopped, timed_out};
 use crate::flow::resolve::{Refusal, ResolvedCall, file_problem, resolve_with};
 use crate::tools::Preparing;
+use crate::workspaces::WorkspaceEngine;
 use palyra_protocol::{CallId, Problem, ToolProposal};
 use palyra_workspace::{Errand, FileError, Workspace};
 use serde_json::Value;
@@ -104,10 +104,11 @@ impl FileThreads {
     }
 }
 
-impl Engine {
+impl WorkspaceEngine {
     /// Resolves a proposal: on a thread if that looks at the disk, at once if it does not.
     pub(crate) async fn resolve(&self, id: &CallId, proposal: &ToolProposal) -> Result<ResolvedCall, Refusal> {
         let tool = Arc::clone(self.catalog().find(&proposal.tool)?);
+        self.in_place()?;
         match tool.preparing() {
             Preparing::AtOnce => return resolve_with(tool, &self.place(), id.clone(), proposal),
             Preparing::OnThread => {}

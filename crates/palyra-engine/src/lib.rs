@@ -30,6 +30,7 @@ mod skills;
 pub mod tools;
 pub mod vault;
 mod work;
+mod workspaces;
 
 pub use access::{
     AccessControl, RegistryError, VerifiedPeer, accept as accept_registry, peek as peek_registry,
@@ -69,3 +70,4 @@ pub use skills::{
     ExaminedSkill, InstallNews, InstallOptions, ReplayReport, SkillInfo, SkillListing, SkillSetup, SkillView,
     TrustedKey,
 };
+pub use workspaces::{WorkspaceNaming, WorkspaceSetup, WorkspaceView};

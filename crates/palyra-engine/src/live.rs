@@ -10,6 +10,7 @@ use crate::load::Load;
 use crate::output::LiveOutput;
 use palyra_protocol::{
     ApprovalRecord, CallId, CallState, Origin, Principal, Problem, RunId, SessionId, Ticket, ToolDecision, ToolOutcome,
+    WorkspaceId,
 };
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -130,6 +131,7 @@ struct Inner {
 struct Entry {
     live: Arc<LiveCall>,
     who: Principal,
+    workspace: Option<WorkspaceId>,
     /// The size of its question, while that waits.
     question: Option<usize>,
 }
@@ -173,7 +175,8 @@ impl LiveCalls {
         if let Err(refused) = without.map_or_else(|| inner.load.call(&who, limits), Err) {
             return (live, Some(refused));
         }
-        inner.calls.insert(call_id.clone(), Entry { live: Arc::clone(&live), who, question: None });
+        let workspace = origin.workspace.clone();
+        inner.calls.insert(call_id.clone(), Entry { live: Arc::clone(&live), who, workspace, question: None });
         (live, None)
     }
 
@@ -226,10 +229,11 @@ impl LiveCalls {
         lock(&self.inner).calls.get(call_id).map(|entry| Arc::clone(&entry.live))
     }
 
-    /// A call under way, if it is this principal's and of this tool.
-    pub(crate) fn of_principal(&self, call_id: &CallId, who: &Principal, tool: &str) -> Option<Arc<LiveCall>> {
+    /// A call under way, if it is of this principal in this workspace, and of this tool.
+    pub(crate) fn like(&self, call_id: &CallId, origin: &Origin, tool: &str) -> Option<Arc<LiveCall>> {
         let inner = lock(&self.inner);
-        let entry = inner.calls.get(call_id).filter(|entry| entry.who == *who)?;
+        let own = |entry: &&Entry| entry.who == origin.principal && entry.workspace == origin.workspace;
+        let entry = inner.calls.get(call_id).filter(own)?;
         let live = Arc::clone(&entry.live);
         drop(inner);
         let is_of_tool = lock(&live.latest).tool == tool;
@@ -252,6 +256,11 @@ impl LiveCalls {
         let held = |entry: &&Entry| entry.live.gate().is_some_and(|gate| gate.ticket() == ticket);
         let (id, entry) = inner.calls.iter().find(|(_, entry)| held(entry))?;
         Some((id.clone(), Arc::clone(&entry.live)))
+    }
+
+    /// How many calls are under way in a workspace.
+    pub(crate) fn in_workspace(&self, workspace: &WorkspaceId) -> usize {
+        lock(&self.inner).calls.values().filter(|entry| entry.workspace.as_ref() == Some(workspace)).count()
     }
 
     /// Every call under way.

@@ -65,7 +65,7 @@ impl Engine {
             request,
             ..Default::default()
         };
-        crate::flow::propose::alleged(peer, peer.token().cloned(), proposal).origin
+        self.alleged(peer, peer.token().cloned(), proposal).origin
     }
 
     /// Puts an event of a run on record.
@@ -138,6 +138,12 @@ impl Engine {
     /// It cannot be read, or belongs to somebody else.
     pub async fn last_run_of(&self, peer: &VerifiedPeer, session: &SessionId) -> Result<Option<RunId>, EngineError> {
         let Some(run) = self.journal().last_run_of(session).await? else { return Ok(None) };
+        if !self.is_here(peer, run.opened.origin.workspace.as_ref()) {
+            let message = format!("the session `{session}` belongs to another workspace");
+            let problem =
+                palyra_protocol::Problem::new("session_other_workspace", message, "name another session, or none");
+            return Err(EngineError::new(ErrorKind::Forbidden, problem));
+        }
         if run.opened.origin.principal != *peer.effective() {
             let message = format!("the session `{session}` belongs to somebody else");
             let problem = palyra_protocol::Problem::new("session_taken", message, "name another session, or none");
@@ -167,7 +173,13 @@ impl Engine {
     }
 
     fn may_see(&self, peer: &VerifiedPeer, run: &OpenedRun) -> bool {
-        self.would_allow(peer, PolicyAction::RunRead, resource(run), &self.of_owner(peer, &run.opened.origin.principal))
+        self.is_here(peer, run.opened.origin.workspace.as_ref())
+            && self.would_allow(
+                peer,
+                PolicyAction::RunRead,
+                resource(run),
+                &self.of_owner(peer, &run.opened.origin.principal),
+            )
     }
 
     fn of_owner(&self, peer: &VerifiedPeer, owner: &Principal) -> PolicyRequestContext {
@@ -175,6 +187,9 @@ impl Engine {
     }
 
     fn authorize_of_run(&self, peer: &VerifiedPeer, action: PolicyAction, run: &OpenedRun) -> Result<(), EngineError> {
+        if !self.is_here(peer, run.opened.origin.workspace.as_ref()) {
+            return Err(JournalError::NotFound { what: "run", id: run.opened.run.to_string() }.into());
+        }
         let context = self.of_owner(peer, &run.opened.origin.principal);
         self.authorize(peer, action, resource(run), Some(context)).map_err(|error| {
             // A run that is not the caller's to know about looks like one that does not exist.

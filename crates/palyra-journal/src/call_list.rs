@@ -28,6 +28,9 @@ pub struct CallSummary {
     pub at: Timestamp,
     /// What it would do, or did, on one line that may be cut.
     pub what: String,
+    /// The real path of the workspace that it acts in; none for a proposal that never became a call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<String>,
 }
 
 /// Which calls.
@@ -57,6 +60,7 @@ struct Opened {
 #[derive(Deserialize)]
 struct OpenedCall {
     facets: Facets,
+    workspace_root: String,
 }
 
 impl JournalStore {
@@ -131,8 +135,8 @@ fn summary(c: &Connection, id: &str) -> Result<CallSummary, JournalError> {
         })?;
     let ((principal, session, tool, state), at, body) = row;
     // A proposal that never became a call has none.
-    let what =
-        serde_json::from_str::<Opened>(&body).map_or_else(|_| String::new(), |o| ShownCall::of(&o.call.facets).what);
+    let opened = serde_json::from_str::<Opened>(&body).map(|opened| opened.call).ok();
+    let (what, workspace) = opened.map(|call| (ShownCall::of(&call.facets).what, call.workspace_root)).unzip();
     Ok(CallSummary {
         call_id: id.parse().map_err(|_| unreadable(id))?,
         principal: principal.parse().map_err(|_| unreadable(&principal))?,
@@ -140,6 +144,7 @@ fn summary(c: &Connection, id: &str) -> Result<CallSummary, JournalError> {
         tool,
         state: CallState::parse(&state).ok_or_else(|| unreadable(&state))?,
         at: Timestamp::from_unix_ms(at),
-        what,
+        what: what.unwrap_or_default(),
+        workspace,
     })
 }

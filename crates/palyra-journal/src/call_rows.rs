@@ -6,7 +6,7 @@ use crate::hot::Hot;
 use crate::writer::{Transaction, digest};
 use palyra_protocol::{
     CallId, CallRecord, CallState, Digest, IdempotencyKey, JournalEvent, Origin, Principal, RunId, SessionId,
-    Timestamp, ToolOutcome,
+    Timestamp, ToolOutcome, WorkspaceId,
 };
 use rusqlite::{Connection, OptionalExtension, Row};
 use std::sync::Arc;
@@ -30,6 +30,8 @@ pub struct CallView {
     pub key: Option<IdempotencyKey>,
     /// Where it stands.
     pub state: CallState,
+    /// Where it was proposed, as far as that was named.
+    pub workspace: Option<WorkspaceId>,
     /// The proposal as it was recorded; absent for one that never became a call.
     pub record: Option<CallRecord>,
     /// How it ended, if it has.
@@ -160,9 +162,10 @@ pub(crate) fn view(connection: &Connection, call_id: &CallId) -> Result<CallView
         let reason = format!("`{call_id}` is another call there than its events say");
         return Err(HistoryFault::table("calls", reason));
     }
-    let record = match opened {
-        JournalEvent::ToolProposed { call } => Some(Arc::unwrap_or_clone(call)),
-        _ => None,
+    let (workspace, record) = match opened {
+        JournalEvent::ToolProposed { call } => (call.origin.workspace.clone(), Some(Arc::unwrap_or_clone(call))),
+        JournalEvent::ToolRejected { origin, .. } => (origin.workspace, None),
+        _ => (None, None),
     };
     Ok(CallView {
         call_id: call_id.clone(),
@@ -173,9 +176,36 @@ pub(crate) fn view(connection: &Connection, call_id: &CallId) -> Result<CallView
         digest: digest(row.digest),
         key: row.key.map(|key| key.parse().map_err(|_| unreadable(&key))).transpose()?,
         state: CallState::parse(&row.state).ok_or_else(|| unreadable(&row.state))?,
+        workspace,
         record,
         outcome,
     })
+}
+
+/// Where the first call of a session was proposed: the workspace, or its path where only that was recorded. None for a
+/// session without calls; those that never became calls and named no workspace do not count.
+pub(crate) fn workspace_of_session(
+    connection: &Connection,
+    principal: &str,
+    session: &str,
+) -> Result<Option<Result<WorkspaceId, String>>, JournalError> {
+    let mut statement = connection.prepare_cached(
+        "SELECT opened_seq FROM calls INDEXED BY calls_by_session WHERE principal = ?1 AND session = ?2",
+    )?;
+    let mut rows = statement.query((principal, session))?;
+    while let Some(row) = rows.next()? {
+        let found = match crate::events::event_at(connection, row.get(0)?)?.0 {
+            JournalEvent::ToolProposed { call } => {
+                Some(call.origin.workspace.clone().ok_or_else(|| call.workspace_root.clone()))
+            }
+            JournalEvent::ToolRejected { origin, .. } => origin.workspace.map(Ok),
+            _ => None,
+        };
+        if found.is_some() {
+            return Ok(found);
+        }
+    }
+    Ok(None)
 }
 
 struct Columns {

@@ -1,7 +1,7 @@
 //! Calls after their opening: starting one that was approved, finishing it, looking it up. Each change is one
 //! transaction.
 
-use crate::call_rows::{CallRow, CallView, advance, by_key, end, insert, view};
+use crate::call_rows::{CallRow, CallView, advance, by_key, end, insert, view, workspace_of_session};
 use crate::error::JournalError;
 use crate::history::HistoryFault;
 use crate::recorded::Recorded;
@@ -9,7 +9,7 @@ use crate::store::JournalStore;
 use crate::writer::PreparedEvent;
 use palyra_protocol::{
     ApprovalRecord, Authority, CallId, CallState, Digest, EgressRecord, FinishedCall, IdempotencyKey, JournalEvent,
-    Origin, Principal, Problem, Timestamp, ToolOutcome,
+    Origin, Principal, Problem, SessionId, Timestamp, ToolOutcome, WorkspaceId,
 };
 use std::sync::Arc;
 
@@ -195,6 +195,20 @@ impl JournalStore {
             ids.iter().map(|id| view(&snapshot, id)).collect()
         })
         .await
+    }
+
+    /// Where the first call of a session was proposed: the workspace, or its path where only that was recorded; none for
+    /// a session that has none.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub async fn workspace_of_session(
+        &self,
+        principal: &Principal,
+        session: &SessionId,
+    ) -> Result<Option<Result<WorkspaceId, String>>, JournalError> {
+        let (principal, session) = (principal.to_string(), session.clone());
+        self.read(move |c| workspace_of_session(c, &principal, session.as_str())).await
     }
 
     /// The earlier call that an idempotency key belongs to.

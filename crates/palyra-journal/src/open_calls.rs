@@ -175,6 +175,7 @@ mod tests {
             device: None,
             session: "s".parse().unwrap(),
             run: "r".parse().unwrap(),
+            workspace: None,
             request: None,
             token: None,
             carrier: palyra_protocol::Carrier::Daemon,

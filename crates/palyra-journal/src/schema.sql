@@ -48,6 +48,9 @@ CREATE TABLE calls (
 
 CREATE UNIQUE INDEX calls_by_key ON calls (principal, key) WHERE key IS NOT NULL;
 
+-- Which workspace a session belongs to is where its first call was made.
+CREATE INDEX calls_by_session ON calls (principal, session);
+
 CREATE TABLE runs (
     principal TEXT NOT NULL,
     run       TEXT NOT NULL,

@@ -386,9 +386,15 @@ impl Membership {
         all.into_iter()
     }
 
-    /// The roles a principal has.
+    /// The roles a principal has in every workspace.
     pub fn roles_of<'m>(&'m self, principal: &Principal) -> impl Iterator<Item = &'m str> {
-        let all: BTreeSet<&str> = holding(&self.roles, principal).chain(self.registered.roles_of(principal)).collect();
+        self.roles_within(principal, None)
+    }
+
+    /// The roles a principal has in a workspace.
+    pub fn roles_within<'m>(&'m self, principal: &Principal, workspace: Option<&str>) -> impl Iterator<Item = &'m str> {
+        let registered = self.registered.roles_of(principal, workspace);
+        let all: BTreeSet<&str> = holding(&self.roles, principal).chain(registered).collect();
         all.into_iter()
     }
 

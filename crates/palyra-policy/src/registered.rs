@@ -14,6 +14,8 @@ type Sets = BTreeMap<String, BTreeSet<Principal>>;
 pub struct Registered {
     groups: Sets,
     roles: Sets,
+    /// Roles that hold in one workspace, by its real path.
+    roles_within: BTreeMap<String, Sets>,
 }
 
 impl Registered {
@@ -26,13 +28,21 @@ impl Registered {
         role: WorkspaceRole,
         principals: impl IntoIterator<Item = Principal>,
     ) -> Result<Self, MembershipError> {
-        let holders = self.roles.entry(role.as_str().to_owned()).or_default();
-        for principal in principals {
-            if role != WorkspaceRole::Operator && principal.kind() != PrincipalKind::User {
-                return Err(MembershipError::NotAPerson { given: principal.to_string() });
-            }
-            holders.insert(principal);
-        }
+        hold(&mut self.roles, role, principals)?;
+        Ok(self)
+    }
+
+    /// Gives principals a role in one workspace.
+    ///
+    /// # Errors
+    /// A program would own or manage.
+    pub fn with_role_within(
+        mut self,
+        workspace: &str,
+        role: WorkspaceRole,
+        principals: impl IntoIterator<Item = Principal>,
+    ) -> Result<Self, MembershipError> {
+        hold(self.roles_within.entry(workspace.to_owned()).or_default(), role, principals)?;
         Ok(self)
     }
 
@@ -47,8 +57,14 @@ impl Registered {
         holding(&self.groups, principal)
     }
 
-    pub(crate) fn roles_of(&self, principal: &Principal) -> impl Iterator<Item = &str> {
-        holding(&self.roles, principal)
+    /// The roles that a principal has in a workspace; where none is named, those that it has in each.
+    pub(crate) fn roles_of<'r>(
+        &'r self,
+        principal: &Principal,
+        workspace: Option<&str>,
+    ) -> impl Iterator<Item = &'r str> {
+        let within = workspace.and_then(|workspace| self.roles_within.get(workspace));
+        holding(&self.roles, principal).chain(within.into_iter().flat_map(|sets| holding(sets, principal)))
     }
 
     pub(crate) fn has_group(&self, group: &str) -> bool {
@@ -56,7 +72,10 @@ impl Registered {
     }
 
     pub(crate) fn digest_into(&self, mut digest: DigestBuilder) -> DigestBuilder {
-        for (section, sets) in [("registered groups", &self.groups), ("registered roles", &self.roles)] {
+        let within = self.roles_within.iter().map(|(workspace, sets)| (workspace.as_str(), sets));
+        for (section, sets) in
+            [("registered groups", &self.groups), ("registered roles", &self.roles)].into_iter().chain(within)
+        {
             digest = digest.field(section.as_bytes()).number(sets.len() as u64);
             for (name, members) in sets {
                 digest = digest.field(name.as_bytes()).number(members.len() as u64);
@@ -67,14 +86,41 @@ impl Registered {
     }
 }
 
+fn hold(
+    roles: &mut Sets,
+    role: WorkspaceRole,
+    principals: impl IntoIterator<Item = Principal>,
+) -> Result<(), MembershipError> {
+    let holders = roles.entry(role.as_str().to_owned()).or_default();
+    for principal in principals {
+        if role != WorkspaceRole::Operator && principal.kind() != PrincipalKind::User {
+            return Err(MembershipError::NotAPerson { given: principal.to_string() });
+        }
+        holders.insert(principal);
+    }
+    Ok(())
+}
+
 fn holding<'s>(sets: &'s Sets, principal: &Principal) -> impl Iterator<Item = &'s str> {
-    sets.iter().filter(move |(_, members)| members.contains(principal)).map(|(name, _)| name.as_str())
+    let held = sets.iter().filter(|(_, members)| members.contains(principal)).map(|(name, _)| name.as_str());
+    held.collect::<Vec<_>>().into_iter()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::membership::Membership;
+
+    #[test]
+    fn a_role_in_one_workspace_is_none_in_another() {
+        let ana: Principal = "user:ana".parse().unwrap();
+        let here = Registered::default().with_role_within("/srv/a", WorkspaceRole::Admin, [ana.clone()]).unwrap();
+        let lists = Membership::from_lists(&["agent:*"], &["cli"], &["user:local"]).unwrap();
+        let both = lists.with_registered(here);
+        assert_eq!(both.roles_within(&ana, Some("/srv/a")).collect::<Vec<_>>(), ["admin"]);
+        assert_eq!(both.roles_within(&ana, Some("/srv/b")).count(), 0);
+        assert_eq!(both.roles_within(&ana, None).count(), 0, "where no workspace is named, it has none");
+    }
 
     #[test]
     fn the_layer_adds_to_the_lists_and_is_exchanged_whole() {

@@ -234,10 +234,11 @@ impl Stage {
         let mut parents: HashMap<EntityUid, HashSet<EntityUid>> = HashMap::new();
         parents.insert(principal.clone(), self.standing(key));
         for other in [&key.owned_by, &key.proposed_by].into_iter().flatten() {
-            parents.entry(self.names.principal(other)).or_insert_with(|| self.belongs_to(other));
+            parents.entry(self.names.principal(other)).or_insert_with(|| self.belongs_to(other, key));
         }
         if let Some(device) = &key.device {
-            let groups = Principal::new(PrincipalKind::Device, device.as_str()).map(|device| self.belongs_to(&device));
+            let groups =
+                Principal::new(PrincipalKind::Device, device.as_str()).map(|device| self.belongs_to(&device, key));
             parents
                 .entry(self.names.uid(EntityKind::Device, device.as_str()))
                 .or_insert_with(|| groups.unwrap_or_default());
@@ -257,11 +258,11 @@ impl Stage {
             | PolicyResource::Run(_)
             | PolicyResource::Token(_) => key.owned_by.iter().map(|owner| self.names.principal(owner)).collect(),
             PolicyResource::Agent(name) => {
-                Principal::new(PrincipalKind::Agent, name).map(|agent| self.belongs_to(&agent)).unwrap_or_default()
+                Principal::new(PrincipalKind::Agent, name).map(|agent| self.belongs_to(&agent, key)).unwrap_or_default()
             }
-            PolicyResource::Device(name) => {
-                Principal::new(PrincipalKind::Device, name).map(|device| self.belongs_to(&device)).unwrap_or_default()
-            }
+            PolicyResource::Device(name) => Principal::new(PrincipalKind::Device, name)
+                .map(|device| self.belongs_to(&device, key))
+                .unwrap_or_default(),
             _ => HashSet::new(),
         };
         parents.entry(resource.clone()).or_default().extend(above);
@@ -308,12 +309,13 @@ impl Stage {
             return groups.map(|group| self.names.uid(EntityKind::Group, group)).chain([uid(role)]).collect();
         }
         let besides = WorkspaceRole::ALL.into_iter().filter(|role| key.roles & (1 << *role as u8) != 0);
-        self.belongs_to(&key.principal).into_iter().chain(besides.map(uid)).collect()
+        self.belongs_to(&key.principal, key).into_iter().chain(besides.map(uid)).collect()
     }
 
-    fn belongs_to(&self, principal: &Principal) -> HashSet<EntityUid> {
+    fn belongs_to(&self, principal: &Principal, key: &SceneKey) -> HashSet<EntityUid> {
         let groups = self.membership.groups_of(principal).map(|group| self.names.uid(EntityKind::Group, group));
-        let roles = self.membership.roles_of(principal).map(|role| self.names.uid(EntityKind::Role, role));
+        let roles = self.membership.roles_within(principal, key.workspace.as_deref());
+        let roles = roles.map(|role| self.names.uid(EntityKind::Role, role));
         groups.chain(roles).collect()
     }
 }

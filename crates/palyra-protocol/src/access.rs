@@ -364,8 +364,9 @@ pub struct WhoAmI {
     pub device: Option<DeviceId>,
     /// Until when the token or the device's certificate holds.
     pub expires_at: Option<Timestamp>,
-    /// The workspace.
-    pub workspace: WorkspaceRecord,
+    /// The workspace; none where the caller named none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<WorkspaceRecord>,
     /// The door.
     pub channel: ChannelId,
     /// The groups that rules see it in.

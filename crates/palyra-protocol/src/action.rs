@@ -121,6 +121,8 @@ actions! {
     ConsoleOpen = "console.open",
     /// See and end the console sessions of others.
     ConsoleManage = "console.manage",
+    /// Register workspaces, and remove them.
+    WorkspaceManage = "workspace.manage",
     /// End the daemon.
     DaemonStop = "daemon.stop",
     /// Have what a call changed count. Nobody does this; it is asked about a call that has run.
@@ -189,6 +191,7 @@ impl PolicyAction {
                 | Self::VaultGet
                 | Self::VaultManage
                 | Self::VaultPut
+                | Self::WorkspaceManage
         )
     }
 }

@@ -10,7 +10,7 @@ use crate::clock::Timestamp;
 use crate::digest::Digest;
 use crate::facets::Facets;
 use crate::grant_match::GrantMatcher;
-use crate::id::{ApprovalId, CallId, DecisionId, GrantId, SessionId};
+use crate::id::{ApprovalId, CallId, DecisionId, GrantId, SessionId, WorkspaceId};
 use crate::principal::Principal;
 use crate::signed_decision::DecisionSignature;
 use crate::subject::ApprovalSubject;
@@ -126,6 +126,9 @@ pub struct ApprovalRecord {
     pub token: Option<ShownToken>,
     /// The session it was asked in.
     pub session: SessionId,
+    /// The workspace that it is about; none in records from before there could be several, and for what is about none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<WorkspaceId>,
     /// What will run, exactly and unredacted: the canonical input.
     pub input: serde_json::Value,
     /// What it will touch.

@@ -5,7 +5,9 @@ use crate::carrier::Carrier;
 use crate::clock::Timestamp;
 use crate::digest::{Digest, DigestBuilder};
 use crate::facets::Facets;
-use crate::id::{ApprovalId, CallId, ChannelId, DeviceId, GrantId, IdempotencyKey, RequestId, RunId, SessionId};
+use crate::id::{
+    ApprovalId, CallId, ChannelId, DeviceId, GrantId, IdempotencyKey, RequestId, RunId, SessionId, WorkspaceId,
+};
 use crate::json::{CanonicalJson, JsonRejection, canonical_text};
 use crate::principal::Principal;
 use crate::problem_code::ProblemCode;
@@ -30,6 +32,9 @@ pub struct Origin {
     pub session: SessionId,
     /// The run it belongs to.
     pub run: RunId,
+    /// The workspace that it is for; none in records from before there could be several, and where none was named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<WorkspaceId>,
     /// The request that brought it, where the door gives requests ids.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<RequestId>,

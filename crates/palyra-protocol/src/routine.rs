@@ -7,7 +7,7 @@
 use crate::call::Problem;
 use crate::clock::Timestamp;
 use crate::digest::{Digest, DigestBuilder};
-use crate::id::{CallId, IdempotencyKey, RoutineId, RunId, SessionId};
+use crate::id::{CallId, IdempotencyKey, RoutineId, RunId, SessionId, WorkspaceId};
 use crate::json::{JsonRejection, canonical_text};
 use crate::principal::Principal;
 use serde::{Deserialize, Serialize};
@@ -73,6 +73,9 @@ pub struct RoutinePlan {
     pub action: RoutineAction,
     /// In whose name: an agent.
     pub principal: Principal,
+    /// The workspace that it works in; none in plans from before there could be several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<WorkspaceId>,
     /// What it may spend.
     #[serde(default)]
     pub budget: RoutineBudget,
@@ -287,6 +290,7 @@ mod tests {
             schedule: RoutineSchedule { pattern: pattern.to_owned(), zone: "UTC".to_owned() },
             action: RoutineAction::Call { tool: "palyra.echo".to_owned(), input: json!({ "text": "hi" }) },
             principal: "agent:demo".parse().unwrap(),
+            workspace: None,
             budget: RoutineBudget::default(),
         };
         let digest = plan.digest().unwrap();

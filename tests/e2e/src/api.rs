@@ -1,12 +1,14 @@
 //! The client library: for what the command line would be too slow for, or does not let one say.
 
 use crate::{Host, PATIENCE};
+use palyra_api::client::Whereabouts;
 use palyra_api::v1::{
     CallUpdate, DecideRequest, FollowCallRequest, GetCallRequest, Matcher, ProposeRequest, Scope, WatchApprovalsRequest,
 };
 use palyra_api::{ApiError, Connection};
 use palyra_protocol::{ApprovalRecord, Principal};
 use serde_json::Value;
+use std::path::Path;
 use tonic::Streaming;
 
 /// Waits for something that must come.
@@ -60,13 +62,21 @@ pub struct Caller(pub Connection);
 impl Host {
     /// Connects as the owner.
     pub async fn owner(&self) -> Caller {
-        Caller(Connection::open(&self.socket(), None).await.expect("the daemon answers"))
+        self.caller(None, &self.path("w")).await
+    }
+
+    /// Connects as somebody who works in a workspace.
+    pub async fn caller(&self, act_as: Option<&Principal>, workspace: &Path) -> Caller {
+        let connection = Connection::open(&self.socket(), act_as).await.expect("the daemon answers");
+        let workspace = workspace.canonicalize().unwrap_or_else(|_| workspace.to_owned());
+        let place = Whereabouts { workspace: Some(workspace.to_string_lossy().into_owned()), directory: None };
+        Caller(connection.at(&place).expect("a path is text"))
     }
 
     /// Connects in an agent's name.
     pub async fn agent(&self, name: &str) -> Caller {
         let principal: Principal = name.parse().expect("a principal");
-        Caller(Connection::open(&self.socket(), Some(&principal)).await.expect("the daemon answers"))
+        self.caller(Some(&principal), &self.path("w")).await
     }
 }
 

@@ -166,6 +166,7 @@ impl Host {
             "PALYRA_LOG",
             "PALYRA_TOKEN",
             "PALYRA_HOST",
+            "PALYRA_WORKSPACE",
             "XDG_STATE_HOME",
             "XDG_CONFIG_HOME",
             // Whoever runs the tests by rustup's cargo says by these where their own toolchain is.
@@ -180,6 +181,8 @@ impl Host {
         if self.network.is_none() {
             command.env("PALYRA_REMOTE_PORT", "0");
         }
+        // Commands are typed for the host's workspace, wherever the tests are run.
+        command.env("PALYRA_WORKSPACE", self.path("w"));
         command.arg("--state-dir").arg(self.state());
         command
     }

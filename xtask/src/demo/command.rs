@@ -93,6 +93,7 @@ impl Terminal {
         let mut command = if ours.exists() { Command::new(ours) } else { Command::new(name) };
         command.args(args).current_dir(&self.dir).stdin(stdin);
         command.env("PALYRA_STATE_DIR", &self.state_dir).env_remove("PALYRA_CONFIG").env_remove("PALYRA_LOG");
+        command.env("PALYRA_WORKSPACE", self.dir.join("workspace"));
         if typed.reach == Reach::Others {
             command.process_group(0);
         }

@@ -64,11 +64,12 @@ impl Stage {
     }
 
     /// What to type first, so that everything shown works in another shell.
-    fn exports(&self, programs: &str) -> [String; 3] {
+    fn exports(&self, programs: &str) -> [String; 4] {
         let text = |path: &Path| quoted(&path.to_string_lossy());
         [
             format!("export PATH={programs}:$PATH"),
             format!("export PALYRA_STATE_DIR={}", text(&self.dir.join("state"))),
+            format!("export PALYRA_WORKSPACE={}", text(&self.dir.join("workspace"))),
             format!("cd {}", text(&self.dir)),
         ]
     }

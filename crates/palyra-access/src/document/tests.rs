@@ -1,8 +1,9 @@
 //! The registry's document: what is accepted, and everything that is not.
 
 use super::{RegistryDocument, RegistryFlaw};
-use crate::{Edit, Edited, Feature, IssuedTokens, NewToken, Registry};
-use palyra_protocol::{Digest, JournalId, Principal, SystemClock, WorkspaceRole};
+use crate::{Edit, Edited, Feature, IssuedTokens, NewToken, Registry, TokenRefusal};
+use palyra_protocol::access::WorkspaceRecord;
+use palyra_protocol::{Digest, JournalId, Principal, SystemClock, WorkspaceId, WorkspaceRole};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -16,7 +17,8 @@ fn registry() -> Registry {
 
 /// Makes a change as the local owner and puts it in force.
 fn change<T>(registry: &Registry, edit: impl FnOnce(Edit<'_>) -> Edited<T>) -> T {
-    let draft = registry.draft(Principal::local_owner(), None, edit).unwrap();
+    let home = registry.home().workspace_id.clone();
+    let draft = registry.draft(&home, Principal::local_owner(), None, edit).unwrap();
     let mut document = draft.document;
     let bytes = document.sealed(0).unwrap();
     registry.install(document, Digest::of(&bytes));
@@ -194,4 +196,37 @@ fn a_record_without_its_issuers_names_whoever_issued_it() {
     let read = RegistryDocument::parse(document.to_string().as_bytes()).unwrap();
     let local = Principal::local_owner();
     assert_eq!((read.tokens[0].issuers(), read.tokens[0].replaced_issuers()), (&[local.clone()][..], &[local][..]));
+}
+
+#[test]
+fn a_workspace_that_is_removed_takes_its_tokens_along() {
+    let registry = registry();
+    let journal = JournalId::mint();
+    let add = |edit: Edit<'_>| edit.add_workspace(&journal, "/second".to_owned());
+    let second = change(&registry, add).workspace_id;
+    let home = registry.home().workspace_id.clone();
+    let again = registry.draft(&home, Principal::local_owner(), None, add).unwrap_err();
+    assert_eq!(again.code(), "workspace_exists");
+    let within = |workspace: &WorkspaceId, edit: &dyn Fn(Edit<'_>) -> Edited<WorkspaceRecord>| {
+        let mut document = registry.draft(workspace, Principal::local_owner(), None, edit).unwrap().document;
+        let bytes = document.sealed(0).unwrap();
+        registry.install(document, Digest::of(&bytes));
+    };
+    let token = new_token("user:local", "operator", &["tool.list"]);
+    let made = registry.draft(&second, Principal::local_owner(), None, |edit| edit.create_token(token)).unwrap();
+    let text = String::from_utf8(made.told.1.expose().to_vec()).unwrap();
+    let mut document = made.document;
+    let bytes = document.sealed(0).unwrap();
+    registry.install(document, Digest::of(&bytes));
+    assert_eq!(registry.check(&text).unwrap().workspace(), &second);
+    assert_eq!(registry.state().role(&home, &"user:ana".parse().unwrap()), None);
+
+    within(&second, &|edit| edit.remove_workspace());
+    assert_eq!(registry.check(&text).unwrap_err(), TokenRefusal::Revoked);
+    assert_eq!(registry.state().role(&second, &Principal::local_owner()), None, "it has no members any more");
+    let gone = registry.draft(&second, Principal::local_owner(), None, |edit| edit.remove_workspace()).unwrap_err();
+    assert_eq!(gone.code(), "more_than_held", "nobody owns what is not there");
+    // Registered again, it has the same id, and what was revoked stays revoked.
+    assert_eq!(change(&registry, add).workspace_id, second);
+    assert_eq!(registry.check(&text).unwrap_err(), TokenRefusal::Revoked);
 }

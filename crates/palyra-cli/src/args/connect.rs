@@ -85,8 +85,7 @@ pub struct Serve {
     /// A file that holds the token and nothing else
     #[arg(long, value_name = "FILE", conflicts_with = "act_as")]
     pub token_file: Option<PathBuf>,
-    /// The directory that tools work in, should the daemon have to be started and never have been: later starts are
-    /// like the last one
+    /// The workspace that the client was connected in; it works in no other. A daemon that never ran is started with it
     #[arg(long, value_name = "DIR")]
     pub workspace: Option<PathBuf>,
 }

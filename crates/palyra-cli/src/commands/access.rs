@@ -72,12 +72,16 @@ async fn whoami(context: &Context, connection: &Connection) -> Result<(), Failur
         _ => "none: you run this daemon".to_owned(),
     };
     let groups = if me.groups.is_empty() { "none".to_owned() } else { me.groups.join(", ") };
+    let workspace = me.workspace.as_ref().map_or_else(
+        || "none is named here: `palyra workspaces list`".to_owned(),
+        |workspace| format!("{} ({})", safe(&workspace.root), workspace.workspace_id),
+    );
     for (name, value) in [
         ("role", me.role.map_or_else(|| "none".to_owned(), |role| role.to_string())),
         ("scopes", scopes),
         ("token", token),
         ("groups", groups),
-        ("workspace", format!("{} ({})", safe(&me.workspace.root), me.workspace.workspace_id)),
+        ("workspace", workspace),
         ("channel", me.channel.to_string()),
     ] {
         say!("  {}{}{value}", styled(BOLD, name), " ".repeat(12 - name.len()));

@@ -1,6 +1,7 @@
 //! `palyra doctor`: everything that calls depend on, and how to fix what is missing.
 
 use super::read;
+use super::workspaces::Workspace;
 use crate::context::Context;
 use crate::exit::{FAILED, Failure};
 use crate::output::{self, BAD, DIM, GOOD, WARN, say, styled};
@@ -170,15 +171,19 @@ fn effects(status: &StatusReply) -> Vec<Check> {
 }
 
 fn examine(status: &StatusReply, checks: &mut Vec<Check>) -> Result<(), Failure> {
-    let well = status.workspace_problem.is_empty();
-    let detail = if well { &status.workspace_root } else { &status.workspace_problem };
-    checks.push(check("workspace", well, detail.clone(), "palyra down, then `palyra up --workspace DIR`"));
+    for Workspace { root, problem, .. } in super::status::workspaces(status)? {
+        let detail = problem.as_ref().map_or_else(|| root.clone(), |problem| problem.message.clone());
+        let fix = problem.as_ref().and_then(|problem| problem.hint.clone()).unwrap_or_default();
+        checks.push(check("workspace", problem.is_none(), detail, &fix));
+    }
     let rules = format!("{} rules, {}", status.policy_rules, &status.policy_hash[..12]);
     let refused = super::status::refused(&super::status::policy(status));
     let detail = refused.as_ref().map_or_else(|| rules.clone(), |refused| format!("{rules}; {refused}"));
     let good = status.policy_rules > 0 && refused.is_none();
     checks.push(check("policy", good, detail, "mend the files in the policy directory, then `palyra policy reload`"));
-    checks.extend(effects(status));
+    if !status.effects_json.is_empty() {
+        checks.extend(effects(status));
+    }
     let host: Host = read(&status.sandbox_json)?;
     let works = if status.process_tier == "c" { host.tier_c } else { host.tier_b };
     checks.push(check(

@@ -41,12 +41,18 @@ pub async fn serve(context: &Context, serve: Serve) -> Result<(), Failure> {
     };
     let act_as = context.act_as().map(ToString::to_string);
     if let Some(host) = context.host() {
-        let greeting = json!({ "palyra_mcp": 1, "act_as": act_as });
+        let greeting = json!({ "palyra_mcp": 1, "act_as": act_as, "workspace": context.place().workspace });
         let stream = context.remote(host)?.connect(palyra_api::MCP_PROTOCOL).await?;
         return elsewhere(stream, &greeting).await;
     }
     let act_as = act_as.or_else(|| token.is_none().then(|| NAMELESS.to_owned()));
-    let greeting = json!({ "palyra_mcp": 1, "token": token, "act_as": act_as });
+    // What `connect` wrote says where the client was connected; the directory says where it works now.
+    let workspace = serve.workspace.as_ref().map(|at| super::workspaces::named(&at.to_string_lossy()));
+    let workspace = workspace.or_else(|| context.place().workspace.clone());
+    let directory = context.place().directory.as_deref().and_then(Path::to_str);
+    let greeting = json!({
+        "palyra_mcp": 1, "token": token, "act_as": act_as, "workspace": workspace, "directory": directory,
+    });
     let stream = connect(context, &serve).await?;
     let (reader, mut writer) = stream.into_split();
     let mut reader = BufReader::new(reader);

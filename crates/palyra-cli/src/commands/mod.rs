@@ -34,6 +34,7 @@ pub mod status;
 pub mod tools;
 pub mod up;
 pub mod vault;
+pub mod workspaces;
 
 use crate::exit::Failure;
 use serde::de::DeserializeOwned;

@@ -35,7 +35,7 @@ async fn run(context: &Context, redeem: &Redeem) -> Result<u8, Failure> {
     let Some(ticket) = redeem.ticket() else {
         return Err(Failure::usage("this is no ticket", "tickets are made by `palyra hook` for one command each"));
     };
-    let connection = Connection::open(&context.socket(), None).await?;
+    let connection = Connection::open(&context.socket(), None).await?.at(context.place())?;
     let request = RedeemRequest { ticket: ticket.expose().to_owned() };
     let mut updates = connection.calls().redeem(request).await?.into_inner();
     let mut live = Live::new();

@@ -107,6 +107,7 @@ fn plan(add: Add) -> Result<RoutinePlan, Failure> {
         schedule: RoutineSchedule { pattern: add.schedule, zone: add.zone },
         action,
         principal: add.agent,
+        workspace: None,
         budget: RoutineBudget { slots_per_day: add.slots_per_day },
     })
 }

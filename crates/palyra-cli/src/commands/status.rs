@@ -1,5 +1,6 @@
 //! `palyra status`.
 
+use super::workspaces::Workspace;
 use crate::context::Context;
 use crate::exit::Failure;
 use crate::output::{self, BOLD, DIM, GOOD, WARN, note, say, styled, when};
@@ -10,10 +11,16 @@ use serde_json::json;
 
 /// Where the workspace is, and what is wrong with it.
 fn workspace(status: &StatusReply) -> String {
-    match status.workspace_problem.as_str() {
-        "" => status.workspace_root.clone(),
-        problem => styled(WARN, safe(problem)),
+    match (status.workspace_root.as_str(), status.workspace_problem.as_str()) {
+        ("", _) => styled(DIM, "none is named here: `palyra workspaces list`"),
+        (root, "") => root.to_owned(),
+        (_, problem) => styled(WARN, safe(problem)),
     }
+}
+
+/// The registered workspaces.
+pub fn workspaces(status: &StatusReply) -> Result<Vec<Workspace>, Failure> {
+    status.workspaces_json.iter().map(|document| super::read(document)).collect()
 }
 
 pub async fn status(context: &Context) -> Result<(), Failure> {
@@ -29,10 +36,17 @@ pub async fn status(context: &Context) -> Result<(), Failure> {
         n => styled(WARN, format!("{n}, see `palyra approvals list`")),
     };
     let refused = refused(&policy(&status));
+    let known = workspaces(&status)?;
+    let unwell = known.iter().filter(|workspace| workspace.problem.is_some()).count();
+    let registered = match unwell {
+        0 => format!("{} workspaces", known.len()),
+        _ => styled(WARN, format!("{} workspaces, {unwell} closed: see `palyra workspaces list`", known.len())),
+    };
     for (name, value) in [
         ("since", started),
         ("you are", status.principal.clone()),
         ("workspace", workspace(&status)),
+        ("registered", registered),
         ("state", status.state_dir.clone()),
         ("http", if status.http_url.is_empty() { "closed".to_owned() } else { status.http_url.clone() }),
         ("remote", if status.remote_address.is_empty() { "closed".to_owned() } else { status.remote_address.clone() }),
@@ -97,6 +111,7 @@ pub fn document(status: &StatusReply) -> serde_json::Value {
     json!({
         "version": status.version, "pid": status.pid, "started_at": status.started_at_unix_ms,
         "principal": status.principal, "state_dir": status.state_dir, "workspace_root": status.workspace_root,
+        "workspaces": workspaces(status).unwrap_or_default(),
         "config_path": status.config_path,
         "http_url": (!status.http_url.is_empty()).then_some(&status.http_url),
         "remote_address": (!status.remote_address.is_empty()).then_some(&status.remote_address),

@@ -32,7 +32,7 @@ const END: Timespec = Timespec { tv_sec: 15, tv_nsec: 0 };
 
 pub async fn up(context: &Context, up: Up) -> Result<(), Failure> {
     if let Some(status) = running(context).await? {
-        return already(context, &up, &status);
+        return already(context, &up, &status).await;
     }
     let start = Start::asked_for(context, &up)?;
     let patience = Instant::now() + HELD;
@@ -42,7 +42,7 @@ pub async fn up(context: &Context, up: Up) -> Result<(), Failure> {
             // Another daemon is about to open its door, or has not quite ended.
             Err(NotStarted::HeldByAnother(_)) if Instant::now() < patience => {
                 if let Some(status) = knock(context).await? {
-                    return already(context, &up, &status);
+                    return already(context, &up, &status).await;
                 }
             }
             Err(failure) => return Err(failure.into()),
@@ -54,7 +54,9 @@ pub async fn up(context: &Context, up: Up) -> Result<(), Failure> {
         return output::json(&super::status::document(&status));
     }
     say!("{} palyrad {} is running (pid {})", styled(GOOD, "●"), status.version, status.pid);
-    say!("  workspace  {}", status.workspace_root);
+    for workspace in super::status::workspaces(&status)? {
+        say!("  workspace  {}", workspace.root);
+    }
     say!("  state      {}", status.state_dir);
     if !status.http_url.is_empty() {
         say!("  http       {}", status.http_url);
@@ -88,14 +90,20 @@ async fn knock(context: &Context) -> Result<Option<StatusReply>, Failure> {
     Ok(None)
 }
 
-/// Tells about a daemon that somebody else started.
-fn already(context: &Context, up: &Up, status: &StatusReply) -> Result<(), Failure> {
+/// Tells about a daemon that somebody else started, and registers the workspace that is named.
+async fn already(context: &Context, up: &Up, status: &StatusReply) -> Result<(), Failure> {
+    if let Some(directory) = &up.workspace {
+        let added = super::workspaces::register(&context.connect().await?, directory).await?;
+        if !context.json() {
+            say!("{} {} is registered", styled(GOOD, "✔"), added.root);
+        }
+    }
     if context.json() {
         return output::json(&super::status::document(status));
     }
     say!("{} palyrad {} is running already (pid {})", styled(GOOD, "●"), status.version, status.pid);
-    if up.workspace.is_some() || up.config.is_some() {
-        note!("{}", styled(DIM, "the options took no effect; `palyra down` first to change them"));
+    if up.config.is_some() {
+        note!("{}", styled(DIM, "`--config` took no effect; `palyra down` first to change it"));
     }
     Ok(())
 }

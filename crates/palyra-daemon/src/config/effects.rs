@@ -51,7 +51,7 @@ impl RawEffects {
             Some(path) if path.starts_with(workspace) || workspace.starts_with(&path) => {
                 return Err(ConfigError::value("effects.store", "must lie outside the workspace, and not around it"));
             }
-            Some(path) => path,
+            Some(path) => ViewStore::within(&path, workspace),
             None => ViewStore::place(state_dir, workspace),
         };
         Ok(EffectsConfig {
@@ -64,5 +64,14 @@ impl RawEffects {
             },
             approval_timeout: time("effects.approval_timeout_ms", self.approval_timeout_ms)?,
         })
+    }
+}
+
+/// The directory that holds a store, which may hold those of other workspaces too; for one beside its workspace, itself.
+pub(crate) fn base_of(store: &Path) -> PathBuf {
+    let beside_workspace = store.file_name().is_some_and(|name| name.to_string_lossy().starts_with(".palyra-effects-"));
+    match store.parent() {
+        Some(base) if !beside_workspace => base.to_owned(),
+        _ => store.to_owned(),
     }
 }

@@ -5,7 +5,7 @@
 //! of its own here, which holds both.
 
 mod checks;
-mod effects;
+pub(crate) mod effects;
 mod egress;
 mod error;
 mod http;
@@ -91,6 +91,8 @@ pub struct Config {
     pub(crate) skills: SkillsConfig,
     /// Says of files that decide whether an agent could write them.
     pub custody: Arc<AgentReach>,
+    /// Directories that runs of every workspace are given beside it.
+    pub(crate) beside: Vec<PathBuf>,
 }
 
 impl Config {
@@ -108,13 +110,29 @@ impl RawConfig {
     /// # Errors
     /// It cannot be read or understood.
     pub fn read(path: &Path, required: bool) -> Result<Self, ConfigError> {
+        Self::of_text(path, Self::text(path, required)?.as_deref())
+    }
+
+    /// The file's text; none where there is no file and none is needed.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn text(path: &Path, required: bool) -> Result<Option<String>, ConfigError> {
         match text_of(path) {
-            Ok(text) => Self::parse(path, &text),
+            Ok(text) => Ok(Some(text)),
             Err(ConfigError::Unreadable { source, .. }) if source.kind() == ErrorKind::NotFound && !required => {
-                Ok(Self::default())
+                Ok(None)
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// What a text says that was read before.
+    ///
+    /// # Errors
+    /// It cannot be understood.
+    pub fn of_text(path: &Path, text: Option<&str>) -> Result<Self, ConfigError> {
+        text.map_or_else(|| Ok(Self::default()), |text| Self::parse(path, text))
     }
 
     /// What rules depend on, and nothing else: their directory, and who belongs to which group.
@@ -181,7 +199,7 @@ impl RawConfig {
         let effects = self.effects.validate(&workspace_root, state_dir)?;
         let mut process_runner = self.process_runner.validate(&workspace_root, state_dir, Arc::clone(&egress_rules))?;
         // What calls replaced is the daemon's own, wherever it lies.
-        let caches = effects.store.as_ref().map(|store| beside(store, "caches"));
+        let caches = effects.store.as_ref().map(|store| beside(&effects::base_of(store), "caches"));
         let own = effects.store.iter().chain(&caches).filter(|store| !store.starts_with(state_dir)).cloned();
         process_runner.protected_paths.extend(own);
         // Each workspace has its own: what one fills is nothing to another.
@@ -190,6 +208,8 @@ impl RawConfig {
         process_runner.home.git = self.git.validate()?;
         usable_roots(&process_runner)?;
         let custody = AgentReach::of(&process_runner);
+        let beside: Vec<PathBuf> =
+            process_runner.read_roots.iter().chain(&process_runner.write_roots).cloned().collect();
         let policy_dir = self.policy_dir.map(|dir| policy::validate(&dir, &workspace_root, &custody)).transpose()?;
         Ok(Config {
             tool_call: ToolCallConfig {
@@ -213,6 +233,7 @@ impl RawConfig {
             skills: self.skills.validate(&custody)?,
             policy_dir,
             custody: Arc::new(custody),
+            beside,
             workspace_root,
         })
     }

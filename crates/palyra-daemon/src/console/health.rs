@@ -140,7 +140,6 @@ pub(super) async fn show(State(door): State<Door>, caller: Caller) -> Result<Res
     let status = engine.status(peer)?;
     let mut facts = vec![
         fact("daemon", format!("version {}", env!("CARGO_PKG_VERSION")), None),
-        fact("workspace", status.workspace_root.display().to_string(), status.workspace_problem.as_ref()),
         fact("journal", format!("{} events", status.journal_head.size), None),
         fact("policy", format!("{} rules, {}", status.policy_rules, status.policy_hash.short()), None),
         fact("signing key", status.public_key.to_string(), None),
@@ -148,6 +147,9 @@ pub(super) async fn show(State(door): State<Door>, caller: Caller) -> Result<Res
         fact("waiting", format!("{} approvals, {} open calls", status.pending_approvals, status.open_calls), None),
         fact("processes", format!("run in tier {}", engine.config().process_runner.tier), None),
     ];
+    for workspace in &status.workspaces {
+        facts.push(fact("workspace", workspace.root.clone(), workspace.problem.as_ref()));
+    }
     if let Ok(policy) = engine.policy_status(peer)
         && let Some(refused) = policy.refused
     {

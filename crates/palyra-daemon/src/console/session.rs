@@ -8,7 +8,7 @@ use crate::http::{Caller, Door, Id, Refused};
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use palyra_engine::{ConsoleRegistration, SessionView, VerifiedPeer};
+use palyra_engine::{ConsoleRegistration, SessionView, VerifiedPeer, WorkspaceNaming};
 use palyra_identity::ConnectedDevice;
 use palyra_protocol::{ConsoleId, ConsoleKey, Problem};
 use serde::{Deserialize, Serialize};
@@ -37,7 +37,12 @@ pub(super) async fn open(State(door): State<Door>, request: Request) -> Result<R
     let page = ConsoleRegistration { key, label };
     let session: SessionView = match (code, device) {
         (None, Some(device)) => {
-            let peer = VerifiedPeer::by_device(&door.engine, &device, DoorName::Remote.channel())?;
+            let peer = VerifiedPeer::by_device(
+                &door.engine,
+                &device,
+                &WorkspaceNaming::default(),
+                DoorName::Remote.channel(),
+            )?;
             door.engine.open_device_console(&peer, page).await?
         }
         (Some(code), None) => door.engine.open_console(&code, page).await?,

@@ -17,13 +17,14 @@ use palyra_sandbox::SandboxProcessRunnerPolicy;
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::{PoisonError, RwLock};
 pub(crate) use way::Way;
 
-/// The directories that agents can write.
-#[derive(Debug, Clone)]
+/// The directories that agents can write: those of every registered workspace, as they come and go.
+#[derive(Debug)]
 pub struct AgentReach {
     /// Free of links.
-    roots: Vec<PathBuf>,
+    roots: RwLock<Vec<PathBuf>>,
 }
 
 impl AgentReach {
@@ -36,13 +37,30 @@ impl AgentReach {
     fn new<'p>(roots: impl IntoIterator<Item = &'p PathBuf>) -> Self {
         // A root that is not there cannot be given to a run; should it appear, it is this one.
         let real = |root: &PathBuf| root.canonicalize().unwrap_or_else(|_| root.clone());
-        Self { roots: roots.into_iter().map(real).collect() }
+        Self { roots: RwLock::new(roots.into_iter().map(real).collect()) }
+    }
+
+    fn roots(&self) -> Vec<PathBuf> {
+        self.roots.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Agents can write there too, from now on.
+    pub(crate) fn grow(&self, root: &Path) {
+        let mut roots = self.roots.write().unwrap_or_else(PoisonError::into_inner);
+        if !roots.iter().any(|known| known == root) {
+            roots.push(root.to_owned());
+        }
+    }
+
+    /// Agents cannot write there any more.
+    pub(crate) fn shrink(&self, root: &Path) {
+        self.roots.write().unwrap_or_else(PoisonError::into_inner).retain(|known| known != root);
     }
 
     /// The root that a real path can be written through, if any.
     fn holds(&self, path: &Path, mounts: &Mounts) -> Option<PathBuf> {
-        let lies_in = |root: &&PathBuf| path.starts_with(root);
-        self.roots.iter().find(lies_in).cloned().or_else(|| mounts.other_way(path, &self.roots))
+        let (roots, lies_in) = (self.roots(), |root: &&PathBuf| path.starts_with(root));
+        roots.iter().find(lies_in).cloned().or_else(|| mounts.other_way(path, &roots))
     }
 }
 
@@ -73,7 +91,7 @@ impl AgentReach {
     fn may_have_other_names(&self, file: &Metadata) -> bool {
         let writable = file.uid() == rustix::process::geteuid().as_raw() || file.mode() & 0o022 != 0;
         let near = |root: &PathBuf| root.metadata().is_ok_and(|root| root.dev() == file.dev());
-        file.is_file() && file.nlink() > 1 && writable && self.roots.iter().any(near)
+        file.is_file() && file.nlink() > 1 && writable && self.roots().iter().any(near)
     }
 }
 

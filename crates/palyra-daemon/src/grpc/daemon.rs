@@ -14,14 +14,19 @@ impl Daemon for Door {
         let status = self.engine.status(&peer).map_err(refused)?;
         let sandbox = if request.get_ref().probe_sandbox { probe().await? } else { String::new() };
         let probe = request.get_ref().probe_sandbox;
-        let effects = self.engine.effects_status(&peer, probe).await.map_err(refused)?;
+        // Without a workspace, or in one that is closed, nothing is kept that could be told of.
+        let effects_json = match self.engine.effects_status(&peer, probe).await {
+            Ok(effects) => document(&effects)?,
+            Err(_) => String::new(),
+        };
         let runner = &self.engine.config().process_runner;
         Ok(Response::new(StatusReply {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
             started_at_unix_ms: self.about.started_at_unix_ms,
             state_dir: self.about.state_dir.display().to_string(),
-            workspace_root: status.workspace_root.display().to_string(),
+            workspace_root: status.workspace_root.map(|root| root.display().to_string()).unwrap_or_default(),
+            workspaces_json: status.workspaces.iter().map(document).collect::<Result<_, _>>()?,
             workspace_problem: status.workspace_problem.map(|problem| problem.message).unwrap_or_default(),
             policy_hash: status.policy_hash.to_string(),
             policy_rules: count(status.policy_rules),
@@ -43,7 +48,7 @@ impl Daemon for Door {
             principal: peer.effective().to_string(),
             config_path: self.about.config_path.display().to_string(),
             policy_json: document(&self.engine.policy_status(&peer).map_err(refused)?)?,
-            effects_json: document(&effects)?,
+            effects_json,
             http_url: self.about.http_url.clone().unwrap_or_default(),
             remote_address: self.about.remote.address().map(|at| at.to_string()).unwrap_or_default(),
         }))

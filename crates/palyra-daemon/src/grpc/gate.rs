@@ -6,7 +6,7 @@ use crate::doors::DoorName;
 use crate::mtls::token_of_a_device;
 use crate::rights;
 use palyra_api::{ACT_AS, AUTHORIZATION, ApiError};
-use palyra_engine::{Engine, VerifiedPeer};
+use palyra_engine::{Engine, VerifiedPeer, WorkspaceNaming};
 use palyra_identity::ConnectedDevice;
 use palyra_protocol::{Principal, Problem};
 use std::sync::Arc;
@@ -47,9 +47,13 @@ impl Gate {
     /// end, and whom the token speaks for, if one is shown; the agent they act as, if any. Whoever shows something as a
     /// token is never taken for the owner.
     fn identify<B>(&self, request: &http::Request<B>) -> Result<VerifiedPeer, Status> {
+        let naming = naming(request)?;
         let peer = match request.extensions().get::<Arc<ConnectedDevice>>() {
-            Some(device) => self.by_device(device, request)?,
-            None => self.on_socket(request)?,
+            Some(device) => self.by_device(device, &naming, request)?,
+            None => {
+                let named = self.engine.in_named_workspace(self.on_socket(request)?, &naming);
+                named.and_then(|peer| self.engine.kept_to_client(peer, pid_of(request))).map_err(refused)?
+            }
         };
         let Some(name) = request.headers().get(ACT_AS) else { return Ok(peer) };
         let name = name.to_str().map_err(|_| malformed("the name to act as is not text"))?;
@@ -58,12 +62,17 @@ impl Gate {
     }
 
     /// A paired device, by its certificate alone.
-    fn by_device<B>(&self, device: &Arc<ConnectedDevice>, request: &http::Request<B>) -> Result<VerifiedPeer, Status> {
+    fn by_device<B>(
+        &self,
+        device: &Arc<ConnectedDevice>,
+        naming: &WorkspaceNaming,
+        request: &http::Request<B>,
+    ) -> Result<VerifiedPeer, Status> {
         if request.headers().contains_key(AUTHORIZATION) {
             let Problem { code, message, hint, .. } = token_of_a_device();
             return Err(ApiError::new(&code, message, hint).into_status(Code::Unauthenticated));
         }
-        VerifiedPeer::by_device(&self.engine, device, DoorName::Remote.channel()).map_err(refused)
+        VerifiedPeer::by_device(&self.engine, device, naming, DoorName::Remote.channel()).map_err(refused)
     }
 
     /// Somebody on the daemon's own socket.
@@ -84,6 +93,19 @@ impl Gate {
         }
         Ok(peer)
     }
+}
+
+/// What a request says of its workspace: one of each at most, as text.
+fn naming<B>(request: &http::Request<B>) -> Result<WorkspaceNaming, Status> {
+    let text = |key: &str| -> Result<Option<String>, Status> {
+        let mut all = request.headers().get_all(key).iter();
+        let unclear = || malformed(format!("`{key}` is not one text"));
+        let Some(value) = all.next() else { return Ok(None) };
+        let plain = value.to_str().ok().filter(|_| all.next().is_none());
+        palyra_api::unescaped(plain.ok_or_else(unclear)?).map(Some).ok_or_else(unclear)
+    };
+    let (name, directory) = (text(palyra_api::WORKSPACE)?, text(palyra_api::DIRECTORY)?);
+    WorkspaceNaming::parse(name.as_deref(), directory.as_deref()).map_err(refused)
 }
 
 /// The process at the other end of the socket.

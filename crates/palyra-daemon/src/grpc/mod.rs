@@ -20,6 +20,7 @@ mod skills;
 mod standard;
 mod tools;
 mod vault;
+mod workspaces;
 
 use crate::mtls::RemoteDoor;
 use palyra_api::ApiError;
@@ -41,6 +42,7 @@ use palyra_api::v1::runs_server::RunsServer;
 use palyra_api::v1::skills_server::SkillsServer;
 use palyra_api::v1::tools_server::ToolsServer;
 use palyra_api::v1::vault_server::VaultServer;
+use palyra_api::v1::workspaces_server::WorkspacesServer;
 use palyra_engine::{Engine, EngineError, ErrorKind, VerifiedPeer};
 use palyra_protocol::Problem;
 use serde::Serialize;
@@ -122,6 +124,7 @@ fn routes(door: &Door) -> Routes {
         };
     }
     let routes = Routes::new(service!(DaemonServer))
+        .add_service(service!(WorkspacesServer))
         .add_service(service!(ToolsServer))
         .add_service(service!(CallsServer))
         .add_service(service!(ApprovalsServer))

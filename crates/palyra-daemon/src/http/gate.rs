@@ -21,7 +21,7 @@ use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
-use palyra_engine::VerifiedPeer;
+use palyra_engine::{VerifiedPeer, WorkspaceNaming};
 use palyra_identity::ConnectedDevice;
 use palyra_protocol::{Problem, RequestId};
 use std::sync::Arc;
@@ -185,7 +185,8 @@ impl Door {
             if request.headers().contains_key(header::AUTHORIZATION) {
                 return Err(Refused::new(StatusCode::UNAUTHORIZED, token_of_a_device()));
             }
-            return Ok(VerifiedPeer::by_device(&self.engine, device, DoorName::Remote.channel())?);
+            let naming = named_workspace(request)?;
+            return Ok(VerifiedPeer::by_device(&self.engine, device, &naming, DoorName::Remote.channel())?);
         }
         if self.site == Site::Devices {
             let problem = Problem::plain("internal", "a request came past the handshake");
@@ -207,8 +208,26 @@ impl Door {
         let pattern = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
         let door = if pattern == Some(mcp::http::PATH) { DoorName::Mcp } else { DoorName::Http };
         // What is no bearer token is refused like a wrong one.
-        Ok(VerifiedPeer::by_token(&self.engine, token.unwrap_or(""), "loopback http", door.channel())?)
+        let peer = VerifiedPeer::by_token(&self.engine, token.unwrap_or(""), "loopback http", door.channel())?;
+        // The token says which workspace it opens; a client that names another has the wrong one.
+        Ok(self.engine.in_named_workspace(peer, &named_workspace(request)?)?)
     }
+}
+
+/// The workspace that a request names: by its id, or by its path, percent-encoded where it is not plain text.
+fn named_workspace(request: &Request) -> Result<WorkspaceNaming, Refused> {
+    let mut named = request.headers().get_all(palyra_api::WORKSPACE).iter();
+    let unclear = || {
+        let problem =
+            Problem::plain("workspace_malformed", "`palyra-workspace` names one workspace, by its id or path");
+        Refused::new(StatusCode::BAD_REQUEST, problem)
+    };
+    let name = match (named.next(), named.next()) {
+        (None, _) => None,
+        (Some(one), None) => Some(one.to_str().ok().and_then(palyra_api::unescaped).ok_or_else(unclear)?),
+        (Some(_), Some(_)) => return Err(unclear()),
+    };
+    Ok(WorkspaceNaming::parse(name.as_deref(), None)?)
 }
 
 /// How long a request's head is, as short as it can be written. The HTTP library looks at its buffer while it waits for

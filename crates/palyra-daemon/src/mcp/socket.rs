@@ -9,7 +9,7 @@ use super::lines::Lines;
 use super::{Caller, McpServer};
 use crate::doors::{DoorName, Doors};
 use crate::mtls::token_of_a_device;
-use palyra_engine::{Engine, EngineError, ErrorKind, VerifiedPeer};
+use palyra_engine::{Engine, EngineError, ErrorKind, VerifiedPeer, WorkspaceNaming};
 use palyra_identity::{ConnectedDevice, ServerStream};
 use palyra_protocol::{Principal, PrincipalKind, Problem, Secret};
 use serde::Deserialize;
@@ -22,7 +22,7 @@ use tokio::net::{TcpStream, UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 
 /// The longest greeting.
-const MAX_GREETING: u64 = 4096;
+const MAX_GREETING: u64 = 16 << 10;
 /// How long a client may take to greet.
 const GREETING_TIME: Duration = Duration::from_secs(10);
 /// How many clients may be connected at once.
@@ -38,6 +38,12 @@ struct Greeting {
     palyra_mcp: u32,
     token: Option<String>,
     act_as: Option<Principal>,
+    /// The workspace that it was connected for, by id or path.
+    #[serde(default)]
+    workspace: Option<String>,
+    /// The directory that it was started in.
+    #[serde(default)]
+    directory: Option<String>,
 }
 
 /// How a client came.
@@ -53,6 +59,7 @@ pub(crate) struct Credentials {
     way: Way,
     token: Option<Secret>,
     act_as: Option<Principal>,
+    naming: WorkspaceNaming,
 }
 
 impl Credentials {
@@ -66,12 +73,15 @@ impl Credentials {
             Way::Device(_) if self.token.is_some() => {
                 return Err(EngineError::new(ErrorKind::Unauthenticated, token_of_a_device()));
             }
-            Way::Device(device) => VerifiedPeer::by_device(engine, device, DoorName::Remote.channel())?,
+            Way::Device(device) => VerifiedPeer::by_device(engine, device, &self.naming, DoorName::Remote.channel())?,
         };
         if let Some(token) = &self.token {
             // What is no text is refused like a wrong token.
             let token = std::str::from_utf8(token.expose()).unwrap_or("");
             peer = VerifiedPeer::by_token(engine, token, "local socket", channel)?;
+        }
+        if matches!(self.way, Way::Socket { .. }) {
+            peer = engine.in_workspace_of_client(peer, &self.naming)?;
         }
         if let Some(name) = &self.act_as {
             peer = engine.act_as(peer, name.clone())?;
@@ -167,9 +177,10 @@ where
 {
     let greeted = tokio::time::timeout(GREETING_TIME, greeting(&mut reader)).await;
     let greeting = greeted.unwrap_or_else(|_| Err(malformed("no greeting came")));
-    let admitted = greeting.and_then(|Greeting { token, act_as, .. }| {
+    let admitted = greeting.and_then(|Greeting { token, act_as, workspace, directory, .. }| {
+        let naming = WorkspaceNaming::parse(workspace.as_deref(), directory.as_deref())?;
         let token = token.map(|text| Secret::new(text.into_bytes()));
-        let credentials = Credentials { way, token, act_as };
+        let credentials = Credentials { way, token, act_as, naming };
         let peer = credentials.identify(&doors.engine)?;
         if let Way::Socket { pid, .. } = &credentials.way {
             doors.engine.remember_client(&peer, *pid);

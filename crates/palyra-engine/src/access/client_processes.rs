@@ -11,6 +11,7 @@
 //! A process that another service starts on the agent's behalf (`systemd-run`, `at`, a container's daemon) cannot be
 //! told from a person's. A rule can demand an approver on another device instead.
 
+use palyra_protocol::WorkspaceId;
 use std::fs;
 use std::sync::{Mutex, PoisonError};
 
@@ -65,52 +66,69 @@ fn control_group(pid: u32) -> Option<String> {
     fs::read_to_string(format!("/proc/{pid}/cgroup")).ok().filter(|text| !text.trim().is_empty())
 }
 
+/// A client, and the workspace that it was connected for; none for one that was connected for several.
+#[derive(Debug, Clone)]
+struct Client {
+    process: Process,
+    workspace: Option<WorkspaceId>,
+}
+
 /// The clients that are remembered.
 #[derive(Debug, Default)]
-pub(crate) struct ClientProcesses(Mutex<Vec<Process>>);
+pub(crate) struct ClientProcesses(Mutex<Vec<Client>>);
 
 impl ClientProcesses {
     /// Remembers the client whose hook or server this process is: the nearest ancestor that is no shell.
-    pub(crate) fn remember(&self, pid: u32) {
-        let Some(client) = lineage(pid).into_iter().skip(1).find(|process| !SHELLS.contains(&process.name.as_str()))
+    pub(crate) fn remember(&self, pid: u32, workspace: Option<WorkspaceId>) {
+        let Some(process) = lineage(pid).into_iter().skip(1).find(|process| !SHELLS.contains(&process.name.as_str()))
         else {
             return;
         };
         // The first process of the host is everybody's ancestor.
-        if client.pid <= 1 {
+        if process.pid <= 1 {
             return;
         }
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.iter().any(|one| one.is(&client)) {
+        if let Some(one) = known.iter_mut().find(|one| one.process.is(&process)) {
+            one.workspace = one.workspace.take().filter(|before| Some(before) == workspace.as_ref());
             return;
         }
-        known.retain(|one| Process::read(one.pid).is_some_and(|now| now.is(one)));
+        known.retain(|one| Process::read(one.process.pid).is_some_and(|now| now.is(&one.process)));
         if known.len() >= MAX_CLIENTS {
             known.remove(0);
         }
-        known.push(client);
+        known.push(Client { process, workspace });
     }
 
     /// The client that a process descends from, or may, in words.
     pub(crate) fn client_of(&self, pid: u32) -> Option<String> {
+        self.around(pid).map(|Client { process, .. }| format!("`{}`, process {}", process.name, process.pid))
+    }
+
+    /// The workspace of the client that a process descends from, or may.
+    pub(crate) fn workspace_of(&self, pid: u32) -> Option<WorkspaceId> {
+        self.around(pid)?.workspace
+    }
+
+    fn around(&self, pid: u32) -> Option<Client> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if known.is_empty() {
             return None;
         }
         let lineage = lineage(pid);
-        let named = |client: &Process| format!("`{}`, process {}", client.name, client.pid);
-        if let Some(client) = known.iter().find(|client| lineage.iter().any(|one| one.is(client))) {
-            return Some(named(client));
+        if let Some(client) = known.iter().find(|client| lineage.iter().any(|one| one.is(&client.process))) {
+            return Some(client.clone());
         }
         // Left behind: adopted by the first process, in the group of a client, and younger than it.
         let orphan = lineage.iter().find(|one| one.parent == 1)?;
         let group = control_group(orphan.pid)?;
-        let shares =
-            |client: &&Process| client.started <= orphan.started && control_group(client.pid).as_ref() == Some(&group);
+        let shares = |client: &&Client| {
+            client.process.started <= orphan.started && control_group(client.process.pid).as_ref() == Some(&group)
+        };
         // A daemon that was started in the same place is no sign: it holds what people type into (tmux, a terminal).
         let has_terminal =
             fs::read_to_string(format!("/proc/{pid}/stat")).ok().is_some_and(|line| terminal(&line) != 0);
-        known.iter().find(shares).filter(|_| !has_terminal).map(named)
+        known.iter().find(shares).filter(|_| !has_terminal).cloned()
     }
 }
 
@@ -140,11 +158,15 @@ mod tests {
         let mut child = Command::new("sleep").arg("60").stdin(Stdio::null()).spawn().unwrap();
         let clients = ClientProcesses::default();
         assert_eq!(clients.client_of(child.id()), None, "no client is known");
-        clients.remember(child.id());
+        let (first, second) = (WorkspaceId::mint(), WorkspaceId::mint());
+        clients.remember(child.id(), Some(first.clone()));
         assert!(clients.client_of(child.id()).is_some());
+        assert_eq!(clients.workspace_of(child.id()), Some(first));
+        clients.remember(child.id(), Some(second));
+        assert_eq!(clients.workspace_of(child.id()), None, "a client that was connected for several is bound to none");
         let parent = Process::read(std::process::id()).unwrap().parent;
         let known = clients.0.lock().unwrap().clone();
-        assert!(known.iter().all(|one| one.pid == std::process::id()), "{known:?}");
+        assert!(known.iter().all(|one| one.process.pid == std::process::id()), "{known:?}");
         assert!(lineage(parent).iter().all(|one| one.pid != std::process::id()));
         child.kill().unwrap();
         child.wait().unwrap();

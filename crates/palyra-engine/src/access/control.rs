@@ -4,7 +4,7 @@ use palyra_access::{Feature, Registry, RegistryDocument, RegistryFile, RegistryF
 use palyra_journal::{JournalError, JournalStore};
 use palyra_policy::{MembershipError, Registered};
 use palyra_protocol::access::{AccessChange, WorkspaceRecord};
-use palyra_protocol::{Clock, Digest, JournalEvent, Principal, Problem, Timestamp, WorkspaceId};
+use palyra_protocol::{Clock, Digest, JournalEvent, Principal, Problem, Timestamp, WorkspaceRole};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -45,7 +45,7 @@ pub enum RegistryError {
 const WAYS_OUT: &str = "Put the file back as it was; or read it, and if it says what you want, accept it with `palyrad access accept`; \
      or start over with no tokens and `user:local` as the only owner: `palyrad access reset`";
 
-/// Access control of one daemon in one workspace.
+/// Access control of one daemon.
 #[derive(Debug)]
 pub struct AccessControl {
     registry: Registry,
@@ -71,7 +71,7 @@ impl Tended {
 }
 
 impl AccessControl {
-    /// Opens the registry in a state directory, for the workspace that is served.
+    /// Opens the registry in a state directory, for a daemon that is started with this workspace.
     ///
     /// # Errors
     /// The registry cannot be used; if it is not accepted, the journal has an event that says so.
@@ -100,10 +100,10 @@ impl AccessControl {
         Ok(control)
     }
 
-    /// The workspace that is served.
+    /// The workspace that the daemon was started with.
     #[must_use]
-    pub fn workspace(&self) -> &WorkspaceRecord {
-        self.registry.workspace()
+    pub fn home(&self) -> &WorkspaceRecord {
+        self.registry.home()
     }
 
     /// What rules see of the registry: roles and groups, beside the lists of the configuration.
@@ -111,11 +111,7 @@ impl AccessControl {
     /// # Errors
     /// A program would own or manage, which no registry that was accepted says.
     pub fn registered(&self) -> Result<Registered, MembershipError> {
-        self.registered_in(self.state().document())
-    }
-
-    pub(super) fn registered_in(&self, document: &RegistryDocument) -> Result<Registered, MembershipError> {
-        registered(document, &self.workspace().workspace_id)
+        registered(self.state().document())
     }
 
     pub(crate) fn registry(&self) -> &Registry {
@@ -137,11 +133,17 @@ impl AccessControl {
     }
 }
 
-/// What rules see of a document in one workspace.
-fn registered(document: &RegistryDocument, workspace: &WorkspaceId) -> Result<Registered, MembershipError> {
+/// What rules see of a document: the people of each workspace, and agents, which are the same in all. The daemon's own
+/// user owns them all by the configuration; so another workspace is no change of the rules.
+pub(super) fn registered(document: &RegistryDocument) -> Result<Registered, MembershipError> {
     let mut registered = Registered::default();
-    for (role, principal) in document.roles_in(workspace) {
-        registered = registered.with_role(role, [principal.clone()])?;
+    let agents = document.agents().iter().map(|agent| agent.principal.clone());
+    registered = registered.with_role(WorkspaceRole::Operator, agents)?;
+    for member in document.members().iter().filter(|member| member.principal != Principal::local_owner()) {
+        let Some(workspace) = document.workspaces().iter().find(|w| w.workspace_id == member.workspace) else {
+            continue;
+        };
+        registered = registered.with_role_within(&workspace.root, member.role, [member.principal.clone()])?;
     }
     for (name, members) in document.whole_groups() {
         registered = registered.with_group(name.as_str(), members);
@@ -292,14 +294,12 @@ async fn note_refusal(journal: &JournalStore, error: &RegistryError) -> Result<(
 ///
 /// # Errors
 /// The file cannot be read, or contradicts itself.
-pub fn peek(state_dir: &Path, workspace_root: &Path) -> Result<Registered, RegistryError> {
+pub fn peek(state_dir: &Path) -> Result<Registered, RegistryError> {
     let file = RegistryFile::within(state_dir);
     let Some(bytes) = file.read().map_err(io(&file, "cannot be read"))? else { return Ok(Registered::default()) };
     let document = RegistryDocument::parse(&bytes)
         .map_err(|flaw| refused(&file, Some(Digest::of(&bytes)), None, flaw.to_string()))?;
-    let root = workspace_root.to_string_lossy();
-    let here = document.workspaces().iter().find(|w| w.root == root).map(|w| w.workspace_id.clone());
-    Ok(registered(&document, &here.unwrap_or_else(WorkspaceId::mint))?)
+    Ok(registered(&document)?)
 }
 
 /// Accepts the file as it is, deliberately, and records that. Returns its revision.

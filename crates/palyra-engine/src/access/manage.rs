@@ -6,7 +6,7 @@
 //! either the old registry or the new one.
 
 use super::VerifiedPeer;
-use super::control::{AccessControl, Change, RegistryError, commit};
+use super::control::{AccessControl, Change, RegistryError, commit, registered};
 use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
 use palyra_access::{
@@ -14,23 +14,25 @@ use palyra_access::{
 };
 use palyra_policy::{PolicyAction, PolicyRequestContext, PolicyResource};
 use palyra_protocol::access::{
-    AgentRecord, ChangedToken, FeatureView, GroupMember, GroupName, GroupRecord, MemberRecord, TokenView,
+    AccessChange, AgentRecord, ChangedToken, FeatureView, GroupMember, GroupName, GroupRecord, MemberRecord, TokenView,
 };
-use palyra_protocol::{ApiTokenRecord, Principal, Problem, Secret, TokenId, WorkspaceRole};
+use palyra_protocol::{ApiTokenRecord, Principal, Problem, Secret, TokenId, WorkspaceId, WorkspaceRole};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// What somebody needs for a change, asked twice: before they are let wait for their turn, and when it has come.
 #[derive(Debug, Clone)]
-struct Needed {
+pub(crate) struct Needed {
     action: PolicyAction,
     resource: PolicyResource,
     owned_by: Option<Principal>,
+    /// Where they have to hold what it takes.
+    workspace: WorkspaceId,
 }
 
 impl Needed {
-    fn on_daemon(action: PolicyAction) -> Self {
-        Self { action, resource: PolicyResource::Daemon, owned_by: None }
+    pub(crate) fn on_daemon(action: PolicyAction, workspace: &WorkspaceId) -> Self {
+        Self { action, resource: PolicyResource::Daemon, owned_by: None, workspace: workspace.clone() }
     }
 }
 
@@ -70,7 +72,7 @@ impl From<AccessError> for EngineError {
 
 impl Engine {
     /// Makes one change, whole or not at all.
-    async fn change<T: Send + 'static>(
+    pub(crate) async fn change<T: Send + 'static>(
         &self,
         peer: &VerifiedPeer,
         needed: Needed,
@@ -87,7 +89,7 @@ impl Engine {
             let _until_done = (one_at_a_time, no_reload_meanwhile);
             let access = engine.access();
             let before = access.state().digest();
-            let Draft { told, what, document } = access.registry().draft(by.clone(), token, edit)?;
+            let Draft { told, what, document } = access.registry().draft(&needed.workspace, by.clone(), token, edit)?;
             let change = Change { by, what, before, after_revision: 0, in_place: before, policy: None };
             engine.put_in_force(access, document, change).await?;
             Ok(told)
@@ -106,7 +108,7 @@ impl Engine {
             .check()
             .map_err(|flaw| EngineError::invalid("registry_flaw", flaw.to_string(), "nothing was changed"))?;
         let policy = self.policy();
-        let registered = access.registered_in(&document).map_err(RegistryError::from)?;
+        let registered = registered(&document).map_err(RegistryError::from)?;
         let membership = policy.membership().clone().with_registered(registered);
         let reseated = match *policy.membership() == membership {
             true => None,
@@ -138,7 +140,7 @@ impl Engine {
     }
 
     fn may_change(&self, peer: &VerifiedPeer, needed: &Needed) -> Result<Option<Admitted>, EngineError> {
-        let Needed { action, resource, owned_by } = needed.clone();
+        let Needed { action, resource, owned_by, .. } = needed.clone();
         let context = PolicyRequestContext { owned_by, ..PolicyRequestContext::new(peer.channel().clone()) };
         self.authorize_as(peer.effective(), peer, action, resource, Some(context))
     }
@@ -155,8 +157,9 @@ impl Engine {
         self.may_manage(peer, PolicyAction::TokenList)?;
         let (state, now) = (self.access().state(), self.access().now());
         let view = |token: &ApiTokenRecord| token.view(now, state.last_use(&token.token_id));
-        let here = &self.access().workspace().workspace_id;
-        Ok(state.document().tokens().iter().filter(|token| token.workspace == *here).map(view).collect())
+        let here = self.workspace_id_of(peer);
+        let here = |workspace: &WorkspaceId| here.as_ref().is_none_or(|here| here == workspace);
+        Ok(state.document().tokens().iter().filter(|token| here(&token.workspace)).map(view).collect())
     }
 
     /// Issues a token. Its text is returned this once and kept nowhere.
@@ -165,7 +168,8 @@ impl Engine {
     /// The peer may not, or the token would go beyond what the peer holds.
     pub async fn create_token(&self, peer: &VerifiedPeer, new: NewToken) -> Result<(TokenView, Secret), EngineError> {
         self.check_scopes(&new.scopes)?;
-        self.change(peer, Needed::on_daemon(PolicyAction::TokenCreate), move |edit| edit.create_token(new)).await
+        let here = self.in_workspace_of(peer)?.workspace_record().workspace_id.clone();
+        self.change(peer, Needed::on_daemon(PolicyAction::TokenCreate, &here), move |edit| edit.create_token(new)).await
     }
 
     /// Replaces a token's secret. Both hold for `overlap`; then the old one opens nothing. Without an overlap the
@@ -180,7 +184,7 @@ impl Engine {
         overlap: Duration,
         issued: IssuedTokens,
     ) -> Result<(ChangedToken, Secret), EngineError> {
-        let needed = self.needed_for(PolicyAction::TokenRotate, &id);
+        let needed = self.needed_for(peer, PolicyAction::TokenRotate, &id);
         self.change(peer, needed, move |edit| edit.rotate_token(&id, overlap, issued)).await
     }
 
@@ -194,16 +198,45 @@ impl Engine {
         id: TokenId,
         issued: IssuedTokens,
     ) -> Result<ChangedToken, EngineError> {
-        let needed = self.needed_for(PolicyAction::TokenRevoke, &id);
+        let needed = self.needed_for(peer, PolicyAction::TokenRevoke, &id);
         self.change(peer, needed, move |edit| edit.revoke_token(&id, issued)).await
     }
 
-    fn needed_for(&self, action: PolicyAction, id: &TokenId) -> Needed {
-        let state = self.access().state();
-        let here = &self.access().workspace().workspace_id;
-        let token = state.document().tokens().iter().find(|t| t.token_id == *id && t.workspace == *here);
+    /// A token is changed where it opens: by those who are something there.
+    fn needed_for(&self, peer: &VerifiedPeer, action: PolicyAction, id: &TokenId) -> Needed {
+        let (state, own) = (self.access().state(), self.workspace_id_of(peer));
+        let here = |token: &&ApiTokenRecord| own.as_ref().is_none_or(|own| *own == token.workspace);
+        let token = state.document().tokens().iter().find(|t| t.token_id == *id).filter(here);
         let owned_by = token.map(|token| token.principal.clone());
-        Needed { action, resource: PolicyResource::Token(id.to_string()), owned_by }
+        let workspace = token.map_or_else(|| self.standing_place(peer), |token| token.workspace.clone());
+        Needed { action, resource: PolicyResource::Token(id.to_string()), owned_by, workspace }
+    }
+
+    /// Where somebody has to hold what a change takes that is the same in every workspace.
+    pub(crate) fn standing_place(&self, peer: &VerifiedPeer) -> WorkspaceId {
+        self.workspace_id_of(peer).unwrap_or_else(|| self.access().home().workspace_id.clone())
+    }
+
+    /// What a peer is in its workspace; the daemon's own user is the same in each.
+    pub(crate) fn role_of(&self, peer: &VerifiedPeer) -> Option<WorkspaceRole> {
+        self.access().state().role(&self.standing_place(peer), peer.effective())
+    }
+
+    /// Records the workspace that the daemon was started with, if no change has done so before.
+    pub(crate) async fn record_home(&self) -> Result<(), EngineError> {
+        let access = self.access();
+        if !access.registry().home_is_new() {
+            return Ok(());
+        }
+        let _one_at_a_time = access.writing.lock().await;
+        let state = access.state();
+        let (mut document, before) = (state.document().clone(), state.digest());
+        let what = AccessChange::WorkspaceAdded { workspace: access.home().clone() };
+        let change =
+            Change { by: Principal::daemon(), what, before, after_revision: 0, in_place: before, policy: None };
+        let digest = commit(access.registry().file(), self.journal(), &mut document, change).await?;
+        access.registry().install(document, digest);
+        Ok(())
     }
 
     /// Everybody who is something to this workspace.
@@ -212,9 +245,10 @@ impl Engine {
     /// The peer may not see them.
     pub fn members(&self, peer: &VerifiedPeer) -> Result<Vec<MemberRecord>, EngineError> {
         self.may_manage(peer, PolicyAction::MemberList)?;
-        let here = &self.access().workspace().workspace_id;
+        let here = self.workspace_id_of(peer);
         let state = self.access().state();
-        Ok(state.document().members().iter().filter(|m| m.workspace == *here).cloned().collect())
+        let here = |member: &&MemberRecord| here.as_ref().is_none_or(|here| *here == member.workspace);
+        Ok(state.document().members().iter().filter(here).cloned().collect())
     }
 
     /// Gives a person a role: a new member's first, or another one.
@@ -227,7 +261,9 @@ impl Engine {
         who: Principal,
         role: WorkspaceRole,
     ) -> Result<MemberRecord, EngineError> {
-        self.change(peer, Needed::on_daemon(PolicyAction::MemberManage), move |edit| edit.set_member(who, role)).await
+        let here = self.in_workspace_of(peer)?.workspace_record().workspace_id.clone();
+        self.change(peer, Needed::on_daemon(PolicyAction::MemberManage, &here), move |edit| edit.set_member(who, role))
+            .await
     }
 
     /// Removes a person; tokens that speak for them are withdrawn.
@@ -235,7 +271,9 @@ impl Engine {
     /// # Errors
     /// They are no member, above the peer, or the last owner.
     pub async fn remove_member(&self, peer: &VerifiedPeer, who: Principal) -> Result<MemberRecord, EngineError> {
-        self.change(peer, Needed::on_daemon(PolicyAction::MemberManage), move |edit| edit.remove_member(&who)).await
+        let here = self.in_workspace_of(peer)?.workspace_record().workspace_id.clone();
+        self.change(peer, Needed::on_daemon(PolicyAction::MemberManage, &here), move |edit| edit.remove_member(&who))
+            .await
     }
 
     /// Every agent.
@@ -257,8 +295,10 @@ impl Engine {
         who: Principal,
         description: String,
     ) -> Result<AgentRecord, EngineError> {
-        self.change(peer, Needed::on_daemon(PolicyAction::AgentManage), move |edit| edit.add_agent(who, description))
-            .await
+        self.change(peer, Needed::on_daemon(PolicyAction::AgentManage, &self.standing_place(peer)), move |edit| {
+            edit.add_agent(who, description)
+        })
+        .await
     }
 
     /// Removes an agent; its tokens are withdrawn, and it leaves its groups.
@@ -266,7 +306,10 @@ impl Engine {
     /// # Errors
     /// It is not registered.
     pub async fn remove_agent(&self, peer: &VerifiedPeer, who: Principal) -> Result<AgentRecord, EngineError> {
-        self.change(peer, Needed::on_daemon(PolicyAction::AgentManage), move |edit| edit.remove_agent(&who)).await
+        self.change(peer, Needed::on_daemon(PolicyAction::AgentManage, &self.standing_place(peer)), move |edit| {
+            edit.remove_agent(&who)
+        })
+        .await
     }
 
     /// Every group.
@@ -290,8 +333,10 @@ impl Engine {
         add: Vec<GroupMember>,
         remove: Vec<GroupMember>,
     ) -> Result<GroupRecord, EngineError> {
-        self.change(peer, Needed::on_daemon(PolicyAction::MemberManage), move |edit| edit.set_group(name, add, remove))
-            .await
+        self.change(peer, Needed::on_daemon(PolicyAction::MemberManage, &self.standing_place(peer)), move |edit| {
+            edit.set_group(name, add, remove)
+        })
+        .await
     }
 
     /// Removes a group.
@@ -299,7 +344,10 @@ impl Engine {
     /// # Errors
     /// There is none, the peer is no owner, or another group or a rule speaks of it.
     pub async fn remove_group(&self, peer: &VerifiedPeer, name: GroupName) -> Result<GroupRecord, EngineError> {
-        self.change(peer, Needed::on_daemon(PolicyAction::MemberManage), move |edit| edit.remove_group(&name)).await
+        self.change(peer, Needed::on_daemon(PolicyAction::MemberManage, &self.standing_place(peer)), move |edit| {
+            edit.remove_group(&name)
+        })
+        .await
     }
 
     /// Every feature flag.
@@ -322,6 +370,9 @@ impl Engine {
         feature: Feature,
         on: bool,
     ) -> Result<FeatureView, EngineError> {
-        self.change(peer, Needed::on_daemon(PolicyAction::FeatureSet), move |edit| edit.set_feature(feature, on)).await
+        self.change(peer, Needed::on_daemon(PolicyAction::FeatureSet, &self.standing_place(peer)), move |edit| {
+            edit.set_feature(feature, on)
+        })
+        .await
     }
 }

@@ -21,10 +21,9 @@ impl Engine {
     /// The caller may not even know that.
     pub fn whoami(&self, peer: &VerifiedPeer) -> Result<WhoAmI, EngineError> {
         self.authorize(peer, PolicyAction::AccessRead, PolicyResource::Daemon, None)?;
-        let state = self.access().state();
         let principal = peer.effective().clone();
         // Whoever acts as an agent has the agent's place.
-        let own = state.role(&principal);
+        let own = self.role_of(peer);
         let role = match peer.token() {
             Some(token) => own.map(|role| role.min(token.role())),
             None => own,
@@ -38,7 +37,7 @@ impl Engine {
             token: peer.token().and_then(|token| token.token_id().cloned()),
             device: peer.token().and_then(|token| token.device_id().cloned()),
             expires_at: peer.token().map(Admitted::expires_at),
-            workspace: self.access().workspace().clone(),
+            workspace: peer.workspace().cloned(),
             channel: peer.channel().clone(),
             groups: policy.membership().groups_of(&principal).map(str::to_owned).collect(),
             rights: self.rights(peer),
@@ -80,7 +79,10 @@ impl Engine {
             proposed_by: Some(peer.principal().clone()),
             tool: Some(name.to_owned()),
             is_allowlisted_tool: self.config().allowed_tools.contains(tool.name()),
-            ..self.placed(PolicyRequestContext::for_tool(peer.channel().clone(), tool.metadata(), Default::default()))
+            ..self.placed(
+                peer,
+                PolicyRequestContext::for_tool(peer.channel().clone(), tool.metadata(), Default::default()),
+            )
         };
         self.asked(peer, PolicyAction::ToolExecute, PolicyResource::Tool(name.to_owned()), context)
     }
@@ -187,6 +189,7 @@ pub(super) fn something(action: PolicyAction) -> PolicyResource {
         | A::CronList
         | A::ConsoleOpen
         | A::ConsoleManage
+        | A::WorkspaceManage
         | A::VaultManage => PolicyResource::Daemon,
     }
 }

@@ -47,6 +47,9 @@ impl Engine {
         answer: Answer,
     ) -> Result<Arc<ApprovalRecord>, EngineError> {
         let asked = self.journal().approval(&answer.approval_id).await?;
+        if !self.is_here(peer, asked.workspace.as_ref()) {
+            return Err(crate::queries::seen::no_such_approval(&answer.approval_id));
+        }
         if let Err(refusal) = self.may_answer(peer, &asked, answer.decision) {
             // An attempt to approve what one may not is worth knowing about.
             self.journal()
@@ -217,6 +220,7 @@ impl Engine {
             self.would_allow(peer, PolicyAction::ApprovalDecide, resource(), &context)
         };
         peer.effective().kind() == PrincipalKind::User
+            && self.is_here(peer, asked.workspace.as_ref())
             && peer.within_client().is_none()
             && (counts(ApprovalDecision::Allow) || counts(ApprovalDecision::Deny))
     }
@@ -235,7 +239,10 @@ impl Engine {
             risk: Some(asked.risk),
             // Answering is not itself the sensitive act.
             is_sensitive_action: false,
-            ..self.placed(PolicyRequestContext::for_tool(peer.channel().clone(), &metadata, asked.facets.clone()))
+            ..self.placed_at(
+                asked.workspace.as_ref(),
+                PolicyRequestContext::for_tool(peer.channel().clone(), &metadata, asked.facets.clone()),
+            )
         }
     }
 

@@ -229,6 +229,7 @@ impl Engine {
             principal: origin.principal.clone(),
             proposed_by: origin.proposed_by.clone(),
             token: origin.token.clone(),
+            workspace: origin.workspace.clone(),
             session: origin.session.clone(),
             input: call.input().clone(),
             facets: call.facets().clone(),

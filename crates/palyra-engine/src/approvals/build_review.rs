@@ -11,7 +11,7 @@ use crate::flow::decide::Asked;
 use crate::tools::Input;
 use palyra_journal::PastApproval;
 use palyra_protocol::review::{OfferReplay, ReviewedChange, ReviewedRule};
-use palyra_protocol::{ApprovalId, ApprovalRecord, ApprovalState, Facets, MatchKey, Review, ShownCall, ToolName};
+use palyra_protocol::{ApprovalId, ApprovalRecord, ApprovalState, MatchKey, Review, ShownCall};
 use std::sync::Arc;
 
 /// How many of the last approvals each offer is tried on, and how many bytes of them are read at most.
@@ -43,7 +43,7 @@ impl Engine {
             return review;
         }
         if asked.subject.is_call() && self.may_decide(peer, asked) {
-            review.changes = self.changes_of(&asked.tool, &asked.input, &asked.facets).await;
+            review.changes = self.changes_of(asked).await;
         }
         if !review.offers.is_empty() {
             self.replay_offers(&mut review, asked).await;
@@ -52,13 +52,14 @@ impl Engine {
     }
 
     /// What a call would change in files.
-    async fn changes_of(&self, tool: &ToolName, input: &serde_json::Value, facets: &Facets) -> Vec<ReviewedChange> {
-        let Ok(tool) = self.catalog().find(tool.as_str()).map(Arc::clone) else { return Vec::new() };
-        let (engine, input, facets) = (self.clone(), input.clone(), facets.clone());
+    async fn changes_of(&self, asked: &ApprovalRecord) -> Vec<ReviewedChange> {
+        let Ok(tool) = self.catalog().find(asked.tool.as_str()).map(Arc::clone) else { return Vec::new() };
+        let Some(here) = asked.workspace.as_ref().and_then(|id| self.in_workspace(id).ok()) else { return Vec::new() };
+        let (input, facets) = (asked.input.clone(), asked.facets.clone());
         let Ok(thread) = self.file_threads().short().await else { return Vec::new() };
         let found = tokio::task::spawn_blocking(move || {
             let _thread = thread;
-            tool.tool().changes(Input::new(&input), &facets, &engine.place())
+            tool.tool().changes(Input::new(&input), &facets, &here.place())
         });
         found.await.unwrap_or_else(|panic| {
             tracing::error!(%panic, "a tool could not say what it would change");
@@ -112,7 +113,7 @@ impl Engine {
                 return;
             }
         };
-        let workspace = self.workspace().root().to_string_lossy().into_owned();
+        let Some(workspace) = self.root_of_approval(asked) else { return };
         let past: Vec<_> = past.into_iter().filter(|past| past.approval_id != asked.approval_id).collect();
         for offer in &mut review.offers {
             let (tool, digest, facets) = (&asked.tool, &asked.call_digest, &asked.facets);

@@ -78,8 +78,9 @@ impl Engine {
                 ));
             }
         };
-        // Questions of another workspace do not survive the start of this one, so this is where the call would act.
-        let workspace = self.workspace().root().to_string_lossy().into_owned();
+        let workspace = self.root_of_approval(asked).ok_or_else(|| {
+            invalid("the workspace of the call is registered no more".to_owned(), "propose the call again")
+        })?;
         let key = MatchKey::of(&answer.matcher, &workspace, &asked.tool, &asked.call_digest, &asked.facets)
             .map_err(|e| invalid(e.to_string(), "look at what was asked: `palyra approvals show ID`"))?;
         let (effect, key) = match answer.decision {
@@ -107,6 +108,12 @@ impl Engine {
             void: None,
         };
         Ok(Some((record, key)))
+    }
+
+    /// The real path of the workspace that an approval is about.
+    pub(crate) fn root_of_approval(&self, asked: &ApprovalRecord) -> Option<String> {
+        let record = asked.workspace.as_ref().and_then(|id| self.workspaces().record(id));
+        record.map(|record| record.root.clone())
     }
 
     /// A page of grants before the one named, newest first.

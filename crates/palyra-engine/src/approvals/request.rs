@@ -11,7 +11,7 @@ use palyra_journal::JournalError;
 use palyra_protocol::access::ShownToken;
 use palyra_protocol::{
     ApprovalId, ApprovalRecord, ApprovalState, ApprovalSubject, CallId, DecisionId, Digest, Facets, Principal, Problem,
-    RiskLevel, SessionId, ToolName,
+    RiskLevel, SessionId, ToolName, WorkspaceId,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,6 +36,8 @@ pub struct ApprovalRequest {
     pub proposed_by: Principal,
     /// The token they showed; when it is withdrawn, the approval ends.
     pub token: Option<ShownToken>,
+    /// The workspace that it is about; none for what is about none.
+    pub workspace: Option<WorkspaceId>,
     /// The session it belongs to.
     pub session: SessionId,
     /// What programs are shown of it.
@@ -125,8 +127,10 @@ impl Engine {
                         _ => None,
                     };
                     let asked = self.follow_request(record, answer, bytes);
-                    if let Some(view) = waits_for {
-                        self.follow_waiting(view, asked);
+                    if let Some(view) = waits_for
+                        && let Some(here) = self.where_view_is(&view)
+                    {
+                        here.follow_waiting(view, asked);
                     }
                     waiting += 1;
                 }
@@ -209,6 +213,7 @@ impl Engine {
             principal: request.principal,
             proposed_by: request.proposed_by,
             token: request.token,
+            workspace: request.workspace,
             session: request.session,
             input: request.input,
             facets: request.facets,

@@ -1,6 +1,7 @@
 //! Codes that wait and sessions that are open, in memory.
 
 use crate::access::VerifiedPeer;
+use crate::workspaces::PeerWorkspace;
 use palyra_access::Admitted;
 use palyra_identity::ConnectedDevice;
 use palyra_protocol::access::ShownToken;
@@ -28,12 +29,13 @@ pub(crate) struct Opener {
     pub(crate) principal: Principal,
     pub(crate) token: Option<Admitted>,
     pub(crate) device: Option<Arc<ConnectedDevice>>,
+    pub(crate) workspace: PeerWorkspace,
 }
 
 impl Opener {
     pub(super) fn of(peer: &VerifiedPeer) -> Self {
         let (token, device) = (peer.token().cloned(), peer.device().cloned());
-        Self { principal: peer.effective().clone(), token, device }
+        Self { principal: peer.effective().clone(), token, device, workspace: peer.workspace_named().clone() }
     }
 
     pub(super) fn shown(&self) -> Option<ShownToken> {

@@ -4,7 +4,7 @@ use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
 use palyra_access::{Admitted, PairedDevice, TokenRefusal};
 use palyra_identity::{CertificateRefusal, ConnectedDevice, DeviceState, DeviceView, Identity};
-use palyra_protocol::{DeviceId, PrincipalKind, Problem};
+use palyra_protocol::{DeviceId, PrincipalKind, Problem, WorkspaceId};
 use std::sync::Arc;
 
 impl Engine {
@@ -13,8 +13,12 @@ impl Engine {
         self.devices().opened().map(|open| open.identity())
     }
 
-    /// How far a connected device is let in now. What was revoked since its connection was made is revoked.
-    pub(crate) fn admit_device(&self, device: &ConnectedDevice) -> Result<Admitted, EngineError> {
+    /// How far a connected device is let in to a workspace now. What was revoked since its connection was made is revoked.
+    pub(crate) fn admit_device(
+        &self,
+        device: &ConnectedDevice,
+        workspace: &WorkspaceId,
+    ) -> Result<Admitted, EngineError> {
         let identity = self.identity().ok_or_else(unavailable)?;
         let source = format!("device {}", device.device_id());
         let standing = identity.check(device).map_err(|refusal| {
@@ -25,6 +29,7 @@ impl Engine {
             device_id: standing.device_id().clone(),
             principal: standing.principal().clone(),
             role: standing.role(),
+            workspace: workspace.clone(),
             issuers: standing.issuers().to_vec(),
             certificate: device.certificate(),
             expires_at: device.not_after(),
@@ -60,7 +65,9 @@ impl Engine {
         let Some(identity) = self.identity() else { return Some(unavailable().problem) };
         let (code, how) = match identity.device(id.as_str()) {
             Ok(DeviceView { state: DeviceState::Active, device, .. }) => {
-                let here = self.access().state().role(&device.principal).is_some();
+                let state = self.access().state();
+                let mut all = state.document().workspaces().iter();
+                let here = all.any(|workspace| state.role(&workspace.workspace_id, &device.principal).is_some());
                 if here || device.principal.kind() == PrincipalKind::Device {
                     return None;
                 }

@@ -193,7 +193,7 @@ impl Engine {
 
     /// Nobody gives a role above their own.
     pub(super) fn reaches(&self, peer: &VerifiedPeer, role: WorkspaceRole) -> Result<(), EngineError> {
-        let own = self.access().state().role(peer.effective());
+        let own = self.role_of(peer);
         let own = own.map(|own| peer.token().map_or(own, |token| own.min(token.role())));
         if own.is_some_and(|own| own >= role) {
             return Ok(());

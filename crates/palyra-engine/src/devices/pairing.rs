@@ -49,7 +49,7 @@ impl Engine {
         let PairingOrder { principal, role, life, device, address } = order;
         let principal = principal.unwrap_or_else(|| peer.effective().clone());
         self.reaches(peer, role)?;
-        self.stands_for(&principal, role)?;
+        self.stands_for(peer, &principal, role)?;
         let open = self.open_devices().await?;
         let device = match device {
             Some(name) => Some(open.identity().device(&name)?.device.device_id),
@@ -69,11 +69,11 @@ impl Engine {
     }
 
     /// A device acts for a member with at most the member's role, or for itself.
-    fn stands_for(&self, principal: &Principal, role: WorkspaceRole) -> Result<(), EngineError> {
+    fn stands_for(&self, peer: &VerifiedPeer, principal: &Principal, role: WorkspaceRole) -> Result<(), EngineError> {
         if principal.kind() == PrincipalKind::Device {
             return Ok(());
         }
-        match self.access().state().role(principal) {
+        match self.access().state().role(&self.standing_place(peer), principal) {
             Some(standing) if standing >= role => Ok(()),
             Some(standing) => {
                 let message = format!("`{principal}` is only {standing} here, and the device would be {role}");
@@ -124,6 +124,7 @@ impl Engine {
             principal: pending.principal.clone(),
             proposed_by: pending.by.clone(),
             token: None,
+            workspace: None,
             session: SessionId::mint(),
             input,
             facets: Facets::default(),

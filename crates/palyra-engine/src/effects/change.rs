@@ -2,14 +2,14 @@
 
 use super::effect_problem;
 use super::settle::{Gathered, Settled, Unsettled};
-use crate::engine::Engine;
+use crate::workspaces::WorkspaceEngine;
 use palyra_protocol::{CallRecord, EffectState, Problem};
 use palyra_workspace::FileError;
 use palyra_workspace::effects::{EffectError, FileChanges, GuardRules, View, ViewStore};
 use serde_json::Value;
 use std::sync::Arc;
 
-impl Engine {
+impl WorkspaceEngine {
     /// Has a file tool prepare its changes in a view, and takes them to their end. Call it on a thread that may wait.
     pub(crate) fn change_files(
         &self,

@@ -14,6 +14,7 @@
 
 mod about;
 mod change;
+mod entrances;
 mod judge;
 mod probe;
 mod recover;

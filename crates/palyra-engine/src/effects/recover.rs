@@ -10,8 +10,8 @@
 
 use super::about::{ABOUT, About};
 use super::settle::{Unsettled, note_applied};
-use crate::engine::Engine;
 use crate::error::EngineError;
+use crate::workspaces::WorkspaceEngine;
 use palyra_journal::JournalError;
 use palyra_protocol::effect::MAX_LISTED_CHANGES;
 use palyra_protocol::{ApprovalState, CallId, EffectState, JournalEvent};
@@ -19,7 +19,7 @@ use palyra_workspace::effects::{EffectError, ViewStage};
 use std::sync::Arc;
 use tokio::runtime::Handle;
 
-impl Engine {
+impl WorkspaceEngine {
     /// Brings every effect to an end, or to where it waits. Called once, before any door opens.
     pub(crate) async fn recover_effects(&self) -> Result<(), EngineError> {
         let engine = self.clone();

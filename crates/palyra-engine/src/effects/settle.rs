@@ -7,7 +7,7 @@ use super::about::{ABOUT, About, CHANGES, Waiting, headline};
 use super::judge::{Judged, question_about_waiting};
 use super::{Effects, effect_problem};
 use crate::approvals::request::ApprovalRequest;
-use crate::engine::Engine;
+use crate::workspaces::WorkspaceEngine;
 use palyra_protocol::effect::{MAX_LISTED_CHANGES, digest_of_changes};
 use palyra_protocol::{
     ApprovalId, ApprovalSubject, CallRecord, Digest, EffectChange, EffectPath, EffectRecord, EffectState, Facets,
@@ -61,7 +61,7 @@ impl From<EffectError> for Unsettled {
     }
 }
 
-impl Engine {
+impl WorkspaceEngine {
     /// Takes what a run left in its view to its end. Call it on a thread that may wait.
     pub(crate) fn settle_run(&self, call: &Arc<CallRecord>, view: &View, ending: Ending) -> Settled {
         let effects = self.effects();
@@ -206,6 +206,7 @@ impl Engine {
             principal: call.origin.principal.clone(),
             proposed_by: call.origin.proposed_by.clone(),
             token: call.origin.token.clone(),
+            workspace: Some(self.workspace_record().workspace_id.clone()),
             session: call.origin.session.clone(),
             input: json!({ "call_id": call.call_id, "paths": texts }),
             facets: Facets { paths_written: texts.clone(), ..Facets::default() },

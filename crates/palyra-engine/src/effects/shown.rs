@@ -3,8 +3,8 @@
 use super::about::{ABOUT, About, CHANGES};
 use super::undo::refused;
 use crate::access::VerifiedPeer;
-use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
+use crate::workspaces::WorkspaceEngine;
 use palyra_policy::{PolicyAction, PolicyRequestContext, PolicyResource};
 use palyra_protocol::{
     CallId, EffectChange, EffectPath, EffectRecord, EffectState, Principal, Problem, RunId, SessionId, Timestamp,
@@ -91,12 +91,12 @@ pub struct EffectsStatus {
     pub views_problem: Option<Problem>,
 }
 
-impl Engine {
+impl WorkspaceEngine {
     /// The effects that are kept and that the peer may see, newest first; of one session if one is named.
     ///
     /// # Errors
     /// The peer may not ask, or the host failed.
-    pub async fn effects_kept(
+    pub(crate) async fn effects_kept(
         &self,
         peer: &VerifiedPeer,
         session: Option<&SessionId>,
@@ -113,7 +113,7 @@ impl Engine {
     ///
     /// # Errors
     /// Nothing is kept for it, the peer may not see it, or the host failed.
-    pub async fn effects_of(&self, peer: &VerifiedPeer, id: &str) -> Result<Vec<EffectShown>, EngineError> {
+    pub(crate) async fn effects_of(&self, peer: &VerifiedPeer, id: &str) -> Result<Vec<EffectShown>, EngineError> {
         let meant = self.effects_meant(peer, id).await?;
         let engine = self.clone();
         let shown = tokio::task::spawn_blocking(move || {
@@ -132,7 +132,7 @@ impl Engine {
     ///
     /// # Errors
     /// Nothing is kept for it, the peer may not see it, or the host failed.
-    pub async fn effect_diff(
+    pub(crate) async fn effect_diff(
         &self,
         peer: &VerifiedPeer,
         id: &str,
@@ -167,7 +167,7 @@ impl Engine {
     ///
     /// # Errors
     /// The peer may not know.
-    pub async fn effects_status(&self, peer: &VerifiedPeer, probe: bool) -> Result<EffectsStatus, EngineError> {
+    pub(crate) async fn effects_status(&self, peer: &VerifiedPeer, probe: bool) -> Result<EffectsStatus, EngineError> {
         self.authorize(peer, PolicyAction::DaemonStatus, PolicyResource::Daemon, None)?;
         let engine = self.clone();
         let status = tokio::task::spawn_blocking(move || engine.effects_now(probe)).await;
@@ -190,26 +190,8 @@ impl Engine {
         }
     }
 
-    /// Removes what was kept long enough, now and from time to time.
-    pub fn keep_retention(&self) {
-        const PAUSE: std::time::Duration = std::time::Duration::from_secs(600);
-        let engine = self.clone();
-        tokio::spawn(async move {
-            loop {
-                let pruning = engine.clone();
-                let pruned = tokio::task::spawn_blocking(move || pruning.prune_effects()).await;
-                if let Err(panic) = pruned {
-                    tracing::error!(%panic, "removing what was kept panicked");
-                }
-                tokio::select! {
-                    () = tokio::time::sleep(PAUSE) => {}
-                    () = engine.closing().cancelled() => return,
-                }
-            }
-        });
-    }
-
-    fn prune_effects(&self) {
+    /// Removes what was kept long enough.
+    pub(crate) fn prune_effects(&self) {
         let effects = self.effects();
         let Ok(store) = effects.store() else { return };
         // What waits for a person ends with its approval, not before.

@@ -7,8 +7,8 @@ use super::about::{ABOUT, About};
 use super::shown::Known;
 use super::{effect_problem, log};
 use crate::access::VerifiedPeer;
-use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
+use crate::workspaces::WorkspaceEngine;
 use palyra_policy::{PolicyAction, PolicyResource};
 use palyra_protocol::effect::MAX_LISTED_CHANGES;
 use palyra_protocol::{CallId, EffectPath, EffectRecord, EffectState, JournalEvent, Principal, Problem};
@@ -65,13 +65,14 @@ pub struct RefusedEntry {
     pub three_way: Option<String>,
 }
 
-impl Engine {
+impl WorkspaceEngine {
     /// Puts back what a call, a run or a session changed.
     ///
     /// # Errors
     /// The peer may not, nothing is kept for it, or the host failed.
-    pub async fn undo(&self, peer: &VerifiedPeer, target: UndoTarget) -> Result<UndoReport, EngineError> {
+    pub(crate) async fn undo(&self, peer: &VerifiedPeer, target: UndoTarget) -> Result<UndoReport, EngineError> {
         self.authorize(peer, PolicyAction::EffectUndo, PolicyResource::Daemon, None)?;
+        self.in_place().map_err(|problem| EngineError::new(ErrorKind::Unavailable, problem))?;
         let known = self.kept_effects().await?;
         let meant = meant(known, &target.id)?;
         for known in &meant {

@@ -4,7 +4,7 @@ use super::Effects;
 use super::about::{ABOUT, About};
 use super::settle::{Unsettled, note_applied};
 use crate::approvals::request::RequestedApproval;
-use crate::engine::Engine;
+use crate::workspaces::WorkspaceEngine;
 use palyra_protocol::effect::MAX_LISTED_CHANGES;
 use palyra_protocol::{
     ApprovalRecord, ApprovalState, CallId, ChangeKind, EffectChange, EffectState, EntryKind, JournalEvent,
@@ -19,7 +19,7 @@ const MAX_SHOWN_BYTES: usize = 48 * 1024;
 /// Of how many files.
 const MAX_SHOWN_FILES: usize = 40;
 
-impl Engine {
+impl WorkspaceEngine {
     /// Follows an approval about changes to its end, in a task of its own.
     pub(crate) fn follow_waiting(&self, view: String, asked: RequestedApproval) {
         let engine = self.clone();
@@ -52,6 +52,7 @@ impl Engine {
         }
         let reason = match approval.state {
             ApprovalState::Pending => return Ok(()),
+            ApprovalState::Allowed if self.in_place().is_err() => "another directory is in the workspace's place",
             ApprovalState::Allowed if self.still_allowed(&about, approval) => {
                 return self.release(store, view, about, approval);
             }

@@ -16,7 +16,7 @@ use palyra_policy::{
 };
 use palyra_protocol::{
     ByClient, DecisionBasis, DecisionId, DecisionKind, Facets, MemoryVerb, Origin, Problem, SecretCaller, SecretRef,
-    SecretUse, ToolCall, ToolCapability, ToolDecision, ToolName, ToolSource,
+    SecretUse, ToolCall, ToolCapability, ToolDecision, ToolName, ToolSource, WorkspaceId,
 };
 use std::sync::Arc;
 
@@ -224,7 +224,12 @@ fn decide_about(
     let asked =
         Asked { tool: call.tool(), workspace: call.workspace_root(), origin: call.origin(), facets, basis: &basis };
     let (request, context) = asked.question();
-    let verdict = of_skill(policy, &request, &context, of_own_things(policy, &request, &context, facts.memory));
+    let verdict = of_skill(
+        policy,
+        &request,
+        &context,
+        of_own_things(policy, &request, &context, call.origin().workspace.as_ref()),
+    );
     let verdict = strictest(policy, &request, &context, verdict);
     let verdict = match verdict {
         Ok(verdict) => verdict,
@@ -263,7 +268,7 @@ fn of_own_things(
     policy: &PolicyEngine,
     request: &PolicyRequest,
     context: &PolicyRequestContext,
-    memory: Option<&Memory>,
+    workspace: Option<&WorkspaceId>,
 ) -> Verdict {
     let facets = &context.facets;
     let of_memory = facets.memory.as_ref().map(|used| {
@@ -272,8 +277,8 @@ fn of_own_things(
             MemoryVerb::Search => PolicyAction::MemorySearch,
             MemoryVerb::Retain => PolicyAction::MemoryRetain,
         };
-        let scope = match (kind, memory, &context.session_id) {
-            ("workspace", Some(memory), _) => format!("workspace:{}", memory.workspace()),
+        let scope = match (kind, workspace, &context.session_id) {
+            ("workspace", Some(workspace), _) => format!("workspace:{workspace}"),
             ("session", _, Some(session)) => format!("session:{}/{session}", request.principal),
             ("principal", ..) => format!("principal:{}", request.principal),
             _ => kind.to_owned(),

@@ -6,7 +6,6 @@
 use crate::config::ToolCallConfig;
 use crate::effects::Settled;
 use crate::egress::{Closed, EgressLog, Unrecorded};
-use crate::engine::Engine;
 use crate::file_threads::Lane;
 use crate::flow::handover;
 use crate::flow::permit::Permit;
@@ -14,6 +13,7 @@ use crate::live::{LiveCall, Withdrawal};
 use crate::output::LiveOutput;
 use crate::tools::Elsewhere;
 use crate::work::Work;
+use crate::workspaces::WorkspaceEngine;
 use palyra_journal::Recorded;
 use palyra_protocol::{
     Authority, CallId, CallState, Carrier, DecisionId, EffectRecord, EgressRecord, ExecutorKind, Problem, Timestamp,
@@ -165,7 +165,7 @@ impl Executed {
 /// A call that is being carried out, as its tool sees it.
 #[derive(Debug)]
 pub struct Running<'a> {
-    engine: &'a Engine,
+    engine: &'a WorkspaceEngine,
     call: &'a ToolCall,
     authority: &'a Authority,
     live: &'a LiveCall,
@@ -192,7 +192,7 @@ impl Running<'_> {
         self.live.cancel()
     }
 
-    pub(crate) fn engine(&self) -> &Engine {
+    pub(crate) fn engine(&self) -> &WorkspaceEngine {
         self.engine
     }
 
@@ -213,7 +213,7 @@ impl Running<'_> {
     /// Where connections are recorded. A tool that uses it obeys [`EgressLog::stop`] and keeps no observer when it is
     /// done.
     pub(crate) fn egress(&self) -> &EgressLog {
-        self.egress.get_or_init(|| EgressLog::open(self.engine.clone(), self.call.id().clone(), self.cancel()))
+        self.egress.get_or_init(|| EgressLog::open(self.engine.engine().clone(), self.call.id().clone(), self.cancel()))
     }
 
     /// Works on files, on a thread that may wait, and tells how it went.
@@ -269,7 +269,7 @@ impl Running<'_> {
     }
 }
 
-impl Engine {
+impl WorkspaceEngine {
     /// Carries a recorded permit out.
     ///
     /// # Errors
@@ -291,9 +291,9 @@ impl Engine {
         // place.
         let ran = match may_start {
             Ok(()) if !self.catalog().holds(&tool) => Executed::not_run(tool_replaced(call.tool())),
-            Ok(()) => match self.note_sources(&call).await {
+            Ok(()) => match self.ready_to_run(&call).await {
                 Ok(()) => job.execute(&run).await,
-                Err(error) => Executed::not_run(error.problem),
+                Err(problem) => Executed::not_run(problem),
             },
             Err(not_started) => not_started,
         };
@@ -313,6 +313,13 @@ impl Engine {
         let finished_at = self.clock().now();
         let result = ran.because(live.withdrawn());
         Ok(Execution { call, decision_id, authority, executor, started_at, finished_at, result, connections })
+    }
+
+    /// What must hold when a permitted call starts, however long it waited: its directory is the one that was opened,
+    /// and what it brings into its session is on record.
+    async fn ready_to_run(&self, call: &ToolCall) -> Result<(), Problem> {
+        self.in_place()?;
+        self.note_sources(call).await.map_err(|error| error.problem)
     }
 }
 

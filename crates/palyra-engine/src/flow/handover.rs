@@ -18,8 +18,8 @@ use crate::live::{CallUpdate, LiveCall, Withdrawal};
 use crate::output::OutputWatcher;
 use crate::tools::{Executing, Input, Job, Place};
 use palyra_protocol::{
-    ByClient, CallId, CallState, Carrier, EffectPath, ExecutorKind, Facets, IdempotencyKey, JournalEvent, Problem,
-    Ticket, ToolDefinition,
+    ByClient, CallId, CallRecord, CallState, Carrier, EffectPath, ExecutorKind, Facets, IdempotencyKey, JournalEvent,
+    Problem, Ticket, ToolDefinition,
 };
 use serde_json::json;
 use std::path::Path;
@@ -189,7 +189,9 @@ impl Engine {
         let principal = peer.effective();
         let found = self.journal().call_by_key(principal, key).await?;
         let record = found.as_ref().and_then(|call| call.record.as_ref());
-        let Some(record) = record.filter(|record| record.origin.carrier == Carrier::Client) else {
+        let here = |record: &&CallRecord| self.is_here(peer, Some(&self.id_of_root(&record.workspace_root)));
+        let record = record.filter(|record| record.origin.carrier == Carrier::Client).filter(here);
+        let Some(record) = record else {
             let problem = Problem::plain("not_found", "no call of this name was handed to this client");
             return Err(EngineError::new(ErrorKind::NotFound, problem));
         };

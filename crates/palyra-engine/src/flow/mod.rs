@@ -18,4 +18,4 @@ pub(crate) mod stop;
 pub(crate) mod unrecorded;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -18,6 +18,7 @@ use crate::flow::stop::Stop;
 use crate::flow::unrecorded::Unrecorded;
 use crate::live::{CallUpdate, LiveCall};
 use crate::output::OutputWatcher;
+use crate::workspaces::WorkspaceEngine;
 use palyra_access::Admitted;
 use palyra_journal::{Finish, JournalError, KeyHolder, Recorded, Refused, RefusedCall};
 use palyra_protocol::json::canonical_text;
@@ -64,6 +65,13 @@ pub struct CallInProgress {
     pub ticket: Option<Ticket>,
 }
 
+/// Who named the session of a call. One that the daemon named is new, so it belongs to no other workspace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SessionNamed {
+    ByCaller,
+    ByDaemon,
+}
+
 impl Engine {
     /// Proposes a call. It goes its way whether or not anybody keeps listening.
     #[must_use]
@@ -73,11 +81,17 @@ impl Engine {
             Err(barred) => (peer.token().cloned(), Some(barred.problem)),
         };
         let barred = barred.or_else(|| reserved(peer, &proposal));
-        let proposal = alleged(peer, token, proposal);
+        let session = if proposal.session.is_some() { SessionNamed::ByCaller } else { SessionNamed::ByDaemon };
+        let proposal = self.alleged(peer, token, proposal);
         let call_id = CallId::mint();
         let as_proposed = (proposal.tool.as_str(), CallState::Proposed);
         let (live, crowded) = self.live().enter(&call_id, as_proposed, &proposal.origin, Some(&self.config().limits));
-        let barred = barred.or(crowded);
+        // Entered first: whoever removes a workspace closes it, and then looks which calls are under way.
+        let (here, nowhere) = match self.working_place(peer) {
+            Ok(here) => (Some(here), None),
+            Err(problem) => (None, Some(problem)),
+        };
+        let barred = barred.or(crowded).or(nowhere);
         let (_, updates) = live.follow();
         let output = live.output().watch();
         let ticket = live.gate().map(|gate| gate.ticket().clone());
@@ -85,52 +99,14 @@ impl Engine {
         let engine = self.clone();
         let id = call_id.clone();
         tokio::spawn(async move {
-            let end = match barred {
-                Some(barred) => Err(Stop::Refused(Refusal::for_now(barred))),
-                None => engine.run(&id, &proposal, &live).await,
+            let end = match (barred, here) {
+                (None, Some(here)) => here.run(&id, &proposal, session, &live).await,
+                (barred, _) => Err(Stop::Refused(Refusal::for_now(barred.unwrap_or_else(nowhere_to_work)))),
             };
             // Whoever proposed may have gone; the journal keeps the outcome.
             drop(ended.send(engine.conclude(&id, &proposal, &live, end).await));
         });
         CallInProgress { call_id, updates, output, end, ticket }
-    }
-
-    /// The path itself: this is the diagram above as code.
-    async fn run(&self, id: &CallId, proposal: &ToolProposal, live: &LiveCall) -> Result<Box<ToolOutcome>, Stop> {
-        self.first_of_its_key(proposal).await?;
-        loop {
-            let decided = match self.resolve(id, proposal).await {
-                Ok(resolved) => self.decide(resolved),
-                Err(refusal) => Decided::Denied(self.decide_unresolved(refusal, Detail::AsNeeded)?),
-            };
-            live.update(|now| now.decision = Some(Arc::clone(decided.decision())));
-            if let Some(permit) = self.clear(decided, live).await? {
-                return self.carry_out(permit, live).await;
-            }
-        }
-    }
-
-    /// Whether the proposal is the first under its idempotency key. Asked before anything is resolved: what the earlier
-    /// call was about may be gone by now, and its outcome is still the answer.
-    async fn first_of_its_key(&self, proposal: &ToolProposal) -> Result<(), Stop> {
-        if self.closing().is_cancelled() {
-            let problem = Problem::new("shutting_down", "the daemon is shutting down", "try again after its restart");
-            return Err(Stop::Failed(EngineError::new(ErrorKind::Unavailable, problem)));
-        }
-        let Some(key) = &proposal.idempotency_key else { return Ok(()) };
-        let Some(earlier) = self.journal().call_by_key(&proposal.origin.principal, key).await? else { return Ok(()) };
-        let same = match &earlier.record {
-            Some(call) => {
-                let input = CanonicalJson::parse(&proposal.input).map(|input| self.as_recorded(&proposal.tool, input));
-                let repeated =
-                    input.is_ok_and(|input| canonical_text(&call.input).is_ok_and(|text| text == input.as_str()));
-                call.tool.as_str() == proposal.tool && repeated
-            }
-            // It was refused before it was a call; what was sent is all that there was.
-            None => earlier.tool == excerpt(&proposal.tool) && earlier.digest == Digest::of(&proposal.input),
-        };
-        let id = earlier.call_id;
-        Err(if same { KeyHolder::SameCall(id) } else { KeyHolder::OtherCall(id) }.into())
     }
 
     /// An input in the form in which calls of its tool are recorded.
@@ -139,45 +115,6 @@ impl Engine {
             return input;
         }
         self.memory().recorded_input(input.value()).unwrap_or(input)
-    }
-
-    /// The second half of the path: everything after the intent is durable.
-    pub(crate) async fn carry_out(&self, permit: Recorded<Permit>, live: &LiveCall) -> Result<Box<ToolOutcome>, Stop> {
-        live.update(|now| now.state = CallState::Executing);
-        let execution = match self.execute(permit, live).await {
-            Ok(execution) => execution,
-            Err((call_id, lost)) => {
-                tracing::error!(error = &lost as &dyn std::error::Error, call = %call_id, "a call is indeterminate");
-                let (from, state) = (CallState::Executing, CallState::Indeterminate);
-                let unrecorded = Unrecorded::End { from, state, problem: lost.problem() };
-                let cause = JournalError::Event { reason: lost.to_string() };
-                return Err(Stop::Unrecorded(Box::new(unrecorded), cause));
-            }
-        };
-        let unknown = |error| Stop::Unrecorded(Box::new(Unrecorded::unknown_outcome()), error);
-        let attestation =
-            self.attest(&execution).map_err(|e| unknown(JournalError::Event { reason: e.to_string() }))?;
-        // What the caller is told and the journal does not keep.
-        let told = execution.result.withheld.then(|| execution.result.output.clone());
-        let finished = FinishedCall {
-            call_id: execution.call.id().clone(),
-            state: execution.result.state,
-            output: match &told {
-                Some(told) => recorded_output(told).into_owned(),
-                None => execution.result.output,
-            },
-            problem: execution.result.problem,
-            attestation,
-        };
-        let finish = Finish::new(finished, &execution.connections).map_err(unknown)?;
-        match self.journal().finish_call(&finish).await {
-            Ok(ended_at) => {
-                let outcome = finish.into_outcome(ended_at);
-                let output = told.or(outcome.output);
-                Ok(Box::new(ToolOutcome { output, ..outcome }))
-            }
-            Err(error) => Err(Stop::Unrecorded(Box::new(Unrecorded::Outcome(finish)), error)),
-        }
     }
 
     /// Tells the followers how a call ended and lets it go.
@@ -240,6 +177,119 @@ impl Engine {
         let tell = |update: &CallUpdate| live.update(|now| *now = CallUpdate { replayed: true, ..update.clone() });
         self.end_of(earlier, tell).await.map(|update| CallUpdate { replayed: true, ..update })
     }
+
+    /// The proposal with its origin: what the door has established, not what the caller says of itself.
+    pub(crate) fn alleged(&self, peer: &VerifiedPeer, token: Option<Admitted>, proposal: Proposal) -> ToolProposal {
+        let session = proposal.session.unwrap_or_else(SessionId::mint);
+        let run = proposal.run.unwrap_or_else(|| session.default_run());
+        ToolProposal {
+            tool: proposal.tool,
+            input: proposal.input,
+            idempotency_key: proposal.idempotency_key,
+            origin: Origin {
+                principal: peer.effective().clone(),
+                proposed_by: peer.principal().clone(),
+                channel: peer.channel().clone(),
+                device: token.as_ref().and_then(|token| token.device_id().cloned()),
+                session,
+                run,
+                workspace: self.workspace_id_of(peer),
+                request: proposal.request,
+                token: token.map(|token| token.shown()),
+                carrier: proposal.carrier,
+            },
+        }
+    }
+}
+
+impl WorkspaceEngine {
+    /// The path itself: this is the diagram above as code.
+    async fn run(
+        &self,
+        id: &CallId,
+        proposal: &ToolProposal,
+        session: SessionNamed,
+        live: &LiveCall,
+    ) -> Result<Box<ToolOutcome>, Stop> {
+        self.first_of_its_key(proposal).await?;
+        if session == SessionNamed::ByCaller {
+            self.session_is_here(&proposal.origin).await?.map_err(Refusal::for_now)?;
+        }
+        loop {
+            let decided = match self.resolve(id, proposal).await {
+                Ok(resolved) => self.decide(resolved),
+                Err(refusal) => Decided::Denied(self.decide_unresolved(refusal, Detail::AsNeeded)?),
+            };
+            live.update(|now| now.decision = Some(Arc::clone(decided.decision())));
+            if let Some(permit) = self.clear(decided, live).await? {
+                return self.carry_out(permit, live).await;
+            }
+        }
+    }
+
+    /// Whether the proposal is the first under its idempotency key. Asked before anything is resolved: what the earlier
+    /// call was about may be gone by now, and its outcome is still the answer.
+    async fn first_of_its_key(&self, proposal: &ToolProposal) -> Result<(), Stop> {
+        if self.closing().is_cancelled() {
+            let problem = Problem::new("shutting_down", "the daemon is shutting down", "try again after its restart");
+            return Err(Stop::Failed(EngineError::new(ErrorKind::Unavailable, problem)));
+        }
+        let Some(key) = &proposal.idempotency_key else { return Ok(()) };
+        let Some(earlier) = self.journal().call_by_key(&proposal.origin.principal, key).await? else { return Ok(()) };
+        let elsewhere = self.workspace_of_call(&earlier).is_some_and(|id| id != self.workspace_record().workspace_id);
+        let same = match &earlier.record {
+            _ if elsewhere => false,
+            Some(call) => {
+                let input = CanonicalJson::parse(&proposal.input).map(|input| self.as_recorded(&proposal.tool, input));
+                let repeated =
+                    input.is_ok_and(|input| canonical_text(&call.input).is_ok_and(|text| text == input.as_str()));
+                call.tool.as_str() == proposal.tool && repeated
+            }
+            // It was refused before it was a call; what was sent is all that there was.
+            None => earlier.tool == excerpt(&proposal.tool) && earlier.digest == Digest::of(&proposal.input),
+        };
+        let id = earlier.call_id;
+        Err(if same { KeyHolder::SameCall(id) } else { KeyHolder::OtherCall(id) }.into())
+    }
+
+    /// The second half of the path: everything after the intent is durable.
+    pub(crate) async fn carry_out(&self, permit: Recorded<Permit>, live: &LiveCall) -> Result<Box<ToolOutcome>, Stop> {
+        live.update(|now| now.state = CallState::Executing);
+        let execution = match self.execute(permit, live).await {
+            Ok(execution) => execution,
+            Err((call_id, lost)) => {
+                tracing::error!(error = &lost as &dyn std::error::Error, call = %call_id, "a call is indeterminate");
+                let (from, state) = (CallState::Executing, CallState::Indeterminate);
+                let unrecorded = Unrecorded::End { from, state, problem: lost.problem() };
+                let cause = JournalError::Event { reason: lost.to_string() };
+                return Err(Stop::Unrecorded(Box::new(unrecorded), cause));
+            }
+        };
+        let unknown = |error| Stop::Unrecorded(Box::new(Unrecorded::unknown_outcome()), error);
+        let attestation =
+            self.attest(&execution).map_err(|e| unknown(JournalError::Event { reason: e.to_string() }))?;
+        // What the caller is told and the journal does not keep.
+        let told = execution.result.withheld.then(|| execution.result.output.clone());
+        let finished = FinishedCall {
+            call_id: execution.call.id().clone(),
+            state: execution.result.state,
+            output: match &told {
+                Some(told) => recorded_output(told).into_owned(),
+                None => execution.result.output,
+            },
+            problem: execution.result.problem,
+            attestation,
+        };
+        let finish = Finish::new(finished, &execution.connections).map_err(unknown)?;
+        match self.journal().finish_call(&finish).await {
+            Ok(ended_at) => {
+                let outcome = finish.into_outcome(ended_at);
+                let output = told.or(outcome.output);
+                Ok(Box::new(ToolOutcome { output, ..outcome }))
+            }
+            Err(error) => Err(Stop::Unrecorded(Box::new(Unrecorded::Outcome(finish)), error)),
+        }
+    }
 }
 
 /// The sessions of routines are theirs: a grant for such a session covers the routine and nobody else.
@@ -249,6 +299,11 @@ fn reserved(peer: &VerifiedPeer, proposal: &Proposal) -> Option<Problem> {
         let message = format!("the session `{session}` belongs to a routine");
         Problem::new("session_reserved", message, "name another session")
     })
+}
+
+/// What a call without a workspace is told where nothing else was wrong; every refusal says more.
+fn nowhere_to_work() -> Problem {
+    Problem::plain("workspace_unnamed", "this needs a workspace, and none was named")
 }
 
 /// The caller promised that two calls are one, and they are not.
@@ -261,26 +316,4 @@ fn key_reused(earlier: &CallId) -> EngineError {
 /// A tool's name as it was sent, as much of it as is kept.
 fn excerpt(tool: &str) -> String {
     tool.chars().take(128).filter(|c| !c.is_control()).collect()
-}
-
-/// The proposal with its origin: what the door has established, not what the caller says of itself.
-pub(crate) fn alleged(peer: &VerifiedPeer, token: Option<Admitted>, proposal: Proposal) -> ToolProposal {
-    let session = proposal.session.unwrap_or_else(SessionId::mint);
-    let run = proposal.run.unwrap_or_else(|| session.default_run());
-    ToolProposal {
-        tool: proposal.tool,
-        input: proposal.input,
-        idempotency_key: proposal.idempotency_key,
-        origin: Origin {
-            principal: peer.effective().clone(),
-            proposed_by: peer.principal().clone(),
-            channel: peer.channel().clone(),
-            device: token.as_ref().and_then(|token| token.device_id().cloned()),
-            session,
-            run,
-            request: proposal.request,
-            token: token.map(|token| token.shown()),
-            carrier: proposal.carrier,
-        },
-    }
 }

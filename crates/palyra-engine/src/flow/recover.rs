@@ -9,10 +9,10 @@ use crate::error::{EngineError, ErrorKind};
 use crate::flow::resolve::ResolvedCall;
 use crate::flow::stop::Stop;
 use crate::live::LiveCall;
+use crate::workspaces::WorkspaceEngine;
 use palyra_journal::CallView;
 use palyra_protocol::{ApprovalRecord, ApprovalState, CallRecord, CallState, Problem, ToolOutcome, ToolProposal};
 use palyra_workspace::Leftovers;
-use std::path::Path;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
@@ -80,10 +80,11 @@ impl Engine {
     /// the call's end is recorded: a start that is cut off here does it again.
     fn remove_leftovers(&self, call: &CallView) -> Vec<String> {
         let Some(record) = &call.record else { return Vec::new() };
-        if record.facets.paths_written.is_empty() || Path::new(&record.workspace_root) != self.workspace().root() {
+        if record.facets.paths_written.is_empty() {
             return Vec::new();
         }
-        match self.workspace().remove_leftovers(&call.call_id, &record.facets.paths_written) {
+        let Ok(here) = self.where_called(record) else { return Vec::new() };
+        match here.workspace().remove_leftovers(&call.call_id, &record.facets.paths_written) {
             Ok(Leftovers { kept, .. }) => kept,
             // Untidy, and no reason not to start.
             Err(error) => {
@@ -109,11 +110,15 @@ impl Engine {
         if !record.origin.carrier.is_daemon() {
             return self.give_up(&approval, client_gone()).await;
         }
+        let here = match self.where_called(&record) {
+            Ok(here) => here,
+            Err(problem) => return self.give_up(&approval, problem).await,
+        };
         let proposal = proposal_of(record);
-        let resolved = self.resolver().resolve(view.call_id.clone(), &proposal);
+        let resolved = here.resolver().resolve(view.call_id.clone(), &proposal);
         match resolved {
             Ok(resolved) if resolved.call.digest() == view.digest => {
-                self.go_on(resolved, Arc::new(approval), proposal, view.state);
+                here.go_on(resolved, Arc::new(approval), proposal, view.state);
                 Ok(())
             }
             Ok(_) | Err(_) => {
@@ -138,7 +143,9 @@ impl Engine {
         }
         Ok(())
     }
+}
 
+impl WorkspaceEngine {
     fn go_on(&self, resolved: ResolvedCall, approval: Arc<ApprovalRecord>, proposal: ToolProposal, state: CallState) {
         let id = resolved.call.id().clone();
         // What was asked before the restart is not refused after it, but counts.

@@ -170,6 +170,9 @@ impl Engine {
     }
 
     fn sees_memory(&self, peer: &VerifiedPeer, entry: &MemoryRecord) -> bool {
+        if !self.is_of_here(peer, &entry.scope) {
+            return false;
+        }
         let context = self.about_memory(peer, &entry.scope, Some(entry.trust));
         let resource = PolicyResource::Memory(entry.scope.to_string());
         self.would_allow(peer, PolicyAction::MemorySearch, resource, &context)
@@ -182,8 +185,21 @@ impl Engine {
         scope: &MemoryScope,
         trust: Option<MemoryTrust>,
     ) -> Result<(), EngineError> {
+        if !self.is_of_here(peer, scope) {
+            let problem =
+                Problem::new("forbidden", "this is the memory of another workspace", "work in that workspace");
+            return Err(EngineError::new(ErrorKind::Forbidden, problem));
+        }
         let context = self.about_memory(peer, scope, trust);
         self.authorize(peer, action, PolicyResource::Memory(scope.to_string()), Some(context))
+    }
+
+    /// Whether a scope is not that of a workspace in which the peer does not work.
+    fn is_of_here(&self, peer: &VerifiedPeer, scope: &MemoryScope) -> bool {
+        match scope {
+            MemoryScope::Workspace(id) => self.is_here(peer, Some(id)),
+            MemoryScope::Principal(_) | MemoryScope::Session(..) => true,
+        }
     }
 
     fn about_memory(
@@ -198,7 +214,7 @@ impl Engine {
     /// A scope as a person names it: by its kind for their own, or in full.
     fn named_scope(&self, peer: &VerifiedPeer, name: &str) -> Result<MemoryScope, EngineError> {
         let name = if name.is_empty() { "principal" } else { name };
-        if let Some(own) = self.memory().scope(name, peer.effective(), None) {
+        if let Some(own) = self.memory().scope(name, (peer.effective(), self.workspace_id_of(peer).as_ref()), None) {
             return Ok(own);
         }
         let hint =

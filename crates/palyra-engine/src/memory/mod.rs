@@ -38,7 +38,6 @@ const MAX_WAITING: usize = 512;
 #[derive(Debug)]
 pub(crate) struct Memory {
     store: MemoryStore,
-    workspace: WorkspaceId,
     /// What sessions have recalled: asked at every decision, so it is in memory.
     recalled: RwLock<HashMap<(Principal, SessionId), MemoryTrust>>,
     /// Texts of calls that are not decided yet, by their seals.
@@ -49,7 +48,7 @@ pub(crate) struct Memory {
 
 impl Memory {
     /// Opens the memory beside the journal.
-    pub(crate) fn open(journal: &Path, workspace: WorkspaceId) -> Result<Self, JournalError> {
+    pub(crate) fn open(journal: &Path) -> Result<Self, JournalError> {
         let store = MemoryStore::open(&journal.with_file_name("memory.db"))?;
         let mut recalled: HashMap<(Principal, SessionId), MemoryTrust> = HashMap::new();
         store.sessions(|principal, session, source| {
@@ -60,11 +59,7 @@ impl Memory {
         })?;
         let mut secret = [0; 32];
         getrandom::fill(&mut secret).map_err(|e| JournalError::Event { reason: format!("no randomness: {e}") })?;
-        Ok(Self { store, workspace, recalled: RwLock::new(recalled), waiting: Mutex::default(), secret })
-    }
-
-    pub(crate) fn workspace(&self) -> &WorkspaceId {
-        &self.workspace
+        Ok(Self { store, recalled: RwLock::new(recalled), waiting: Mutex::default(), secret })
     }
 
     /// The lowest trust of what a session has recalled; none where it recalled nothing.
@@ -120,11 +115,16 @@ impl Memory {
         DigestBuilder::new("palyra.retained-text.v1").field(&self.secret).field(text.as_bytes()).finish()
     }
 
-    /// The scope that a kind stands for, for one caller.
-    pub(crate) fn scope(&self, kind: &str, principal: &Principal, session: Option<&SessionId>) -> Option<MemoryScope> {
+    /// The scope that a kind stands for, for one caller in one workspace.
+    pub(crate) fn scope(
+        &self,
+        kind: &str,
+        (principal, workspace): (&Principal, Option<&WorkspaceId>),
+        session: Option<&SessionId>,
+    ) -> Option<MemoryScope> {
         match kind {
             "principal" => Some(MemoryScope::Principal(principal.clone())),
-            "workspace" => Some(MemoryScope::Workspace(self.workspace.clone())),
+            "workspace" => workspace.cloned().map(MemoryScope::Workspace),
             "session" => session.map(|session| MemoryScope::Session(principal.clone(), session.clone())),
             _ => None,
         }

@@ -21,8 +21,11 @@ impl Engine {
     ) -> Result<Vec<MemoryEntry>, EngineError> {
         let kinds =
             ["principal", "workspace", "session"].into_iter().filter(|own| kind.is_none_or(|kind| kind == *own));
-        let scopes: Vec<MemoryScope> =
-            kinds.filter_map(|kind| self.memory().scope(kind, &origin.principal, Some(&origin.session))).collect();
+        let scopes: Vec<MemoryScope> = kinds
+            .filter_map(|kind| {
+                self.memory().scope(kind, (&origin.principal, origin.workspace.as_ref()), Some(&origin.session))
+            })
+            .collect();
         let query = MemoryQuery { text: query, scopes: Some(scopes) };
         let found = self.in_memory(move |memory| memory.store.search(&query)).await?;
         let mut room = MAX_TEXT;
@@ -44,17 +47,20 @@ impl Engine {
     fn may_recall(&self, origin: &Origin, entry: &MemoryRecord) -> bool {
         let issuers = origin.token.as_ref().map_or_else(Vec::new, |token| token.issuers.clone());
         let limited = origin.token.as_ref().filter(|_| origin.principal == origin.proposed_by);
-        let context = self.placed(PolicyRequestContext {
-            role: limited.map(|token| token.role),
-            issued_by: issuers,
-            device_id: origin.device.clone(),
-            session_id: Some(origin.session.clone()),
-            run_id: Some(origin.run.clone()),
-            proposed_by: Some(origin.proposed_by.clone()),
-            owned_by: entry.scope.owner().cloned(),
-            memory_trust: Some(entry.trust),
-            ..PolicyRequestContext::new(origin.channel.clone())
-        });
+        let context = self.placed_at(
+            origin.workspace.as_ref(),
+            PolicyRequestContext {
+                role: limited.map(|token| token.role),
+                issued_by: issuers,
+                device_id: origin.device.clone(),
+                session_id: Some(origin.session.clone()),
+                run_id: Some(origin.run.clone()),
+                proposed_by: Some(origin.proposed_by.clone()),
+                owned_by: entry.scope.owner().cloned(),
+                memory_trust: Some(entry.trust),
+                ..PolicyRequestContext::new(origin.channel.clone())
+            },
+        );
         let request = PolicyRequest {
             principal: origin.principal.clone(),
             action: PolicyAction::MemorySearch,

@@ -5,9 +5,9 @@ use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
 use crate::live::{CallUpdate, Withdrawal};
 use crate::output::OutputWatcher;
-use palyra_journal::{CallFilter, CallSummary, JournalError, Listing};
+use palyra_journal::{CallFilter, CallSummary, CallView, JournalError, Listing};
 use palyra_policy::{PolicyAction, PolicyRequestContext, PolicyResource};
-use palyra_protocol::{CallId, CallRecord, Problem};
+use palyra_protocol::{CallId, CallRecord, Problem, WorkspaceId};
 use std::sync::Arc;
 use tokio::sync::broadcast;
 
@@ -85,6 +85,9 @@ impl Engine {
         filter.most = filter.most.clamp(1, MOST_LISTED);
         let (mut page, last) = self.journal().calls(filter).await?;
         page.records.retain(|call| {
+            if !self.is_here(peer, call.workspace.as_deref().map(|root| self.id_of_root(root)).as_ref()) {
+                return false;
+            }
             let context = PolicyRequestContext { owned_by: Some(call.principal.clone()), ..self.at_door(peer) };
             let resource = PolicyResource::Call(call.call_id.to_string());
             self.would_allow(peer, PolicyAction::CallRead, resource, &context)
@@ -153,8 +156,13 @@ impl Engine {
     ) -> Result<(), EngineError> {
         // Whoever may not do this to any call does not learn whether there is this one.
         self.admit(peer, action, None)?;
-        let owner = self.journal().call(call_id).await?.principal;
-        let context = PolicyRequestContext { owned_by: Some(owner), ..self.at_door(peer) };
+        let known = self.journal().call(call_id).await?;
+        let workspace = self.workspace_of_call(&known);
+        if !self.is_here(peer, workspace.as_ref()) {
+            return Err(unknown_call(call_id));
+        }
+        let context = PolicyRequestContext { owned_by: Some(known.principal), ..self.at_door(peer) };
+        let context = self.placed_at(workspace.as_ref(), context);
         let call = PolicyResource::Call(call_id.to_string());
         let asked = self.authorize(peer, action, call.clone(), Some(context.clone()));
         asked.map_err(|error| {
@@ -162,6 +170,12 @@ impl Engine {
             // A call that is not the caller's to know about looks like one that does not exist.
             if known || error.kind != ErrorKind::Forbidden { error } else { unknown_call(call_id) }
         })
+    }
+
+    /// The workspace of a call: the one it named, or by the path that was recorded before several could be named.
+    pub(crate) fn workspace_of_call(&self, call: &CallView) -> Option<WorkspaceId> {
+        let of_root = || call.record.as_ref().map(|record| self.id_of_root(&record.workspace_root));
+        call.workspace.clone().or_else(of_root)
     }
 
     async fn call_update(&self, call_id: &CallId) -> Result<CallUpdate, EngineError> {

@@ -4,7 +4,7 @@ use crate::access::VerifiedPeer;
 use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
 use crate::flow::decide::{Asked, Detail, decide};
-use crate::flow::propose::{Proposal, alleged};
+use crate::flow::propose::Proposal;
 use palyra_policy::{PolicyAction, PolicyEngine, PolicyFile, PolicyResource};
 use palyra_protocol::{CallId, CallRecord, DecisionKind, ToolCall, ToolDecision};
 use std::sync::Arc;
@@ -49,7 +49,8 @@ impl Engine {
         };
         let room = self.room_for_call(peer, &proposal.tool);
         let token = room.as_ref().map_or_else(|_| peer.token().cloned(), Clone::clone);
-        let (call, mut decision) = match self.resolve(&CallId::mint(), &alleged(peer, token, proposal)).await {
+        let here = self.in_workspace_of(peer)?;
+        let (call, mut decision) = match here.resolve(&CallId::mint(), &here.alleged(peer, token, proposal)).await {
             Ok(resolved) => {
                 let mut decision = decide(&policy, self.tool_facts(), &resolved.call, Detail::Full);
                 self.explain_waivers(&policy, &resolved.call, &mut decision);

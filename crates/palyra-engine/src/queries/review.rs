@@ -199,7 +199,6 @@ impl Engine {
 impl Engine {
     /// What people answered since a time, read page by page: the inputs, which are most of it, are not kept.
     async fn past_answers(&self, peer: &VerifiedPeer, since: Timestamp) -> Result<Vec<PastAnswer>, EngineError> {
-        let workspace = self.workspace().root().to_string_lossy().into_owned();
         let (mut answers, mut last) = (Vec::new(), None);
         loop {
             let newest = ApprovalFilter::Newest(MOST_ANSWERS);
@@ -207,12 +206,13 @@ impl Engine {
             last = page.records.last().map(|record| record.approval_id.clone());
             let records = page.records.into_iter().filter(|record| record.requested_at >= since);
             answers.extend(records.filter_map(|record| {
+                let workspace = self.root_of_approval(&record);
                 let metadata = self.metadata(&record.tool);
                 let (allowed, record) = answered_by_a_person(record)?;
                 Some(PastAnswer {
                     principal: record.principal,
                     tool: record.tool.to_string(),
-                    workspace: Some(workspace.clone()),
+                    workspace,
                     channel: peer.channel().clone(),
                     capabilities: metadata.capabilities.iter().copied().collect(),
                     risk: Some(metadata.risk),

@@ -11,18 +11,28 @@ use crate::error::{EngineError, ErrorKind};
 use palyra_journal::JournalError;
 use palyra_policy::{PolicyAction, PolicyExplanation, PolicyRequest, PolicyRequestContext, PolicyResource};
 use palyra_protocol::access::TokenScope;
-use palyra_protocol::{ApprovalId, ApprovalRecord, GrantRecord, Principal, Problem};
+use palyra_protocol::{ApprovalId, ApprovalRecord, GrantRecord, Principal, Problem, WorkspaceId};
 
 impl Engine {
     /// What is known of every request that comes through a door: the door, and the workspace behind it.
     pub(crate) fn at_door(&self, peer: &VerifiedPeer) -> PolicyRequestContext {
-        self.placed(PolicyRequestContext::new(peer.channel().clone()))
+        self.placed(peer, PolicyRequestContext::new(peer.channel().clone()))
     }
 
-    /// The circumstances with the workspace that they are in.
-    pub(crate) fn placed(&self, mut context: PolicyRequestContext) -> PolicyRequestContext {
-        context.workspace.get_or_insert_with(|| self.workspace().root().to_string_lossy().into_owned());
+    /// The circumstances with the workspace that they are in: where none is given, the peer's.
+    pub(crate) fn placed(&self, peer: &VerifiedPeer, mut context: PolicyRequestContext) -> PolicyRequestContext {
+        context.workspace = context.workspace.or_else(|| self.root_of(peer));
         context
+    }
+
+    /// The circumstances in the workspace that a record names.
+    pub(crate) fn placed_at(
+        &self,
+        workspace: Option<&WorkspaceId>,
+        context: PolicyRequestContext,
+    ) -> PolicyRequestContext {
+        let root = workspace.and_then(|id| self.workspaces().record(id)).map(|record| record.root.clone());
+        PolicyRequestContext { workspace: root.or(context.workspace), ..context }
     }
 
     fn owned(&self, peer: &VerifiedPeer, owner: &Principal) -> PolicyRequestContext {
@@ -32,16 +42,22 @@ impl Engine {
     /// Whether the peer may see this question.
     #[must_use]
     pub fn sees_approval(&self, peer: &VerifiedPeer, asked: &ApprovalRecord) -> bool {
+        if !self.is_here(peer, asked.workspace.as_ref()) {
+            return false;
+        }
         let context = PolicyRequestContext {
             proposed_by: Some(asked.proposed_by.clone()),
             session_id: Some(asked.session.clone()),
-            ..self.owned(peer, &asked.principal)
+            ..self.placed_at(asked.workspace.as_ref(), self.owned(peer, &asked.principal))
         };
         let (action, resource) = (PolicyAction::ApprovalList, PolicyResource::Approval(asked.approval_id.to_string()));
         self.would_allow(peer, action, resource, &context)
     }
 
     pub(crate) fn sees_grant(&self, peer: &VerifiedPeer, grant: &GrantRecord) -> bool {
+        if !self.is_here(peer, grant.workspace.as_deref().map(|root| self.id_of_root(root)).as_ref()) {
+            return false;
+        }
         let context = PolicyRequestContext { session_id: grant.session.clone(), ..self.owned(peer, &grant.principal) };
         let (action, resource) = (PolicyAction::GrantList, PolicyResource::Grant(grant.grant_id.to_string()));
         self.would_allow(peer, action, resource, &context)

@@ -4,7 +4,7 @@ use crate::access::VerifiedPeer;
 use crate::catalog::{CatalogTool, unknown_tool};
 use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
-use crate::flow::resolve::file_problem;
+use crate::workspaces::WorkspaceView;
 use palyra_journal::Head;
 use palyra_policy::{PolicyAction, PolicyResource};
 use palyra_protocol::{Digest, JournalId, Problem, PublicKey};
@@ -30,10 +30,12 @@ pub struct EngineStatus {
     pub pending_approvals: u64,
     /// How many calls have not ended.
     pub open_calls: usize,
-    /// Where tools work.
-    pub workspace_root: PathBuf,
-    /// Why nothing can be done in it, if so.
+    /// Where the peer's tools work; none where it named no workspace.
+    pub workspace_root: Option<PathBuf>,
+    /// Why nothing can be done there, if so.
     pub workspace_problem: Option<Problem>,
+    /// The workspaces that the peer may see.
+    pub workspaces: Vec<WorkspaceView>,
 }
 
 impl Engine {
@@ -43,6 +45,9 @@ impl Engine {
     /// The peer may not know.
     pub fn status(&self, peer: &VerifiedPeer) -> Result<EngineStatus, EngineError> {
         self.authorize(peer, PolicyAction::DaemonStatus, PolicyResource::Daemon, None)?;
+        let workspaces = self.workspace_list(peer)?;
+        let own = self.workspace_id_of(peer);
+        let here = workspaces.iter().find(|view| Some(&view.workspace_id) == own.as_ref());
         let journal_head = *self.journal().head().borrow();
         Ok(EngineStatus {
             policy_hash: self.policy_hash(),
@@ -53,8 +58,9 @@ impl Engine {
             tools: self.catalog().iter().count(),
             pending_approvals: self.journal().pending_approvals(),
             open_calls: self.live().all().len(),
-            workspace_root: self.workspace().root().to_owned(),
-            workspace_problem: self.workspace().in_place().err().map(|error| file_problem(&error)),
+            workspace_root: here.map(|view| PathBuf::from(&view.root)),
+            workspace_problem: here.and_then(|view| view.problem.clone()),
+            workspaces,
         })
     }
 

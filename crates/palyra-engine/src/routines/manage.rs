@@ -69,6 +69,8 @@ impl Engine {
     /// # Errors
     /// The peer may not, or the plan cannot be carried out.
     pub async fn routine_add(&self, peer: &VerifiedPeer, plan: RoutinePlan) -> Result<RoutineView, EngineError> {
+        let here = self.in_workspace_of(peer)?.workspace_record().workspace_id.clone();
+        let plan = RoutinePlan { workspace: Some(here), ..plan };
         self.authorize_cron(peer, PolicyAction::CronCreate, &plan.name, &plan.principal)?;
         if plan.principal != *peer.effective()
             && let Some(agent) = PolicyResource::agent(&plan.principal)
@@ -284,7 +286,9 @@ impl Engine {
         action: PolicyAction,
         name: &str,
     ) -> Result<Arc<RoutineRecord>, EngineError> {
-        let found = self.found_routine(name);
+        let here = |record: &Arc<RoutineRecord>| self.is_here(peer, record.plan.workspace.as_ref());
+        let found =
+            self.found_routine(name).and_then(|found| if here(&found) { Ok(found) } else { Err(no_routine(name)) });
         let owner = found.as_ref().map_or_else(|_| peer.effective().clone(), |record| record.plan.principal.clone());
         let known = found.as_ref().map_or_else(|_| name.to_owned(), |record| record.routine_id.to_string());
         self.authorize_cron(peer, action, &known, &owner)?;
@@ -311,6 +315,9 @@ impl Engine {
     }
 
     fn sees_routine(&self, peer: &VerifiedPeer, record: &RoutineRecord) -> bool {
+        if !self.is_here(peer, record.plan.workspace.as_ref()) {
+            return false;
+        }
         let owned_by = Some(record.plan.principal.clone());
         let context = PolicyRequestContext { owned_by, ..self.at_door(peer) };
         let resource = PolicyResource::CronJob(record.routine_id.to_string());

@@ -81,7 +81,7 @@ impl Engine {
             request: None,
             carrier: Carrier::default(),
         };
-        Ok(self.propose(&VerifiedPeer::of_routine(record), proposal))
+        Ok(self.propose(&VerifiedPeer::of_routine(self, record), proposal))
     }
 
     async fn run_prompt(&self, begun: &Begun, prompt: String, model: Option<String>) -> Result<(), Problem> {

@@ -6,10 +6,10 @@
 
 use super::super::tools::http_fetch::Hops;
 use crate::effects::Effects;
-use crate::engine::Engine;
 use crate::flow::execute::Running;
 use crate::tools::Place;
 use crate::vault::{OpenValue, Released, RunCredentials};
+use crate::workspaces::WorkspaceEngine;
 use palyra_egress::{
     Credentials as _, FetchError, FetchLimits, FetchRequest, FetchSink, FetchUrl, FetchWatch as _, Fetcher,
 };
@@ -206,7 +206,7 @@ impl SecretsDoor for VaultDoor {
 /// The workspace.
 #[derive(Debug)]
 struct WorkspaceDoor {
-    engine: Engine,
+    engine: WorkspaceEngine,
 }
 
 impl FilesDoor for WorkspaceDoor {

@@ -188,7 +188,7 @@ impl Hops {
             },
         };
         let approved = people > 0 || matches!(run.authority(), Authority::Grant(_));
-        let (engine, call, observer) = (engine.clone(), run.call().clone(), run.egress().observer());
+        let (engine, call, observer) = (engine.engine().clone(), run.call().clone(), run.egress().observer());
         Self { engine, call, approved, people, observer, credentials, who }
     }
 }

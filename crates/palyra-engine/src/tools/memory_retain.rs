@@ -98,7 +98,7 @@ impl Job for Retain {
 
 async fn retained(job: Retain, run: &Running<'_>) -> Result<Value, Stopped> {
     let (engine, origin) = (run.engine(), run.call().origin());
-    let scope = engine.memory().scope(&job.kind, &origin.principal, Some(&origin.session));
+    let scope = engine.memory().scope(&job.kind, (&origin.principal, origin.workspace.as_ref()), Some(&origin.session));
     let scope = scope.ok_or_else(|| Problem::plain("internal", "a scope that the schema does not have"))?;
     let kept = engine.retain_of_call(origin, run.call().id(), scope, job.text).await;
     let kept = kept.map_err(|error| Stopped::Failed(error.problem))?;

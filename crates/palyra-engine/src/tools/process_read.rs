@@ -153,7 +153,7 @@ fn unknown() -> Stopped {
 
 /// The process while it runs, if it is the caller's.
 fn running(run: &Running<'_>, process: &CallId) -> Option<Arc<LiveCall>> {
-    run.engine().live().of_principal(process, &run.call().origin().principal, process_start::NAME)
+    run.engine().live().like(process, run.call().origin(), process_start::NAME)
 }
 
 impl Reading {
@@ -193,7 +193,9 @@ impl Reading {
     /// What is told of a process that has ended: what its outcome keeps.
     async fn ended(self, run: &Running<'_>) -> Result<Value, Stopped> {
         let view = run.engine().journal().call(&self.process).await.map_err(|_| unknown())?;
-        if view.principal != run.call().origin().principal || view.tool != process_start::NAME {
+        let origin = run.call().origin();
+        let here = run.engine().workspace_of_call(&view) == origin.workspace;
+        if view.principal != origin.principal || view.tool != process_start::NAME || !here {
             return Err(unknown());
         }
         let output = view.outcome.as_ref().and_then(|outcome| outcome.output.clone()).unwrap_or_default();

@@ -8,11 +8,11 @@ use super::secrets::{self, Ways};
 use super::time_limit::TimeLimit;
 use super::{Executing, Input, Job, Made, Place, Prepared, Tool};
 use crate::effects::{Ending, effect_problem};
-use crate::engine::Engine;
 use crate::flow::execute::{Executed, Running, timed_out_by};
-use crate::flow::resolve::{Refusal, file_problem, sandbox_problem};
+use crate::flow::resolve::{Refusal, sandbox_problem};
 use crate::output::LiveOutput;
 use crate::vault::{RedactedOutput, Released, Replaced, redaction_schema};
+use crate::workspaces::WorkspaceEngine;
 use palyra_egress::{Credentials, EgressObserver, EgressRules};
 use palyra_protocol::{
     CallRecord, CallState, Containment, Digest, EgressRecord, Environment, ExecutorKind, Facets, Problem, RiskLevel,
@@ -365,9 +365,6 @@ impl OutputSink for Watcher {
 
 /// Runs a program on a thread of its own and tells what really happened. Watchers see its output meanwhile.
 async fn ran(mut job: Run, run: &Running<'_>) -> Executed {
-    if let Err(error) = run.engine().workspace().in_place() {
-        return Executed::not_run(file_problem(&error));
-    }
     let mut policy = run.config().process_runner.clone();
     policy.egress_rules = Arc::clone(&job.egress_rules);
     let time = TimeLimit::under(run.config(), job.timeout);
@@ -436,7 +433,7 @@ struct Terms {
 
 /// Runs a program on a view of the workspace and settles what it changed there.
 fn on_view(
-    engine: &Engine,
+    engine: &WorkspaceEngine,
     call: &Arc<CallRecord>,
     mut job: Run,
     terms: Terms,

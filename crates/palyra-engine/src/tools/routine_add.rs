@@ -101,7 +101,8 @@ impl Job for Add {
 async fn added(job: Add, run: &Running<'_>) -> Result<Value, Stopped> {
     let Add { name, schedule, action, budget } = job;
     let principal = run.call().origin().principal.clone();
-    let plan = RoutinePlan { name, schedule, action, principal: principal.clone(), budget };
+    let workspace = run.call().origin().workspace.clone();
+    let plan = RoutinePlan { name, schedule, action, principal: principal.clone(), workspace, budget };
     let added = run.engine().add_routine(principal, plan).await;
     let record = added.map_err(|error| Stopped::Failed(error.problem))?.record;
     Ok(json!({ "routine_id": record.routine_id, "name": record.plan.name, "digest": record.digest }))

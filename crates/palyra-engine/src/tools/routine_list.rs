@@ -54,6 +54,8 @@ impl Job for List {
 
 fn listed(run: &Running<'_>) -> Value {
     let caller = &run.call().origin().principal;
-    let routines = run.engine().routines_seen(|record| record.plan.principal == *caller);
+    let routines = run.engine().routines_seen(|record| {
+        record.plan.principal == *caller && record.plan.workspace == run.call().origin().workspace
+    });
     json!({ "routines": routines })
 }

@@ -57,9 +57,10 @@ impl Job for Remove {
 }
 
 async fn done(routine: &str, run: &Running<'_>) -> Result<Value, Stopped> {
-    let (engine, caller) = (run.engine(), &run.call().origin().principal);
-    // Those of others do not exist for the caller.
-    let own = engine.found_routine(routine).ok().filter(|record| record.plan.principal == *caller);
+    let (engine, caller, here) = (run.engine(), &run.call().origin().principal, &run.call().origin().workspace);
+    // Those of others, and those of other workspaces, do not exist for the caller.
+    let own = engine.found_routine(routine).ok();
+    let own = own.filter(|record| record.plan.principal == *caller && record.plan.workspace == *here);
     let record =
         own.ok_or_else(|| Problem::new("not_found", "you have no such routine", "see yours: `palyra.routine.list`"))?;
     let removed = engine.remove_routine(caller.clone(), &record.routine_id).await;

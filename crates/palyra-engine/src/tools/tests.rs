@@ -92,7 +92,7 @@ async fn engine(dir: &TempDir, rules: &str, allowed: &[&str]) -> Result<Engine, 
 }
 
 fn owner() -> VerifiedPeer {
-    VerifiedPeer::on_local_socket(Some(1), 1, "cli".parse().unwrap()).unwrap()
+    VerifiedPeer::on_local_socket(Some(1), 1, "cli".parse().unwrap()).unwrap().at_home()
 }
 
 fn propose(engine: &Engine, tool: &str, input: &Value) -> CallInProgress {

@@ -296,7 +296,7 @@ impl Engine {
         let PlainBinding { mut terms, program } = new;
         self.authorize_secret(peer, action, &terms.secret).await?;
         if let Some(name) = program {
-            terms.program = Some(self.program_file(name).await?);
+            terms.program = Some(self.program_file(peer, name).await?);
         }
         self.note_access(VaultAccess::new(by.clone(), action, "a person binds it").of(&terms.secret)).await?;
         let (made, binding) = self
@@ -313,10 +313,10 @@ impl Engine {
     }
 
     /// The file that a program's name stands for here, by its content.
-    async fn program_file(&self, name: String) -> Result<BoundProgram, EngineError> {
-        let engine = self.clone();
+    async fn program_file(&self, peer: &VerifiedPeer, name: String) -> Result<BoundProgram, EngineError> {
+        let here = self.in_workspace_of(peer)?;
         let looked = tokio::task::spawn_blocking(move || {
-            let (policy, root) = (&engine.config().process_runner, engine.workspace().root());
+            let (policy, root) = (&here.config().process_runner, here.workspace().root());
             let found = resolve_executable(policy, std::slice::from_ref(&name), root)
                 .map_err(|error| EngineError::new(ErrorKind::Invalid, crate::flow::resolve::sandbox_problem(&error)))?;
             let sha256 = file_digest(found.path()).map_err(|error| {

@@ -91,7 +91,8 @@ fn resource(action: PolicyAction) -> BoxedStrategy<PolicyResource> {
         | PolicyAction::CompatChatCreate
         | PolicyAction::CompatModelsList
         | PolicyAction::ConsoleOpen
-        | PolicyAction::ConsoleManage => PolicyResource::Daemon,
+        | PolicyAction::ConsoleManage
+        | PolicyAction::WorkspaceManage => PolicyResource::Daemon,
     };
     name.prop_map(fits).boxed()
 }

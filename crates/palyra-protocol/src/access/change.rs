@@ -1,6 +1,6 @@
 //! What a change of the access registry was, as the journal tells it: without any secret.
 
-use super::{AgentRecord, GroupRecord, MemberRecord, TokenView, WorkspaceRole};
+use super::{AgentRecord, GroupRecord, MemberRecord, TokenView, WorkspaceRecord, WorkspaceRole};
 use crate::digest::Digest;
 use crate::id::TokenId;
 use serde::{Deserialize, Serialize};
@@ -88,6 +88,21 @@ pub enum AccessChange {
         /// Its value before.
         before: bool,
     },
+    /// A workspace was registered.
+    #[serde(rename = "workspace.added")]
+    WorkspaceAdded {
+        /// The workspace.
+        workspace: WorkspaceRecord,
+    },
+    /// A workspace is registered no more.
+    #[serde(rename = "workspace.removed")]
+    WorkspaceRemoved {
+        /// The workspace.
+        workspace: WorkspaceRecord,
+        /// Its tokens, which are revoked.
+        #[serde(default)]
+        tokens_revoked: Vec<TokenId>,
+    },
     /// Somebody accepted the file as they had written it.
     #[serde(rename = "registry.accepted")]
     RegistryAccepted {
@@ -117,6 +132,8 @@ impl AccessChange {
             Self::GroupSet { .. } => "group.set",
             Self::GroupRemoved { .. } => "group.removed",
             Self::FeatureSet { .. } => "feature.set",
+            Self::WorkspaceAdded { .. } => "workspace.added",
+            Self::WorkspaceRemoved { .. } => "workspace.removed",
             Self::RegistryAccepted { .. } => "registry.accepted",
             Self::RegistryReset { .. } => "registry.reset",
         }

@@ -80,6 +80,9 @@ pub struct ViewStore {
     path: PathBuf,
 }
 
+/// How long the name of a store is that lies beside others.
+const NAME: usize = 12;
+
 /// A view: what a run writes instead of the workspace.
 #[derive(Debug)]
 pub struct View {
@@ -156,13 +159,49 @@ impl ViewStore {
             _ => false,
         };
         match workspace.parent() {
-            Some(parent) if !together => {
-                let digest = Digest::of(workspace.as_os_str().as_encoded_bytes()).to_string();
-                let short: String = digest.chars().filter(char::is_ascii_hexdigit).take(12).collect();
-                parent.join(format!(".palyra-effects-{short}"))
-            }
-            _ => state_dir.join("effects"),
+            Some(parent) if !together => parent.join(format!(".palyra-effects-{}", Self::name_of(workspace))),
+            _ => Self::within(&state_dir.join("effects"), workspace),
         }
+    }
+
+    /// The store of a workspace in a directory that holds those of several: each has one of its own, because a plan
+    /// speaks of the entries of one workspace.
+    #[must_use]
+    pub fn within(base: &Path, workspace: &Path) -> PathBuf {
+        base.join(Self::name_of(workspace))
+    }
+
+    fn name_of(workspace: &Path) -> String {
+        let digest = Digest::of(workspace.as_os_str().as_encoded_bytes()).to_string();
+        digest.chars().filter(char::is_ascii_hexdigit).take(NAME).collect()
+    }
+
+    /// Hands the views that lie in such a directory itself over to one workspace: versions that knew of one workspace
+    /// put them there. Cut off in between, it goes on the next time.
+    ///
+    /// # Errors
+    /// The host failed.
+    pub fn adopt(base: &Path, workspace: &Path) -> std::io::Result<usize> {
+        let entries = match std::fs::read_dir(base) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(0),
+            Err(error) => return Err(error),
+        };
+        let own = Self::within(base, workspace);
+        let mut moved = 0;
+        for entry in entries {
+            let entry = entry?;
+            let name = entry.file_name();
+            let is_store =
+                name.to_str().is_some_and(|name| name.len() == NAME && name.bytes().all(|b| b.is_ascii_hexdigit()));
+            if is_store || !entry.file_type()?.is_dir() {
+                continue;
+            }
+            std::fs::create_dir_all(&own)?;
+            std::fs::rename(entry.path(), own.join(&name))?;
+            moved += 1;
+        }
+        Ok(moved)
     }
 
     /// Finds a view that was begun before.

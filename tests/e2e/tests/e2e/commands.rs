@@ -5,7 +5,7 @@ use palyra_e2e::{Host, fields, text};
 use serde_json::{Value, json};
 use std::process::Stdio;
 
-const STATUS: [&str; 17] = [
+const STATUS: [&str; 18] = [
     "config_path",
     "effects",
     "http_url",
@@ -23,6 +23,7 @@ const STATUS: [&str; 17] = [
     "tools",
     "version",
     "workspace_root",
+    "workspaces",
 ];
 const TOOL: [&str; 11] = [
     "allowlisted",
@@ -166,6 +167,7 @@ fn approvals_and_grants_are_documents() {
         "subject_id",
         "tool",
         "why",
+        "workspace",
     ];
     assert_eq!(fields(&shown), expected);
     assert_eq!(text(&shown, "/subject_id"), "tool:palyra.process.run");

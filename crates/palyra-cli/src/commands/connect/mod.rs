@@ -19,7 +19,7 @@ use crate::output::{self, BOLD, DIM, GOOD, WARN, note, say, styled};
 use clients::Launch;
 use palyra_api::v1::{
     AddAgentRequest, CreateTokenRequest, GetCallRequest, ListAgentsRequest, ListCallsRequest, RemoveAgentRequest,
-    RevokeTokenRequest, StatusRequest, WhoAmIRequest,
+    RevokeTokenRequest, WhoAmIRequest,
 };
 use palyra_api::{ApiError, Connection};
 use palyra_protocol::access::{AgentRecord, TokenView};
@@ -34,13 +34,17 @@ use undone::Done;
 const SCOPES: [&str; 5] = ["tool.list", "tool.execute", "call.read", "call.cancel", "daemon.status"];
 
 pub async fn connect(context: &Context, request: Connect) -> Result<(), Failure> {
-    let name = request.name.clone().unwrap_or_else(|| request.client.name().to_owned());
+    let project = project(request.project.as_deref())?;
+    let name = match &request.name {
+        Some(name) => name.clone(),
+        None => free_name(context, request.client, &project)?,
+    };
     let principal: Principal = format!("agent:{name}")
         .parse()
         .ok()
         .filter(|_| name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b)))
         .ok_or_else(|| Failure::new(FAILED, "bad_name", "a name has letters, digits, `-` and `_`", None))?;
-    let project = project(request.project.as_deref())?;
+    let context = &context.within(&project);
     let launch = launch(context, &name, &project)?;
     let wanted = wanted(context, &request, &name, &project, &launch)?;
     let earlier = Record::read(&context.state_dir, &name)?;
@@ -67,12 +71,21 @@ pub async fn connect(context: &Context, request: Connect) -> Result<(), Failure>
     match begin(context, &connection, &request, &project, &planned, &mut done).await {
         Ok(mut record) => {
             let trusted = trust(context, &request, &launch, &mut record)?;
-            told(context, &connection, &request, &record, &launch, &wanted, &planned).await?;
+            told(context, &request, &record, &launch, &wanted, &planned)?;
             warnings(context, &request, unknown_version.as_deref(), trusted);
             Ok(())
         }
         Err(failure) => Err(done.taken_back(context, &connection, failure).await),
     }
+}
+
+/// The client's name; with the project's, where the client is connected in another project already.
+fn free_name(context: &Context, client: Client, project: &Path) -> Result<String, Failure> {
+    let plain = client.name().to_owned();
+    let elsewhere = Record::read(&context.state_dir, &plain)?.is_some_and(|record| record.project != project);
+    let folder = project.file_name().unwrap_or_default().to_string_lossy();
+    let folder: String = folder.chars().filter(|c| c.is_ascii_alphanumeric() || "-_".contains(*c)).take(40).collect();
+    Ok(if elsewhere && !folder.is_empty() { format!("{plain}-{folder}") } else { plain })
 }
 
 /// What the client's configuration needs, and what keeps it out of commits.
@@ -251,13 +264,14 @@ fn launch(context: &Context, name: &str, project: &Path) -> Result<Launch, Failu
     Ok(Launch { command: text(&exe)?, args: args.collect() })
 }
 
-/// The daemon, started if nobody answers: like the last time, or on the project.
+/// The daemon, started if nobody answers, like the last time or on the project; the project is registered.
 async fn reach(context: &Context, project: &Path) -> Result<Connection, Failure> {
-    if let Ok(connection) = context.connect().await {
-        return Ok(connection);
+    if context.connect().await.is_err() {
+        up::start_unasked(context, Some(project.to_owned()))?;
+        note!("palyrad was not running; it is now");
     }
-    up::start_unasked(context, Some(project.to_owned()))?;
-    note!("palyrad was not running; it is now");
+    // A project that is not registered yet names no workspace.
+    super::workspaces::register(&context.clone().anywhere().connect().await?, project).await?;
     context.connect().await
 }
 
@@ -265,6 +279,7 @@ async fn reach(context: &Context, project: &Path) -> Result<Connection, Failure>
 async fn holds(context: &Context, name: &str) -> bool {
     let Ok(token) = std::fs::read_to_string(record::token_file(&context.state_dir, name)) else { return false };
     let Ok(connection) = Connection::open(&context.socket(), None).await else { return false };
+    let Ok(connection) = connection.at(context.place()) else { return false };
     let Ok(connection) = connection.with_token(token.trim()) else { return false };
     match connection.access().who_am_i(WhoAmIRequest {}).await {
         Ok(_) => true,
@@ -334,9 +349,8 @@ fn pretty(value: &Value) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn told(
+fn told(
     context: &Context,
-    connection: &Connection,
     request: &Connect,
     record: &Record,
     launch: &Launch,
@@ -359,15 +373,6 @@ async fn told(
         pretty(&generic(launch))?;
     }
     say!("  undo    palyra disconnect {}", record.name);
-    let status = connection.daemon().status(StatusRequest { probe_sandbox: false }).await?.into_inner();
-    if Path::new(&status.workspace_root) != record.project {
-        note!(
-            "{} tools work in `{}`, not in this project: `palyra down`, then `palyra up --workspace {}`",
-            styled(WARN, "note:"),
-            status.workspace_root,
-            record.project.display()
-        );
-    }
     Ok(())
 }
 

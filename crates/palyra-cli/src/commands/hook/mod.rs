@@ -20,6 +20,7 @@ use crate::output::note;
 use mapping::Asked;
 pub use mapping::HOSTS;
 use palyra_api::Connection;
+use palyra_api::client::Whereabouts;
 use palyra_api::v1::{CancelCallRequest, Carrier, ProposeRequest, ReportRequest, StatusRequest};
 use palyra_protocol::{CallState, ToolOutcome};
 use question::{Event, Question};
@@ -146,20 +147,22 @@ async fn connect(context: &Context, hook: &Hook) -> Result<Connection, Failure> 
             },
             failure => failure,
         })?;
-    Ok(connection.with_token(&token)?)
+    let directory = std::env::current_dir().ok();
+    let place = Whereabouts { workspace: Some(hook.workspace.to_string_lossy().into_owned()), directory };
+    Ok(connection.with_token(&token)?.at(&place)?)
 }
 
-/// The daemon's workspace, which must be the one that the client was connected in.
+/// The workspace of the client's token, which must be the one that the client was connected in.
 async fn workspace(connection: &Connection, hook: &Hook) -> Result<std::path::PathBuf, Failure> {
     let status = connection.daemon().status(StatusRequest { probe_sandbox: false }).await?.into_inner();
     if Path::new(&status.workspace_root) != hook.workspace {
         return Err(Failure::usage(
             format!(
-                "the daemon works in `{}`, and this client was connected in `{}`",
+                "the client's token opens `{}`, and its hook was written for `{}`",
                 status.workspace_root,
                 hook.workspace.display()
             ),
-            "a person starts it there: `palyra down`, then `palyra up --workspace DIR`",
+            "a person connects it anew: `palyra disconnect`, then `palyra connect` in that directory",
         ));
     }
     Ok(hook.workspace.clone())

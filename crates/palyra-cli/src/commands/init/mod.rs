@@ -48,7 +48,9 @@ pub async fn init(context: &Context, request: Init) -> Result<(), Failure> {
         questions::ask(&mut plan)?;
     }
     place.out_of_reach(&plan.workspace)?;
-    let planned = files::planned(&place, &plan);
+    // Another project has been set up: its daemon serves this one too, on the same configuration.
+    let home = prove::running(context).await.unwrap_or_else(|| plan.workspace.clone());
+    let planned = files::planned(&place, &Plan { workspace: home, ..plan.clone() });
     if request.print {
         return print(context, &planned);
     }
@@ -66,9 +68,7 @@ pub async fn init(context: &Context, request: Init) -> Result<(), Failure> {
 async fn set_up(context: &Context, place: &Place, plan: &Plan, planned: &[files::Planned]) -> Result<(), Failure> {
     let intent = Intent::of(place, planned)?;
     let running = prove::running(context).await;
-    if let Some(workspace) = &running
-        && (intent.changes() || *workspace != plan.workspace)
-    {
+    if let Some(workspace) = running.as_ref().filter(|_| intent.changes()) {
         return Err(Failure::new(
             REFUSED,
             "daemon_running",
@@ -77,8 +77,9 @@ async fn set_up(context: &Context, place: &Place, plan: &Plan, planned: &[files:
         ));
     }
     let written = files::write((context, place), plan, planned, intent)?;
-    if running.is_none() {
-        prove::start(context, place, plan)?;
+    match running {
+        Some(_) => prove::register(context, plan).await?,
+        None => prove::start(context, place, plan)?,
     }
     let mut connections = Vec::new();
     for client in &plan.clients {
@@ -86,7 +87,7 @@ async fn set_up(context: &Context, place: &Place, plan: &Plan, planned: &[files:
         files::remember_connection(place, client.name())?;
         connections.push(done);
     }
-    let proof = prove::contained_command(context)?;
+    let proof = prove::contained_command(context, plan)?;
     tell(context, plan, &written, &connections, &proof)
 }
 

@@ -3,10 +3,9 @@
 use super::Plan;
 use super::files::Place;
 use crate::args::connect::Client;
-use crate::commands::up;
+use crate::commands::{up, workspaces};
 use crate::context::Context;
 use crate::exit::{FAILED, Failure};
-use palyra_api::v1::StatusRequest;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::process::Command;
@@ -16,11 +15,16 @@ const AGENT: &str = "agent:palyra-init";
 /// What is run: a shell, because agents use one.
 const COMMAND: [&str; 3] = ["sh", "-c", "echo contained"];
 
-/// The workspace of the daemon that answers, if one does.
+/// The workspace that the daemon which answers was started with, if one does.
 pub async fn running(context: &Context) -> Option<PathBuf> {
     let connection = context.connect().await.ok()?;
-    let status = connection.daemon().status(StatusRequest { probe_sandbox: false }).await.ok()?;
-    Some(status.into_inner().workspace_root.into())
+    let all = workspaces::all(&connection).await.ok()?;
+    all.into_iter().find(|workspace| workspace.home).map(|workspace| workspace.root.into())
+}
+
+/// Registers the workspace with the daemon that runs.
+pub async fn register(context: &Context, plan: &Plan) -> Result<(), Failure> {
+    workspaces::register(&context.connect().await?, &plan.workspace).await.map(drop)
 }
 
 /// Starts the daemon on what was written.
@@ -44,10 +48,22 @@ pub fn disconnect(context: &Context, name: &str) -> Result<Value, Failure> {
 }
 
 /// Runs one command as an agent would, and tells what held it.
-pub fn contained_command(context: &Context) -> Result<Value, Failure> {
+pub fn contained_command(context: &Context, plan: &Plan) -> Result<Value, Failure> {
     let input = json!({ "argv": COMMAND }).to_string();
-    let words = ["--as", AGENT, "call", "palyra.process.run", "--input", &input, "--session", "palyra-init"];
-    let asked = ["--as", AGENT, "policy", "explain", "palyra.process.run", "--input", &input];
+    let place = plan.workspace.to_string_lossy();
+    let words = [
+        "--workspace",
+        &*place,
+        "--as",
+        AGENT,
+        "call",
+        "palyra.process.run",
+        "--input",
+        &input,
+        "--session",
+        "palyra-init",
+    ];
+    let asked = ["--workspace", &*place, "--as", AGENT, "policy", "explain", "palyra.process.run", "--input", &input];
     let explained = own(context, &asked)?;
     let decision = explained.pointer("/decision/decision").and_then(Value::as_str).unwrap_or("unknown");
     if decision != "allow" {

@@ -144,7 +144,7 @@ pub(super) fn channel() -> ChannelId {
 
 /// The daemon's own user.
 pub(super) fn owner() -> VerifiedPeer {
-    VerifiedPeer::on_local_socket(Some(1), 1, channel()).unwrap()
+    VerifiedPeer::on_local_socket(Some(1), 1, channel()).unwrap().at_home()
 }
 
 /// A token of somebody, with everything at its default.

@@ -34,7 +34,7 @@ type Deed = Box<dyn FnOnce() + Send>;
 
 /// A time that stands still until it is moved.
 #[derive(Default)]
-pub(super) struct TestClock {
+pub(crate) struct TestClock {
     now: AtomicU64,
     deed: Mutex<Option<Deed>>,
 }
@@ -58,26 +58,26 @@ impl Clock for TestClock {
 }
 
 impl TestClock {
-    pub(super) fn later(&self, time: Duration) {
+    pub(crate) fn later(&self, time: Duration) {
         self.now.fetch_add(time.as_millis() as u64, Ordering::SeqCst);
     }
 
     /// Does something when the writer has taken its next job, before it runs it.
-    pub(super) fn when_written(&self, deed: impl FnOnce() + Send + 'static) {
+    pub(crate) fn when_written(&self, deed: impl FnOnce() + Send + 'static) {
         *self.deed.lock().unwrap() = Some(Box::new(deed));
     }
 }
 
 /// A daemon's engine with a workspace and rules.
-pub(super) struct House {
+pub(crate) struct House {
     dir: TempDir,
-    pub(super) clock: Arc<TestClock>,
-    pub(super) engine: Engine,
+    pub(crate) clock: Arc<TestClock>,
+    pub(crate) engine: Engine,
 }
 
 impl House {
     /// With these rules beside the defaults.
-    pub(super) async fn with_rules(rules: &str) -> Self {
+    pub(crate) async fn with_rules(rules: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         for name in ["state", "work", "rules"] {
             std::fs::create_dir(dir.path().join(name)).unwrap();
@@ -89,14 +89,14 @@ impl House {
     }
 
     /// The same place with a new engine.
-    pub(super) async fn restarted(self) -> Self {
+    pub(crate) async fn restarted(self) -> Self {
         let Self { dir, clock, engine: old } = self;
         drop(old);
         let engine = engine(dir.path(), clock.clone()).await;
         Self { dir, clock, engine }
     }
 
-    pub(super) fn workspace(&self) -> PathBuf {
+    pub(crate) fn workspace(&self) -> PathBuf {
         self.dir.path().join("work")
     }
 
@@ -120,7 +120,7 @@ impl House {
     }
 
     /// Every event of the journal from a place on.
-    pub(super) async fn events(&self, first: u64) -> Vec<JournalEvent> {
+    pub(crate) async fn events(&self, first: u64) -> Vec<JournalEvent> {
         let events = self.engine.journal().events(first, 10_000).await.unwrap();
         events.iter().map(|event| serde_json::from_str(&event.body).unwrap()).collect()
     }
@@ -130,18 +130,18 @@ impl House {
     }
 }
 
-pub(super) fn owner() -> VerifiedPeer {
-    VerifiedPeer::on_local_socket(Some(1), 1, "cli".parse().unwrap()).unwrap()
+pub(crate) fn owner() -> VerifiedPeer {
+    VerifiedPeer::on_local_socket(Some(1), 1, "cli".parse().unwrap()).unwrap().at_home()
 }
 
 /// What came first: a question to a person, or the call's end.
 #[derive(Debug)]
-pub(super) enum Came {
+pub(crate) enum Came {
     Asked(Arc<ApprovalRecord>),
     Ended(Result<CallUpdate, EngineError>),
 }
 
-pub(super) async fn next(call: &mut CallInProgress) -> Came {
+pub(crate) async fn next(call: &mut CallInProgress) -> Came {
     while let Ok(update) = call.updates.recv().await {
         if let CallUpdate { approval: Some(asked), outcome: None, .. } = update {
             return Came::Asked(asked);
@@ -150,14 +150,14 @@ pub(super) async fn next(call: &mut CallInProgress) -> Came {
     Came::Ended((&mut call.end).await.unwrap())
 }
 
-pub(super) async fn asked(call: &mut CallInProgress) -> Arc<ApprovalRecord> {
+pub(crate) async fn asked(call: &mut CallInProgress) -> Arc<ApprovalRecord> {
     match next(call).await {
         Came::Asked(asked) => asked,
         Came::Ended(end) => panic!("nobody was asked: {end:?}"),
     }
 }
 
-pub(super) async fn ended(call: &mut CallInProgress) -> CallUpdate {
+pub(crate) async fn ended(call: &mut CallInProgress) -> CallUpdate {
     match next(call).await {
         Came::Ended(end) => end.unwrap(),
         Came::Asked(asked) => panic!("a person was asked: {asked:?}"),

@@ -4,7 +4,7 @@
 use super::{House, owner};
 use crate::flow::decide::{AskableCall, Decided};
 use crate::flow::permit::{NotApproved, Permit};
-use crate::flow::propose::{Proposal, alleged};
+use crate::flow::propose::Proposal;
 use palyra_protocol::{
     ApprovalId, ApprovalRecord, ApprovalState, Authority, CallId, Digest, GrantId, RiskLevel, Timestamp,
 };
@@ -17,8 +17,9 @@ const RULES: &str = "@id(\"no_secrets\") @reason(\"Nobody writes secrets.\")\n\
 
 async fn decided(house: &House, tool: &str, input: &str) -> Decided {
     let proposal = Proposal { tool: tool.to_owned(), input: input.into(), ..Proposal::default() };
-    let proposal = alleged(&owner(), None, proposal);
-    house.engine.decide(house.engine.resolve(&CallId::mint(), &proposal).await.unwrap())
+    let proposal = house.engine.alleged(&owner(), None, proposal);
+    let here = house.engine.in_workspace_of(&owner()).unwrap();
+    here.decide(here.resolve(&CallId::mint(), &proposal).await.unwrap())
 }
 
 async fn write(house: &House, path: &str) -> Decided {
@@ -49,6 +50,7 @@ fn approval_of(asked: &AskableCall) -> ApprovalRecord {
         proposed_by: call.origin().proposed_by.clone(),
         token: None,
         session: call.origin().session.clone(),
+        workspace: None,
         input: call.input().clone(),
         facets: call.facets().clone(),
         why: String::new(),

@@ -18,6 +18,7 @@ fn plan(pattern: &str, tool: &str, input: serde_json::Value) -> RoutinePlan {
         schedule: RoutineSchedule { pattern: pattern.to_owned(), zone: "UTC".to_owned() },
         action: RoutineAction::Call { tool: tool.to_owned(), input },
         principal: "agent:night".parse().unwrap(),
+        workspace: None,
         budget: RoutineBudget::default(),
     }
 }

@@ -26,6 +26,7 @@ fn request(patience: Duration) -> ApprovalRequest {
         principal: Principal::local_owner(),
         proposed_by: Principal::local_owner(),
         token: None,
+        workspace: None,
         session: "s".parse().unwrap(),
         input: serde_json::json!({ "skill": "acme.weather" }),
         facets: Facets::default(),
