@@ -112,9 +112,9 @@ impl FileError {
     #[must_use]
     pub fn hint(&self) -> Option<&'static str> {
         match self {
-            Self::WorkspaceReplaced { .. } => Some(
-                "put the directory back, or open the one that is there now: `palyra down`, then `palyra up --workspace DIR`",
-            ),
+            Self::WorkspaceReplaced { .. } => {
+                Some("put the directory back, or accept the one that is there now: `palyra workspaces add DIR`")
+            }
             _ => None,
         }
     }

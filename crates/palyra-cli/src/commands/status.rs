@@ -82,6 +82,9 @@ fn kept(effects: &serde_json::Value) -> String {
     if let Some(problem) = effects["problem"]["message"].as_str() {
         return styled(WARN, safe(problem));
     }
+    if effects.as_object().is_none_or(serde_json::Map::is_empty) {
+        return styled(DIM, "no workspace is named here");
+    }
     let number = |name: &str| effects[name].as_u64().unwrap_or(0);
     let days = number("max_age_ms") / (24 * 60 * 60 * 1000);
     let (kept, used, most) = (number("kept"), number("kept_bytes") >> 20, number("max_bytes") >> 20);

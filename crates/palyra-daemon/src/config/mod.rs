@@ -144,12 +144,6 @@ impl RawConfig {
         Ok(policy::loader(directory, self.tool_call.membership()?, None))
     }
 
-    /// Where tools would work, whether or not they could.
-    pub fn workspace(&self, given: Option<&Path>) -> PathBuf {
-        let named = given.or(self.workspace_root.as_deref()).unwrap_or(Path::new("."));
-        named.canonicalize().unwrap_or_else(|_| named.to_owned())
-    }
-
     fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
         toml::from_str(text).map_err(|error| {
             let at = error.span().map_or(0, |span| span.start.min(text.len()));

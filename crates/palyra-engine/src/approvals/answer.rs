@@ -47,7 +47,7 @@ impl Engine {
         answer: Answer,
     ) -> Result<Arc<ApprovalRecord>, EngineError> {
         let asked = self.journal().approval(&answer.approval_id).await?;
-        if !self.is_here(peer, asked.workspace.as_ref()) {
+        if !self.is_asked_here(peer, &asked) {
             return Err(crate::queries::seen::no_such_approval(&answer.approval_id));
         }
         if let Err(refusal) = self.may_answer(peer, &asked, answer.decision) {
@@ -220,7 +220,7 @@ impl Engine {
             self.would_allow(peer, PolicyAction::ApprovalDecide, resource(), &context)
         };
         peer.effective().kind() == PrincipalKind::User
-            && self.is_here(peer, asked.workspace.as_ref())
+            && self.is_asked_here(peer, asked)
             && peer.within_client().is_none()
             && (counts(ApprovalDecision::Allow) || counts(ApprovalDecision::Deny))
     }

@@ -39,10 +39,17 @@ impl Engine {
         PolicyRequestContext { owned_by: Some(owner.clone()), ..self.at_door(peer) }
     }
 
+    /// Whether an approval is asked where the peer works. What is about no call and no workspace, like a device, is asked
+    /// everywhere.
+    pub(crate) fn is_asked_here(&self, peer: &VerifiedPeer, asked: &ApprovalRecord) -> bool {
+        let everywhere = asked.workspace.is_none() && !asked.subject.is_call();
+        everywhere || self.is_here(peer, asked.workspace.as_ref())
+    }
+
     /// Whether the peer may see this question.
     #[must_use]
     pub fn sees_approval(&self, peer: &VerifiedPeer, asked: &ApprovalRecord) -> bool {
-        if !self.is_here(peer, asked.workspace.as_ref()) {
+        if !self.is_asked_here(peer, asked) {
             return false;
         }
         let context = PolicyRequestContext {

@@ -174,7 +174,7 @@ async fn a_workspace_in_use_is_not_removed_and_one_that_is_gone_opens_nothing() 
     let name = second.to_str().unwrap();
     assert_eq!(engine.workspace_remove(&user(), name).await.unwrap_err().problem.code, "workspace_busy");
     engine.cancel(&there, &asking.call_id).await.unwrap();
-    ended(&mut asking).await;
+    (&mut asking.end).await.unwrap().unwrap();
     let home = house.workspace();
     assert_eq!(
         engine.workspace_remove(&user(), home.to_str().unwrap()).await.unwrap_err().problem.code,
