@@ -52,3 +52,4 @@ mod terminal;
 mod tui;
 mod vault;
 mod vault_use;
+mod workspaces;
