@@ -8,7 +8,7 @@ use palyra_identity::pairing::{
 };
 use palyra_identity::{
     DeviceCredentials, DeviceKey, Identity, IdentityEvent, IdentityJournal, IdentitySetup, JournalFailure,
-    PairingServer, RecordedRegistry, RegistryChange, SealedDirectory, client_config, pairing_client_config,
+    KeyDirectory, PairingServer, RecordedRegistry, RegistryChange, client_config, pairing_client_config,
 };
 use palyra_protocol::{Clock, Principal, SystemClock, WorkspaceRole};
 use rustls::client::Resumption;
@@ -57,7 +57,7 @@ impl Daemon {
         let identity = Identity::open(IdentitySetup {
             state_dir: dir.path(),
             hosts: vec![],
-            vault: Arc::new(SealedDirectory::open(&dir.path().join("keys"))?),
+            vault: Arc::new(KeyDirectory::open(&dir.path().join("keys"))?),
             journal: Arc::new(Newest::default()),
             clock: Arc::new(SystemClock),
         })?;

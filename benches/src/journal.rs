@@ -4,12 +4,11 @@
 use crate::Result;
 use crate::report::{Report, alternate, median, show};
 use palyra_journal::{Finish, JournalStore, Opening, Verdict, verify};
-use palyra_protocol::call::ToolCallParts;
 use palyra_protocol::{
-    AttestationId, Authority, CallId, CallRecord, CallState, CanonicalJson, DaemonKey, DecisionId, DecisionKind,
-    Digest, ExecutionStatement, Facets, FinishedCall, JournalEvent, Origin, Principal, SystemClock, Timestamp,
-    ToolCall, ToolDecision,
+    CallRecord, CallState, DaemonKey, DecisionKind, FinishedCall, JournalEvent, Origin, Principal, SystemClock,
+    ToolDecision,
 };
+use palyra_testkit::records;
 use rusqlite::Connection;
 use rusqlite::types::ValueRef;
 use serde_json::json;
@@ -58,66 +57,25 @@ const EVENTS_PER_CALL: u64 = 4;
 
 /// A call as the engine records one, with a decision of the length that decisions have.
 fn call(n: u64) -> Result<Arc<CallRecord>> {
-    let origin = Origin {
-        principal: "agent:bench".parse()?,
-        proposed_by: Principal::local_owner(),
-        channel: "cli".parse()?,
-        device: None,
-        session: format!("session-{}", n % 100).parse()?,
-        run: format!("run-{}", n % 10_000).parse()?,
-        workspace: None,
-        request: None,
-        token: None,
-        carrier: palyra_protocol::Carrier::Daemon,
-    };
-    let parts = ToolCallParts {
-        id: CallId::mint(),
-        tool: "palyra.echo".parse()?,
-        input: CanonicalJson::from_value(json!({ "text": format!("call number {n}") }))?,
-        workspace_root: "/srv/project".to_owned(),
-        facets: Facets::default(),
-        origin,
-        idempotency_key: None,
-    };
-    Ok(ToolCall::new(parts)?.record())
+    let session = format!("session-{}", n % 100).parse()?;
+    let run = format!("run-{}", n % 10_000).parse()?;
+    let origin = Origin { session, run, ..records::origin() };
+    Ok(records::call(origin, json!({ "text": format!("call number {n}") }), None))
 }
 
 fn decision(call: &CallRecord) -> Arc<ToolDecision> {
     Arc::new(ToolDecision {
-        decision_id: DecisionId::mint(),
-        decision: DecisionKind::Allow,
-        policy_hash: Digest::of(b"policy"),
-        call_digest: Some(call.digest),
         rules: vec!["allowlisted_execution".to_owned()],
         summary: "The tool is allow-listed, and this principal may call tools through this channel.".to_owned(),
-        people: 0,
-        fresh: false,
-        basis: None,
-        denial: None,
         explanation: json!({ "facts": "x".repeat(200) }),
+        ..records::decision(call, DecisionKind::Allow)
     })
 }
 
 fn finish(call: &CallRecord, key: &DaemonKey) -> Result<Finish> {
     let output = json!({ "text": "x".repeat(100) });
-    let statement = ExecutionStatement {
-        attestation_id: AttestationId::mint(),
-        authority: Authority::Policy,
-        call_digest: call.digest,
-        call_id: call.call_id.clone(),
-        decision_id: DecisionId::mint(),
-        effect: None,
-        executor: "builtin".to_owned(),
-        exit: None,
-        finished_at: Timestamp::from_unix_ms(2),
-        output_sha256: Digest::ZERO,
-        problem_sha256: None,
-        sandbox_enforcement: json!({ "backend": "builtin", "layers": [], "tier": "none" }),
-        started_at: Timestamp::from_unix_ms(1),
-        state: CallState::Succeeded,
-        tool: call.tool.clone(),
-    };
-    let (call_id, state, attestation) = (call.call_id.clone(), CallState::Succeeded, statement.sign(key)?);
+    let (call_id, state, attestation) =
+        (call.call_id.clone(), CallState::Succeeded, records::statement(call).sign(key)?);
     Ok(Finish::new(FinishedCall { call_id, state, output, problem: None, attestation }, &[])?)
 }
 

@@ -5,6 +5,7 @@
 #![expect(unreachable_pub, reason = "a binary exports nothing; `pub` here means: used by other files")]
 
 mod access;
+mod answering;
 mod effects;
 mod egress;
 mod hooks;
@@ -33,13 +34,14 @@ use std::process::ExitCode;
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 type Benchmark = (&'static str, &'static str, fn(&mut report::Report) -> Result);
 
-const ALL: [Benchmark; 19] = [
+const ALL: [Benchmark; 20] = [
     ("policy", "deciding, against Cedar alone", policy::run),
     ("access", "checking a token, against hashing it", access::run),
     ("identity", "handshakes, pairings and checks of devices", identity::run),
     ("path", "a whole call, against two durable commits", path::run),
     ("http", "a call over HTTP, against the same over the socket", http::run),
     ("remote", "a device's call over mutual TLS, against the same over the socket", remote::run),
+    ("answering", "from a proposal to the approval on a terminal", answering::run),
     ("mcp", "a call over MCP, against the same over the socket", mcp::run),
     ("hooks", "a hooked command, against the sandbox alone", hooks::run),
     ("journal", "appending and verifying as history grows", journal::run),
@@ -51,7 +53,7 @@ const ALL: [Benchmark; 19] = [
     ("vault", "get, put, list and redaction, against the raw work", vault::run),
     ("memory", "a search at 1,000 and at 100,000 entries", memory::run),
     ("routines", "the next slot of one routine and of 10,000", routines::run),
-    ("runs", "a turn of a run with one call, against the model alone", runs::run),
+    ("runs", "turns, first tokens and streams through the compatible routes, against the model alone", runs::run),
     ("process", "daemon start, memory, command line start", process::run),
 ];
 

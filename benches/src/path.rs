@@ -9,7 +9,7 @@ use palyra_engine::{
 use palyra_journal::JournalStore;
 use palyra_policy::{Membership, PolicyLoader};
 use palyra_protocol::{CallState, DaemonKey, SystemClock};
-use palyra_sandbox::{EgressEnforcementMode, RunHome, SandboxProcessRunnerPolicy, SandboxTier, WorkspaceAccess};
+use palyra_sandbox::{SandboxProcessRunnerPolicy, SandboxTier};
 use palyra_workspace::Workspace;
 use rusqlite::Connection;
 use std::path::Path;
@@ -76,8 +76,15 @@ fn middle(mut rates: Vec<f64>) -> f64 {
 }
 
 pub async fn echo(engine: &Engine, peer: &VerifiedPeer) -> Result {
-    let proposal =
-        Proposal { tool: "palyra.echo".to_owned(), input: br#"{"text":"hello"}"#.to_vec(), ..Proposal::default() };
+    call(engine, peer, "palyra.echo").await
+}
+
+/// The tool of the minimal skill.
+pub const SKILL_TOOL: &str = "skill.examples.minimal.run";
+
+/// A call of a tool that takes a text.
+pub async fn call(engine: &Engine, peer: &VerifiedPeer, tool: &str) -> Result {
+    let proposal = Proposal { tool: tool.to_owned(), input: br#"{"text":"hello"}"#.to_vec(), ..Proposal::default() };
     let call = engine.propose(peer, proposal);
     let end = call.end.await??;
     if end.state != CallState::Succeeded {
@@ -129,36 +136,19 @@ pub async fn engine(dir: &Path) -> Result<Engine> {
     std::fs::create_dir_all(&workspace)?;
     let clock = Arc::new(SystemClock);
     let config = ToolCallConfig {
-        allowed_tools: palyra_engine::tools::names().map(str::parse).collect::<std::result::Result<_, _>>()?,
+        allowed_tools: palyra_engine::tools::names()
+            .chain([SKILL_TOOL])
+            .map(str::parse)
+            .collect::<std::result::Result<_, _>>()?,
         max_calls_per_run: u64::from(u32::MAX),
         execution_timeout: Duration::from_secs(60),
         longest_timeout: Duration::from_secs(3600),
         approval_timeout: Duration::from_secs(60),
-        process_runner: SandboxProcessRunnerPolicy {
-            tier: SandboxTier::C,
-            workspace_root: workspace.clone(),
-            workspace_access: WorkspaceAccess::ReadWrite,
-            read_roots: vec![],
-            write_roots: vec![],
-            allowed_executables: vec![],
-            allow_interpreters: vec![],
-            egress: EgressEnforcementMode::Strict,
-            egress_rules: Arc::default(),
-            cpu_time_limit_ms: 60_000,
-            wall_clock_limit_ms: 60_000,
-            memory_limit_bytes: 1 << 30,
-            max_output_bytes: 1 << 20,
-            max_processes: 64,
-            max_open_files: 256,
-            max_file_size_bytes: 1 << 30,
-            env_allowlist: vec![],
-            required_layers: vec![],
-            home: RunHome::default(),
-            protected_paths: vec![],
-        },
+        process_runner: SandboxProcessRunnerPolicy::over(&workspace, SandboxTier::C),
         egress_rules: Arc::default(),
         limits: CallLimits::default(),
-        wasm_runtime: WasmRuntime::Disabled,
+        // Nothing of it starts before there is a skill.
+        wasm_runtime: WasmRuntime::Enabled(Box::default()),
         effects: palyra_engine::EffectsConfig::default(),
         outside_paths: palyra_engine::OutsidePaths::Refuse,
     };

@@ -4,8 +4,8 @@
 use crate::report::{Report, median, show};
 use crate::{Result, egress, rivals};
 use palyra_sandbox::{
-    CancelSignal, EgressEnforcementMode, ProcessRequest, ResolvedExecutable, RunHome, SandboxProcessRunnerPolicy,
-    SandboxTier, WorkspaceAccess, WorkspaceView, resolve_executable, run_constrained_process,
+    CancelSignal, ProcessRequest, ResolvedExecutable, SandboxProcessRunnerPolicy, SandboxTier, WorkspaceView,
+    resolve_executable, run_constrained_process,
 };
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
@@ -160,31 +160,8 @@ pub struct Run {
 
 impl Run {
     pub fn new(tier: SandboxTier, workspace: &Path, rules: usize) -> Result<Self> {
-        let policy = SandboxProcessRunnerPolicy {
-            tier,
-            workspace_root: workspace.to_owned(),
-            workspace_access: WorkspaceAccess::ReadWrite,
-            read_roots: vec![],
-            write_roots: vec![],
-            allowed_executables: vec![],
-            allow_interpreters: vec![],
-            egress: match tier {
-                SandboxTier::B => EgressEnforcementMode::None,
-                SandboxTier::C => EgressEnforcementMode::Strict,
-            },
-            egress_rules: if rules == 0 { <_>::default() } else { egress::rules_of(rules)?.into() },
-            cpu_time_limit_ms: 20_000,
-            wall_clock_limit_ms: 30_000,
-            memory_limit_bytes: 1 << 30,
-            max_output_bytes: 1 << 20,
-            max_processes: 64,
-            max_open_files: 256,
-            max_file_size_bytes: 1 << 30,
-            env_allowlist: vec![],
-            required_layers: vec![],
-            home: RunHome::default(),
-            protected_paths: vec![],
-        };
+        let egress_rules = if rules == 0 { <_>::default() } else { egress::rules_of(rules)?.into() };
+        let policy = SandboxProcessRunnerPolicy { egress_rules, ..SandboxProcessRunnerPolicy::over(workspace, tier) };
         let request = ProcessRequest {
             argv: vec![PROGRAM.to_owned()],
             working_directory: workspace.to_owned(),
@@ -193,6 +170,7 @@ impl Run {
             requested_egress_hosts: vec![],
             view: None,
             secrets: palyra_sandbox::RunSecrets::default(),
+            package: None,
         };
         let executable = resolve_executable(&policy, &request.argv, workspace)?;
         Ok(Self { policy, request, executable, never: CancelSignal::never()? })

@@ -1,23 +1,27 @@
-//! Skills: verifying and auditing an artifact, against inflating, hashing and validating the same bytes.
+//! Skills: verifying and auditing an artifact, against inflating, hashing and validating the same bytes; the whole path
+//! of a skill's tool, against `palyra.echo`; auditing again and listing, as the number of installed skills grows.
 //!
 //! The 18 MiB component has the weight and the make of a Python guest: many small functions and much data.
 //! `PALYRA_BENCH_COMPONENT=FILE` measures a component of your own too.
 
-use crate::Result;
-use crate::report::{Report, alternate, show};
+use crate::report::{Report, alternate, median, show};
+use crate::{Result, path};
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress};
+use palyra_engine::{Engine, InstallOptions, News, SkillSetup, VerifiedPeer};
 use palyra_protocol::{DaemonKey, Digest, PublicKey, Signature, Timestamp};
 use palyra_skills::archive::Entry;
 use palyra_skills::audit::{
     Advisories, AuditContext, AuditPolicy, CheckStatus, HostVersion, TrustQuestion, audit_skill_artifact_security,
     features,
 };
+use palyra_skills::instructions::{ImportRequest, import_files};
 use palyra_skills::package::{PackageSource, build, verify};
 use palyra_skills::signature::PublisherKey;
 use palyra_skills::trust::{TrustChange, TrustDocument, VerifyPurpose, VerifyRequest};
 use sha2::{Digest as _, Sha256};
 use std::hint::black_box;
-use std::time::Duration;
+use std::path::Path;
+use std::time::{Duration, Instant};
 use wasmparser::Validator;
 
 const MANIFEST: &str = r#"format = 1
@@ -47,7 +51,123 @@ pub fn run(report: &mut Report) -> Result {
     if let Ok(path) = std::env::var("PALYRA_BENCH_COMPONENT") {
         measure(report, "yours", &std::fs::read(path)?, 6)?;
     }
+    // One caller needs one thread; see `path`.
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    runtime.block_on(whole_path(report))?;
+    runtime.block_on(many(report))
+}
+
+/// How many skills are audited again and listed: few, and many.
+const FEW: usize = 100;
+const MANY: usize = 1000;
+
+async fn opened(engine: &Engine, directory: &Path) {
+    let setup = SkillSetup {
+        state_dir: directory.to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        audit_policy: None,
+        advisories: None,
+        audit_interval: Duration::from_secs(3600),
+        keep_record_bytes: 256 << 20,
+    };
+    engine.start_skills(setup).await;
+}
+
+async fn install(engine: &Engine, peer: &VerifiedPeer, artifact: Vec<u8>) -> Result {
+    let options = InstallOptions { allow_tofu: true, ..InstallOptions::default() };
+    let (news, _nobody_listens) = tokio::sync::mpsc::unbounded_channel();
+    engine.install_skill(peer, artifact, options, News::to(news)).await?;
     Ok(())
+}
+
+/// A call of the minimal skill's tool through the whole path, against one of `palyra.echo`.
+async fn whole_path(report: &mut Report) -> Result {
+    let dir = tempfile::tempdir()?;
+    let (engine, peer) = (path::engine(dir.path()).await?, path::peer()?);
+    opened(&engine, dir.path()).await;
+    let component = palyra_plugins_build::component_of_text(include_str!("../../examples/skills/minimal/skill.wat"))?;
+    let source = PackageSource {
+        manifest: include_bytes!("../../examples/skills/minimal/skill.toml").to_vec(),
+        files: vec![Entry::new("modules/minimal.wasm", component)],
+        ..PackageSource::default()
+    };
+    install(&engine, &peer, build(&source, &PublisherKey::generate()?)?.bytes).await?;
+    // Until its files' times can be believed, every call hashes them.
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    let (mut skill, mut echo) = (Vec::new(), Vec::new());
+    for _ in 0..CALLS / 20 {
+        for _ in 0..20 {
+            let start = Instant::now();
+            path::call(&engine, &peer, path::SKILL_TOOL).await?;
+            skill.push(start.elapsed());
+        }
+        for _ in 0..20 {
+            let start = Instant::now();
+            path::echo(&engine, &peer).await?;
+            echo.push(start.elapsed());
+        }
+    }
+    report.at_most("a minimal skill's tool through the whole path, over palyra.echo", median(skill), median(echo), 1.3);
+    Ok(())
+}
+
+/// Calls of each kind through the whole path.
+const CALLS: usize = 1000;
+
+/// An audit of skills that have not changed, and their listing, with few skills and with ten times as many.
+async fn many(report: &mut Report) -> Result {
+    let key = PublisherKey::generate()?;
+    let mut times = Vec::new();
+    for count in [FEW, MANY] {
+        let dir = tempfile::tempdir()?;
+        let (engine, peer) = (path::engine(dir.path()).await?, path::peer()?);
+        opened(&engine, dir.path()).await;
+        for number in 0..count {
+            install(&engine, &peer, small(number, &key)?).await?;
+        }
+        // The first audits read each artifact: until its files' times can be believed.
+        while engine.check_skills(&peer).await?.pass.is_some_and(|pass| pass.read > 0) {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        let (mut audits, mut listings) = (Vec::new(), Vec::new());
+        for _ in 0..10 {
+            let start = Instant::now();
+            let read = engine.check_skills(&peer).await?.pass.map_or(0, |pass| pass.read);
+            audits.push(start.elapsed());
+            if read > 0 {
+                return Err(format!("{read} unchanged artifacts were read").into());
+            }
+            let start = Instant::now();
+            black_box(engine.skill_list(&peer)?);
+            listings.push(start.elapsed());
+        }
+        times.push((median(audits), median(listings)));
+    }
+    let [few, many] = times[..] else { return Err("two numbers of skills were measured".into()) };
+    let times_as_many = u32::try_from(MANY / FEW)?;
+    report.at_most(
+        &format!("auditing {MANY} unchanged skills again, over ten times {FEW}"),
+        many.0,
+        few.0 * times_as_many,
+        1.5,
+    );
+    report.figure(&format!("listing {MANY} skills"), &show(many.1));
+    Ok(())
+}
+
+/// A skill of one text.
+fn small(number: usize, key: &PublisherKey) -> Result<Vec<u8>> {
+    let request = ImportRequest {
+        publisher: "acme".parse()?,
+        version: "1.0.0".parse()?,
+        read_roots: vec![],
+        write_roots: vec![],
+        egress: vec![],
+        min_palyra_version: "0.1.0".parse()?,
+    };
+    let text = format!("---\nname: s{number}\ndescription: Number {number}.\n---\nNothing.\n");
+    let source = import_files(vec![Entry::new("SKILL.md", text.into_bytes())], &request)?;
+    Ok(build(&source, key)?.bytes)
 }
 
 fn measure(report: &mut Report, what: &str, component: &[u8], rounds: usize) -> Result {

@@ -13,6 +13,8 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import openai_schema
+
 BINARIES, WORK, CODEX = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
 SCOPES = "compat.chat.create,compat.models.list,model.invoke,run.read,run.cancel,tool.list,tool.execute"
 
@@ -122,6 +124,10 @@ def sdk(url, token):
             said += chunk.choices[0].delta.content or ""
         usage = chunk.usage or usage
     assert "hello" in said and usage.total_tokens == 20, (said, usage)
+    palyras = [{"type": "mcp", "server_label": "palyra", "allowed_tools": ["palyra.echo"]}]
+    asked_for = client.chat.completions.create(model="main", messages=user("allowed"), tools=palyras)
+    attested(asked_for.metadata)
+    ok("openai, chat: a plain model with Palyra's tools, because the request asks for them")
     weather = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {}}}}
     mine = client.chat.completions.create(model="main", messages=user("mine"), tools=[weather])
     call = mine.choices[0].message.tool_calls[0]
@@ -245,6 +251,7 @@ model = "main"
         token = json.loads(palyra("access", "token", "create", "agent:coder", "--scope", SCOPES, "--output", "json"))["token"]
         url = (WORK / "s/http.url").read_text().strip() + "/v1"
         sdk(url, token)
+        ok(f"OpenAI's published schema: {openai_schema.check(url + '/', token)} answers and chunks")
         agents(url, token)
         langchain(url, token)
         codex(url, token)

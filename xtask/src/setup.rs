@@ -78,7 +78,7 @@ const NEEDS: [Need; 4] = [
 ];
 
 /// What the tests need besides.
-const TEST_NEEDS: [Need; 11] = [
+const TEST_NEEDS: [Need; 12] = [
     Need {
         found_by: Probe::File("/usr/bin/python3"),
         package: "python3",
@@ -96,6 +96,11 @@ const TEST_NEEDS: [Need; 11] = [
         found_by: Probe::File("/usr/lib/python3/dist-packages/pytest"),
         package: "python3-pytest",
         why: "`python -m pytest` must run inside",
+    },
+    Need {
+        found_by: Probe::File("/usr/lib/python3/dist-packages/grpc"),
+        package: "python3-grpcio",
+        why: "a gRPC client that others wrote",
     },
     Need { found_by: Probe::File("/usr/bin/make"), package: "make", why: "builds inside the sandbox must work" },
     Need { found_by: Probe::Program("setpriv"), package: "util-linux", why: "tests become an ordinary user with it" },

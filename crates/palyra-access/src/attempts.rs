@@ -4,10 +4,10 @@
 //! and its journal a line. So refusals are counted by source and reason, the first is recorded at once, and what
 //! follows once a minute, however many they are.
 //!
-//! A source that is over its limit is told to wait. Tokens that are right still open from there: a secret of 256 bits
+//! A source that is over its limit has to wait. Tokens that are right still open from there: a secret of 256 bits
 //! is not found by trying, and a lock on the source would only let one caller shut out its neighbours.
 
-use crate::bucket::Bucket;
+use crate::rate_bucket::Bucket;
 use palyra_protocol::{JournalEvent, Timestamp};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};

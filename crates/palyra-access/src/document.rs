@@ -1,7 +1,7 @@
 //! The registry's document: what `access_registry.json` holds, read strictly and checked as a whole.
 //!
 //! A document is accepted whole or not at all. Nothing is repaired, defaulted or skipped: a registry that says
-//! something odd was damaged or edited, and guessing what was meant could only make somebody's rights wider.
+//! something odd was damaged or edited, and guessing what was meant could only make a principal's rights wider.
 
 #[cfg(test)]
 mod tests;

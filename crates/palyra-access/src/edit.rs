@@ -1,11 +1,11 @@
-//! The changes themselves, made to a copy of the registry: each checks that nobody gives more than they hold, changes
+//! The changes themselves, made to a copy of the registry: each checks that no caller gives more than it holds, changes
 //! the copy, and says for the journal what it did.
 
 use crate::document::{FeatureSetting, MAX_LABEL, MAX_LIFE, MAX_RATE, RegistryDocument};
 use crate::error::AccessError;
 use crate::feature::Feature;
+use crate::own_rights::{Standing, Wanted};
 use crate::rights::DEFAULT_SCOPES;
-use crate::standing::{Standing, Wanted};
 use crate::token;
 use palyra_protocol::access::{
     AccessChange, AgentRecord, ChangedToken, FeatureView, GroupMember, GroupName, GroupRecord, MemberRecord,

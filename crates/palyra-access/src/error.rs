@@ -100,7 +100,7 @@ pub enum AccessError {
     #[error("another workspace is concerned, and only those who own it too {0}")]
     OnlyOwnersOfAll(&'static str),
     /// The role that is given or touched is above the giver's.
-    #[error("`{principal}` is {} here, and this takes {needed}", role.map_or("nobody", WorkspaceRole::as_str))]
+    #[error("`{principal}` is {} here, and this takes {needed}", role.map_or("without a role", WorkspaceRole::as_str))]
     RoleTooLow {
         /// Who asks.
         principal: Principal,
@@ -136,7 +136,7 @@ pub enum AccessError {
         state: TokenState,
     },
     /// Whom the token speaks for is gone.
-    #[error("`{0}` is nobody here any more")]
+    #[error("`{0}` is no longer a member here")]
     TokenPrincipalGone(Principal),
     /// The token was revoked before.
     #[error("`{0}` was withdrawn before")]
@@ -235,7 +235,7 @@ impl AccessError {
             Self::TokenAlreadyRevoked(_) => {
                 (Conflict, ProblemCode::TokenAlreadyRevoked.as_str(), "nothing is left to do")
             }
-            Self::LastOwner(_) => (Conflict, "last_owner", "make somebody else an owner first"),
+            Self::LastOwner(_) => (Conflict, "last_owner", "make another member an owner first"),
             Self::LocalOwnerStays => (Conflict, "local_owner_stays", "run the daemon as another user"),
             Self::WorkspaceExists(_) => (Conflict, "workspace_exists", "use it as it is: `palyra workspaces list`"),
             Self::NoSuchWorkspace(_) => (NotFound, NOT_FOUND, "`palyra workspaces list` shows them"),

@@ -3,8 +3,9 @@
 //! A change takes four steps: the new content is written beside the file and made durable; the journal records its
 //! digest, which is the moment the change counts; the file is replaced; the directory is made durable. A start compares
 //! with the newest digest of the journal. The file fits: all is well. The copy beside it fits: the crash came after the
-//! record, and the replacement is finished. Neither fits: somebody else wrote the file, or put an old one back, and the
-//! daemon refuses to start on it. An older registry is as bad as a forged one: it may hold a token that was withdrawn.
+//! record, and the replacement is finished. Neither fits: another program wrote the file, or put an old one back, and
+//! the daemon refuses to start on it. An older registry is as bad as a forged one: it may hold a token that was
+//! withdrawn.
 
 use crate::document::MAX_BYTES;
 use palyra_protocol::Digest;

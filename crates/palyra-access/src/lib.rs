@@ -12,7 +12,6 @@
 //! - Keep a token's secret. It is returned once; the registry holds its hash.
 
 mod attempts;
-mod bucket;
 mod document;
 mod edit;
 mod error;
@@ -21,9 +20,10 @@ mod file;
 #[doc(hidden)]
 pub mod fuzzing;
 mod measure;
+mod own_rights;
+mod rate_bucket;
 mod registry;
 pub mod rights;
-mod standing;
 mod state;
 pub mod token;
 mod usage;

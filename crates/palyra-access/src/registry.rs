@@ -7,7 +7,7 @@ use crate::error::AccessError;
 use crate::feature::Feature;
 use crate::file::RegistryFile;
 use crate::measure;
-use crate::standing::Standing;
+use crate::own_rights::Standing;
 use crate::state::{Admitted, State, TokenRefusal};
 use crate::usage;
 use palyra_protocol::access::{AccessChange, WorkspaceRecord};

@@ -1,4 +1,4 @@
-//! The table of permissions: what each role may do, whoever has it.
+//! The table of permissions: what each role may do.
 //!
 //! Every action of the policy belongs to one permission, and every role has some permissions. A caller's right is the
 //! intersection of three: the token's scopes, this table, and policy. The table is data, and a test

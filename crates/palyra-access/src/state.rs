@@ -1,8 +1,8 @@
 //! The registry in memory: what a check looks at. Replaced as a whole by every change.
 
-use crate::bucket::Bucket;
 use crate::document::RegistryDocument;
 use crate::feature::Feature;
+use crate::rate_bucket::Bucket;
 use crate::token::{PresentedToken, same};
 use palyra_protocol::access::{Credential, ShownToken, TokenScope};
 use palyra_protocol::{

@@ -1,7 +1,7 @@
 //! When tokens were last used: kept in memory, written now and then, and never worth refusing anything over.
 //!
 //! No right depends on it, so it has a file of its own beside the registry: a request never causes a write, and the
-//! registry's file only changes when somebody changes the registry.
+//! registry's file only changes when the registry is edited.
 
 use crate::state::State;
 use palyra_protocol::{Timestamp, TokenId};

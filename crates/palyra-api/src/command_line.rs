@@ -70,8 +70,8 @@ pub enum SandboxCommand {
     /// Run a command in the sandbox, its output live, its exit code passed on
     ///
     /// The policy is that of the configuration file's `[process_runner]`, or the defaults, changed by the options.
-    /// Nothing is recorded, nobody is asked, and nothing is left behind. Standard input is passed on unless it is a
-    /// terminal.
+    /// Nothing is recorded, no approval is asked for, and nothing is left behind. Standard input is passed on unless
+    /// it is a terminal.
     #[command(after_help = RUN_EXIT_CODES)]
     Run(Run),
 }

@@ -64,7 +64,7 @@ pub struct Cli {
     #[arg(long = "as", value_name = "AGENT", global = true, help_heading = EVERYWHERE, add = ArgValueCandidates::new(completing::principals))]
     pub act_as: Option<Principal>,
 
-    /// Speak with a token, as whom it was issued to, instead of as the daemon's own user
+    /// Use a token: speak as the principal it was issued to, instead of as the daemon's own user
     #[arg(long, env = "PALYRA_TOKEN", value_name = "TOKEN", global = true, help_heading = EVERYWHERE, hide_env_values = true)]
     pub token: Option<String>,
 
@@ -88,7 +88,7 @@ pub enum Command {
     Init(init::Init),
     /// Start the daemon in the background, if it is not running
     Up(Up),
-    /// Stop the daemon: executions finish or are cancelled, open questions stay open
+    /// Stop the daemon: calls that run finish or are cancelled, open approvals stay open
     Down,
     /// Show how the daemon is doing
     Status,
@@ -115,26 +115,26 @@ pub enum Command {
     /// Look at calls, follow them, cancel them
     #[command(subcommand)]
     Calls(Calls),
-    /// See and answer what waits for a person
+    /// See and answer approvals: calls that wait for a person
     #[command(subcommand)]
     Approvals(Approvals),
-    /// See what calls changed in the workspace, and what of it waits
+    /// See what calls changed in the workspace, and which changes wait for an approval
     #[command(subcommand)]
     Effects(effects::Effects),
     Undo(effects::Undo),
-    /// Work on a full screen: what waits, calls with their output, grants
+    /// Work on a full screen: open approvals, calls with their output, grants
     Tui(Tui),
     Console(console::Console),
-    /// See and withdraw standing answers
+    /// See and withdraw grants and standing denials: answers that hold for later calls too
     #[command(subcommand)]
     Grants(Grants),
     /// Check, try, compare and replay rules; ask what they would decide
     #[command(subcommand, long_about = policy::ABOUT)]
     Policy(Policy),
-    /// Say who may come in, as what: tokens, members, agents, groups
+    /// Manage who may use the daemon, in which role: tokens, members, agents, groups
     #[command(subcommand)]
     Access(access::Access),
-    /// See what is remembered, have more remembered, have it forgotten
+    /// Search, add and delete what agents remember
     #[command(subcommand)]
     Memory(memory::Memory),
     /// Call tools on a schedule, in an agent's name
@@ -277,7 +277,7 @@ pub struct CallFilter {
     /// Only those of this session
     #[arg(long, value_name = "NAME")]
     pub session: Option<SessionId>,
-    /// Only those that stand so: `executing`, `awaiting_approval`, `succeeded`, `failed`, `denied` …
+    /// Only those in this state: `executing`, `awaiting_approval`, `succeeded`, `failed`, `denied` …
     #[arg(long, value_name = "STATE", value_parser = call_state)]
     pub state: Option<CallState>,
     /// Only those since then: a date, a time with its zone, or how long ago like `2h`
@@ -299,16 +299,19 @@ pub enum Calls {
     List(CallFilter),
     /// Show a call: what it was given, what it changed, what held it, how it ended
     Show {
+        /// The call's id, like `call_01K…`
         #[arg(add = ArgValueCandidates::new(completing::calls))]
         call: CallId,
     },
     /// Wait until a call ends; Ctrl-C stops waiting and leaves the call alone
     Follow {
+        /// The call's id, like `call_01K…`
         #[arg(add = ArgValueCandidates::new(completing::calls))]
         call: CallId,
     },
     /// Withdraw a call that waits, or end one that runs
     Cancel {
+        /// The call's id, like `call_01K…`
         #[arg(add = ArgValueCandidates::new(completing::calls))]
         call: CallId,
     },
@@ -316,7 +319,7 @@ pub enum Calls {
 
 #[derive(Debug, Subcommand)]
 pub enum Approvals {
-    /// List what waits for an answer
+    /// List open approvals
     List {
         /// Also those that have ended
         #[arg(long)]
@@ -333,7 +336,7 @@ pub enum Approvals {
     /// Show approvals as they come, and answer each with one key; without a terminal, only show them
     #[command(after_help = WATCH_KEYS)]
     Watch(Watch),
-    /// Print how many wait for an answer
+    /// Print how many approvals are open
     Count {
         /// Print it again whenever it changes, for status bars
         #[arg(long)]
@@ -351,8 +354,8 @@ const WATCH_KEYS: &str = "Keys, for the approval that is on screen and was shown
      directory, for the session   u  take a yes back, within two seconds
   h  yes, this host and method,   q  quit
      for the session
-Enter answers nothing. Keys typed before an approval appeared do not count. A yes is sent after two seconds, or at once when
-its key is pressed again.";
+Enter answers nothing. Keys typed before an approval appeared do not count. A yes is
+sent after two seconds, or at once when its key is pressed again.";
 
 #[derive(Debug, Args)]
 pub struct Tui {
@@ -444,15 +447,17 @@ pub enum Matcher {
 
 #[derive(Debug, Subcommand)]
 pub enum Grants {
-    /// List standing answers: grants and standing denials
+    /// List grants and standing denials
     List,
     /// Show one, with the calls that it answered
     Show {
+        /// The grant's id, like `grant_01K…`
         #[arg(add = ArgValueCandidates::new(completing::grants))]
         grant: GrantId,
     },
-    /// Withdraw a standing answer
+    /// Withdraw a grant or a standing denial
     Revoke {
+        /// The grant's id, like `grant_01K…`
         #[arg(add = ArgValueCandidates::new(completing::grants))]
         grant: GrantId,
     },
@@ -460,23 +465,26 @@ pub enum Grants {
 
 #[derive(Debug, Subcommand)]
 pub enum Config {
-    /// Print which file counts: the one that is named, the running daemon's, or the one that a start would read
+    /// Print which file is used: the one that is named, the running daemon's, or the one that a start would read
     Path {
         /// The configuration file
         #[arg(long, env = "PALYRA_CONFIG", value_name = "FILE")]
         config: Option<PathBuf>,
     },
-    /// Print what it says
+    /// Print the configuration
     Show {
         /// The configuration file
         #[arg(long, env = "PALYRA_CONFIG", value_name = "FILE")]
         config: Option<PathBuf>,
     },
-    /// Have the daemon read it, without starting: exit code 1 if it would not start
+    /// Check whether the daemon would start with it; exit code 1 if not
     Check {
         /// The configuration file
         #[arg(long, env = "PALYRA_CONFIG", value_name = "FILE")]
         config: Option<PathBuf>,
+        /// The directory that the daemon would work in [default: the one of its last start, or this one]
+        #[arg(long, value_name = "DIR")]
+        workspace: Option<PathBuf>,
     },
 }
 
@@ -564,5 +572,25 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    /// A newcomer reads what each word stands for; no example or table is broken by a terminal of 100 columns.
+    #[test]
+    fn every_argument_and_command_says_what_it_is() {
+        fn check(command: &clap::Command, path: &str) {
+            let path = format!("{path} {}", command.get_name());
+            assert!(command.get_about().is_some(), "{path} says nothing about itself");
+            for argument in command.get_arguments().filter(|argument| !argument.is_hide_set()) {
+                let said = argument.get_help().or(argument.get_long_help()).is_some();
+                assert!(said, "{path}: `{}` says nothing about itself", argument.get_id());
+            }
+            for line in command.get_after_help().map(ToString::to_string).unwrap_or_default().lines() {
+                // Examples are copied, not read.
+                let most = if line.starts_with("  ") { 112 } else { 100 };
+                assert!(line.chars().count() <= most, "{path}: too wide: {line}");
+            }
+            command.get_subcommands().for_each(|below| check(below, &path));
+        }
+        check(&Cli::command(), "");
     }
 }

@@ -106,22 +106,24 @@ impl Context {
 
     /// Connects to the daemon.
     pub async fn connect(&self) -> Result<Connection, Failure> {
-        if let Some(host) = &self.host {
-            let connection =
-                Connection::open_remote(&self.remote(host)?, self.act_as.as_ref()).await?.at(&self.place)?;
-            hosts::renew_if_due(&self.state_dir, host, &connection).await?;
-            return Ok(connection);
-        }
-        let connection = Connection::open(&self.socket(), self.act_as.as_ref()).await?.at(&self.place)?;
-        let Some(token) = &self.token else { return Ok(connection) };
-        // What is no text is no token, and is never left out: the daemon would take us for its owner.
-        Ok(connection.with_token(std::str::from_utf8(token.expose()).unwrap_or("-"))?)
+        self.connect_for(self.act_as.as_ref()).await
     }
 
     /// Connects in the caller's own name, also where they act as an agent: to answer what the agent's call asks.
     pub async fn connect_as_self(&self) -> Result<Connection, Failure> {
-        let connection = Connection::open(&self.socket(), None).await?.at(&self.place)?;
+        self.connect_for(None).await
+    }
+
+    async fn connect_for(&self, act_as: Option<&Principal>) -> Result<Connection, Failure> {
+        if let Some(host) = &self.host {
+            let connection = Connection::open_remote(&self.remote(host)?, act_as).await?.at(&self.place)?;
+            hosts::renew_if_due(&self.state_dir, host, &connection).await?;
+            hosts::keep_renewed(&self.state_dir, host);
+            return Ok(connection);
+        }
+        let connection = Connection::open(&self.socket(), act_as).await?.at(&self.place)?;
         let Some(token) = &self.token else { return Ok(connection) };
+        // What is no text is no token, and is never left out: the daemon would take us for its owner.
         Ok(connection.with_token(std::str::from_utf8(token.expose()).unwrap_or("-"))?)
     }
 

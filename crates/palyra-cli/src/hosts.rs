@@ -7,17 +7,21 @@ use palyra_api::v1::{OwnDeviceRequest, RenewDeviceRequest};
 use palyra_api::{Connection, RemoteHost};
 use palyra_identity::pairing::PairingError;
 use palyra_identity::{DeviceStore, DeviceStoreError, Issued, Profile, ProfileName, Renewal};
-use palyra_protocol::Timestamp;
+use palyra_protocol::{Clock as _, SystemClock, Timestamp};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{ErrorKind, Read as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// What stands for this machine's own daemon.
 pub const LOCAL: &str = "local";
 /// Where the profiles are, in the state directory.
 const PROFILES: &str = "hosts";
+/// How often a command that goes on looks whether its certificate is due.
+const LOOKING: Duration = Duration::from_secs(60);
 /// The file that names the chosen one.
 const CHOSEN: &str = "chosen";
 
@@ -138,6 +142,33 @@ pub async fn renew_if_due(state_dir: &Path, host: &ProfileName, connection: &Con
     }
     if let Err(failure) = renew(state_dir, host, connection).await {
         note!("warning: the certificate for `{host}` was not renewed: {}", failure.message);
+    }
+    Ok(())
+}
+
+/// Renews the certificate for as long as this command runs, so that one that watches for days does not end with it.
+/// Whether it is due is looked at each minute: a machine that slept has lost hours that no timer counted.
+pub fn keep_renewed(state_dir: &Path, host: &ProfileName) {
+    static KEPT: AtomicBool = AtomicBool::new(false);
+    if KEPT.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    let (state_dir, host) = (state_dir.to_owned(), host.clone());
+    tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(LOOKING).await;
+            // What fails is tried again; the command's own connection tells what is wrong.
+            drop(renew_by_the_clock(&state_dir, &host).await);
+        }
+    });
+}
+
+/// Gets the next certificate, if this machine's clock says that it is time.
+async fn renew_by_the_clock(state_dir: &Path, host: &ProfileName) -> Result<(), Failure> {
+    let hosts = Hosts::open(state_dir)?;
+    if hosts.load(host)?.renewal_due(SystemClock.now()) {
+        let connection = Connection::open_remote(&hosts.remote(host)?, None).await?;
+        renew(state_dir, host, &connection).await?;
     }
     Ok(())
 }

@@ -5,7 +5,7 @@
 
 use crate::output::{BAD, BOLD, DIM, GOOD, WARN, remaining, say, styled, when};
 use anstyle::{AnsiColor, Style};
-use palyra_protocol::review::{LineKind, Row};
+use palyra_protocol::review::{Line, LineKind, Row};
 use palyra_protocol::{ApprovalState, Review, RiskLevel};
 
 /// A line with its style; the text holds no escape sequence.
@@ -20,40 +20,95 @@ const PLACE: Style = AnsiColor::Cyan.on_default();
 /// Where a fact's value begins.
 const COLUMN: usize = 13;
 
-/// Every row of a review as lines.
+/// Facts that stand on one line with the fact before them. None holds a text that a stranger chose, so that no value
+/// can pass for another fact.
+const BESIDE: [(&str, &str); 6] = [
+    ("tool", "risk"),
+    ("for", "proposed by"),
+    ("session", "asked"),
+    ("asked", "expires"),
+    ("expires", "state"),
+    ("approval", "call"),
+];
+
+/// Every row of a review as lines: few, so that what is short fits a small screen.
 #[must_use]
 pub fn lines(review: &Review) -> Vec<StyledLine> {
-    let mut lines = Vec::new();
-    let mut put = |style, text: String| lines.push(StyledLine { style, text });
-    for row in review.rows() {
+    let rows = review.rows();
+    let command = rows.iter().find_map(|row| match row {
+        Row::Fact { name: "command", value } => Some(value.clone()),
+        _ => None,
+    });
+    let mut lines = Lines::default();
+    for row in rows {
         match row {
-            Row::Headline(text) => {
-                put(PLAIN, String::new());
-                put(BOLD, format!("    {text}"));
-                put(PLAIN, String::new());
-            }
+            // The command is what it is about, and stands there as such.
+            Row::Headline(text) if command.as_ref() == Some(&text) => {}
+            Row::Headline(text) => lines.put(BOLD, format!("    {text}")),
             Row::Fact { name, value } => {
                 let style = match name {
                     "risk" => risk(review.risk),
+                    "command" => BOLD,
                     "digest" | "policy" | "call" | "approval" | "session" => DIM,
                     _ => PLAIN,
                 };
-                put(style, fact(name, &value));
+                lines.fact(style, name, &value);
             }
             Row::Time { name: "expires", at } if review.state == ApprovalState::Pending => {
-                put(PLAIN, fact("expires", &format!("{} (in {})", when(at), remaining(at))));
+                lines.fact(PLAIN, "expires", &format!("{} (in {})", when(at), remaining(at)));
             }
-            Row::Time { name, at } => put(PLAIN, fact(name, &when(at))),
-            Row::Block { name, lines } => {
-                put(BOLD, name.to_owned());
-                for line in lines {
-                    // Deeper than a fact, so that no line of it can pass for one.
-                    put(colour(line.kind), format!("    {}", line.text));
-                }
-            }
+            Row::Time { name, at } => lines.fact(PLAIN, name, &when(at)),
+            Row::Block { name, lines: block } => lines.block(name, &block),
         }
     }
-    lines
+    lines.all
+}
+
+/// Lines on their way.
+#[derive(Default)]
+struct Lines {
+    all: Vec<StyledLine>,
+    /// The fact that the last line ends with.
+    last: Option<&'static str>,
+}
+
+impl Lines {
+    fn put(&mut self, style: Style, text: String) {
+        self.last = None;
+        self.all.push(StyledLine { style, text });
+    }
+
+    fn fact(&mut self, style: Style, name: &'static str, value: &str) {
+        let beside = self.last.is_some_and(|last| BESIDE.contains(&(last, name)));
+        match self.all.last_mut().filter(|_| beside) {
+            Some(line) => {
+                // The id of a call says what it is.
+                let label = if name == "call" { String::new() } else { format!("{name} ") };
+                line.text.push_str(&format!(" · {label}{value}"));
+                line.style = style;
+            }
+            None => self.put(style, fact(name, value)),
+        }
+        self.last = Some(name);
+    }
+
+    /// A block's only line, or its place, stands beside its name; more stand beneath it, deeper than a fact, so that no
+    /// line of them can pass for one.
+    fn block(&mut self, name: &'static str, block: &[Line]) {
+        let beneath = match block {
+            [first, rest @ ..] if rest.is_empty() || first.kind == LineKind::Place => {
+                self.put(colour(first.kind), fact(name, &first.text));
+                rest
+            }
+            lines => {
+                self.put(BOLD, name.to_owned());
+                lines
+            }
+        };
+        for line in beneath {
+            self.put(colour(line.kind), format!("    {}", line.text));
+        }
+    }
 }
 
 fn fact(name: &str, value: &str) -> String {

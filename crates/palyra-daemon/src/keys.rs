@@ -27,7 +27,7 @@ pub fn open_journal(state: &StateDir) -> Result<JournalStore, DaemonError> {
         let mended = journal.mended().join(", ");
         tracing::warn!(
             mended,
-            "somebody had been at the journal's indexes, views or triggers; they are as they were. Verify it: `palyra journal verify`"
+            "the journal's indexes, views or triggers had been changed; they are restored. Verify it: `palyra journal verify`"
         );
     }
     Ok(journal)

@@ -63,6 +63,8 @@ rights! {
         "GET /v1/calls/{call_id}": CallRead on Named,
         "GET /v1/calls/{call_id}/events": CallRead on Named,
         "DELETE /v1/calls/{call_id}": CallCancel on Named,
+        "GET /v1/runs/{run}": RunRead on Daemon,
+        "GET /v1/runs/{run}/events": RunRead on Daemon,
         "GET /v1/approvals": ApprovalList on Daemon,
         "GET /v1/approvals/{approval_id}": ApprovalList on Daemon,
         "POST /v1/approvals/{approval_id}/decide": ApprovalDecide on Named,
@@ -252,6 +254,8 @@ rights! {
         TrustRotate: SkillManage on Daemon,
         TrustResetVersions: SkillManage on Named,
         TrustReset: SkillManage on Daemon,
+        Available: SkillManage on Daemon,
+        Fetch: SkillManage on Daemon,
     }
     Devices {
         List: DeviceList on Daemon,

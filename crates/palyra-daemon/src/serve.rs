@@ -1,6 +1,6 @@
 //! Putting the daemon together, serving, and ending in good order.
 
-use crate::config::{Config, ConfigError, RawConfig, RemoteConfig};
+use crate::config::{Config, ConfigError, RawConfig, RemoteConfig, SkillsConfig};
 use crate::custody::AgentReach;
 use crate::doors::Doors;
 use crate::http::{HttpError, Listening, Port};
@@ -13,7 +13,6 @@ use palyra_agent::{Models, Runs};
 use palyra_api::LastStart;
 use palyra_api::command_line::READY;
 use palyra_engine::{AccessControl, DeviceSetup, Engine, EngineParts, RegistryError};
-use palyra_identity::SealedDirectory;
 use palyra_policy::{CheckedSet, PolicyLoader, RefusedSet};
 use palyra_protocol::{Custody, SystemClock};
 use palyra_sandbox::{SandboxProcessRunnerPolicy, SandboxTier};
@@ -33,9 +32,6 @@ const GRACE: Duration = Duration::from_secs(5);
 
 /// How many files may be open at a time, if the host lets us.
 const OPEN_FILES: u64 = 8192;
-
-/// Where the authority's key is kept.
-const DEVICE_KEYS: &str = "identity_keys";
 
 /// Why the daemon does not serve.
 #[derive(Debug, thiserror::Error)]
@@ -307,6 +303,7 @@ pub fn run(setup: Setup, started: Instant) -> Result<ExitCode, DaemonError> {
     let config = setup.config(state.path())?;
     allow_many_files();
     leave_no_core();
+    workspaces::adopt_earlier_views(state.path(), &config);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(io("the runtime"))?;
     let served = runtime.block_on(serve(&setup, &state, config, started));
     // Blocking work that outlives its calls must not hold the end up.
@@ -346,7 +343,6 @@ fn leave_no_core() {
 
 async fn serve(setup: &Arc<Setup>, state: &StateDir, config: Config, started: Instant) -> Result<(), DaemonError> {
     let registering = Registering::new(Arc::clone(setup), state.path(), &config);
-    workspaces::adopt_earlier_views(state.path(), &config);
     let journal = keys::open_journal(state)?;
     let key = keys::signing_key(state, &journal).await?;
     // The journal's clock never goes back: tokens that have expired stay expired.
@@ -367,13 +363,13 @@ async fn serve(setup: &Arc<Setup>, state: &StateDir, config: Config, started: In
     })?;
     engine.note_start(env!("CARGO_PKG_VERSION")).await?;
     state.put_key_in_place()?;
-    prepare_devices(&engine, state, &remote_config).await?;
-    engine.open_workspaces(Arc::new(registering)).await?;
-    engine.recover_memory().await?;
-    // Before calls are taken up again: one that waits may be of a skill.
-    engine.start_skills(skill_watch::setup(&config.skills, state.path())).await;
-    let recovered = engine.recover().await?;
-    tracing::info!(?recovered, "open calls taken care of");
+    prepare_devices(&engine, state, &remote_config).await;
+    recover(&engine, state, registering, &config.skills).await?;
+    let models = Models::new(engine.clone(), config.models).map_err(DaemonError::Models)?;
+    let runs = Runs::new(engine.clone(), models);
+    runs.serve_routines();
+    tracing::info!(carried_on = runs.recover().await?, "open runs taken care of");
+    // After runs: a slot that was a run when the daemon ended follows the run that goes on.
     engine.start_routines().await?;
     engine.keep_retention();
     engine.spawn_scheduler_loop();
@@ -381,8 +377,6 @@ async fn serve(setup: &Arc<Setup>, state: &StateDir, config: Config, started: In
 
     // Held until the end: what it watches stops being watched with it.
     let _watching = engine.policy_directory().and_then(|directory| policy::watch::start(engine.clone(), directory));
-    let models = Models::new(engine.clone(), config.models).map_err(DaemonError::Models)?;
-    let runs = Runs::new(engine.clone(), models);
     let doors = Doors::new(engine.clone(), runs.clone());
     // Before the HTTP door opens: its `/readyz` says that every door is there.
     let (socket, listener) = listen(state, "palyra.sock")?;
@@ -410,7 +404,6 @@ async fn serve(setup: &Arc<Setup>, state: &StateDir, config: Config, started: In
     remote.open(services.clone())?;
     let serving = services.serve(listener);
     remembered.write(state.path())?;
-    tracing::info!(carried_on = runs.recover().await?, "open runs taken care of");
     announce(&socket);
     tracing::info!(socket = %socket.display(), start_ms = started.elapsed().as_millis() as u64, "serving");
     let served = tokio::select! {
@@ -426,6 +419,22 @@ async fn serve(setup: &Arc<Setup>, state: &StateDir, config: Config, started: In
     let sockets = [socket, mcp_socket];
     Ending { engine, doors, http, remote, sockets }.run().await;
     served
+}
+
+/// Opens the workspaces, and takes care of what the last end left open in each.
+async fn recover(
+    engine: &Engine,
+    state: &StateDir,
+    registering: Registering,
+    skills: &SkillsConfig,
+) -> Result<(), DaemonError> {
+    engine.open_workspaces(Arc::new(registering)).await?;
+    engine.recover_memory().await?;
+    // Before calls are taken up again: one that waits may be of a skill.
+    engine.start_skills(skill_watch::setup(skills, state.path())).await;
+    let recovered = engine.recover().await?;
+    tracing::info!(?recovered, "open calls taken care of");
+    Ok(())
 }
 
 /// What has to be ended in good order.
@@ -464,14 +473,12 @@ impl Ending {
 
 /// Says where devices are known. Where there are some, they are known before anything goes on that they began; a
 /// registry that cannot be opened keeps devices out, and nobody else.
-async fn prepare_devices(engine: &Engine, state: &StateDir, remote: &Option<RemoteConfig>) -> Result<(), DaemonError> {
-    let vault = SealedDirectory::open(&state.path().join(DEVICE_KEYS)).map_err(io("the keys of the authority"))?;
+async fn prepare_devices(engine: &Engine, state: &StateDir, remote: &Option<RemoteConfig>) {
     let hosts = remote.as_ref().map_or_else(Vec::new, |remote| remote.hosts.clone());
-    engine.prepare_devices(DeviceSetup { state_dir: state.path().to_owned(), hosts, vault: Arc::new(vault) });
+    engine.prepare_devices(DeviceSetup { state_dir: state.path().to_owned(), hosts });
     if let Err(error) = engine.known_devices().await {
         tracing::error!(code = error.problem.code, "no device is let in: {}", error.problem.message);
     }
-    Ok(())
 }
 
 /// A socket that is the daemon's user's alone.

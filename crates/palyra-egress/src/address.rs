@@ -1,6 +1,6 @@
 //! Addresses that are not simply somewhere on the internet.
 //!
-//! A name is allowed because of what it is called, but the connection goes to an address, and whoever runs the name's
+//! A name is allowed because of what it is called, but the connection goes to an address, and the owner of the name's
 //! DNS chooses it. So each address is looked at after resolution. For IPv6 only global unicast is ordinary; within it,
 //! and in IPv4, the ranges below are not. Ranges that carry an IPv4 address inside (NAT64, 6to4, Teredo, mapped) are
 //! refused whole: what a gateway makes of them cannot be known here.

@@ -3,7 +3,7 @@
 //! On unix the signal is a pipe that becomes readable and stays so: the runner polls it beside the others, so a
 //! cancellation wakes it at once, and one that comes before the run starts is not lost. It is never read, hence one
 //! signal can end several runs. Windows cannot wait for a pipe, but its runner waits for messages, and there a
-//! cancellation is one of them. It must never be replaced by a flag that somebody has to look at from time to time.
+//! cancellation is one of them. It must never be replaced by a flag that has to be polled.
 
 #[cfg(not(unix))]
 use messages::Signal;

@@ -1,6 +1,6 @@
 //! Credentials that go with a request and that its sender never holds.
 //!
-//! Whoever runs a proxy or a fetch may hand in [`Credentials`]: they say which hosts are bound, what is attached to a
+//! The caller of a proxy or a fetch may hand in [`Credentials`]: they say which hosts are bound, what is attached to a
 //! request, and they clean answers of what was attached. This crate knows no vault; it asks before a request goes out
 //! and sends what it is given to that endpoint and to no other. For a bound host nothing opaque passes: a tunnel there
 //! ends at the proxy, which shows a certificate of an authority that exists for one run, names the bound hosts alone,

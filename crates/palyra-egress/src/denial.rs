@@ -1,4 +1,4 @@
-//! What a refused connection is told.
+//! The denial of a connection: a code, a message and a hint for its client.
 //!
 //! The reader is an agent that sees one failed request. A denial therefore names the host, what was missing and what to
 //! ask for; a bare 403 looks like a broken network and is retried for ever.

@@ -85,7 +85,7 @@ fn lookup(dialer: &Dialer, name: &str, port: u16) -> Result<Vec<SocketAddr>, Dia
     let deadline = Instant::now() + dialer.resolve_timeout;
     match wait(&dialer.stop, [(arrived.fd(), PollFlags::IN)], deadline) {
         Ok(Woken::Ready(_)) => {}
-        Ok(Woken::Timeout) => return Err(failed("nobody answered in time")),
+        Ok(Woken::Timeout) => return Err(failed("no answer in time")),
         Ok(Woken::Stopped) => return Err(DialError::Stopped),
         Err(error) => return Err(failed(&error.to_string())),
     }

@@ -3,13 +3,13 @@
 //! The same functions are called by the property tests, so that they are exercised wherever the tests run.
 
 use super::gate::{AnswerHead, Body, Gate, Hello, Shut, Step};
-use super::hello::{Greeting, read_greeting};
 use super::host::Host;
 use super::http::{Forward, Framing, Request, Scan, parse_answer, parse_request, scan};
 use super::path::ambiguity;
 use super::rule::EgressRule;
 use super::rules::{EgressRules, Purpose, Target};
 use super::socks;
+use super::tls_hello::{Greeting, read_greeting};
 
 /// Reads the bytes as everything that a client or server might send.
 ///

@@ -5,11 +5,11 @@
 //! greeting or an HTTP request, and for whom. After that bytes flow without being looked at. Gates are plain state
 //! machines: however the bytes are cut into pieces, the result is the same.
 
-use super::hello::{Greeting, MAX_HELLO, read_greeting};
 use super::host::Host;
 use super::http::{
     AnswerBody, Framing, MAX_ANSWER_HEAD, MAX_HEAD, Malformed, Plain, Scan, parse_answer, read_plain, scan,
 };
+use super::tls_hello::{Greeting, MAX_HELLO, read_greeting};
 
 /// What comes after a feeding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -217,7 +217,7 @@ impl AnswerHead {
             let answer = parse_answer(&self.buffer[..end])?;
             let rest = self.buffer.split_off(end);
             if answer.status == 101 {
-                return Err(Malformed("the server switched protocols though nobody asked"));
+                return Err(Malformed("the server switched protocols unasked"));
             }
             out.extend_from_slice(&answer.to_bytes());
             if answer.status >= 200 {

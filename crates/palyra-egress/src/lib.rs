@@ -24,7 +24,6 @@ mod fetch;
 #[doc(hidden)]
 pub mod fuzzing;
 mod gate;
-mod hello;
 mod host;
 mod http;
 #[cfg(target_os = "linux")]
@@ -36,6 +35,7 @@ mod resolve;
 mod rule;
 mod rules;
 mod socks;
+mod tls_hello;
 #[cfg(target_os = "linux")]
 mod wait;
 

@@ -98,7 +98,7 @@ pub enum RuleFault {
     #[error("an address and `localhost` need a port, as in `{0}:8080`")]
     PortNeeded(String),
     /// An address that nobody can be reached at.
-    #[error("nobody is reached at an unspecified, multicast or broadcast address")]
+    #[error("an unspecified, multicast or broadcast address is no host")]
     Unusable,
     /// A name below localhost.
     #[error("this machine is written `localhost:PORT`")]

@@ -305,11 +305,10 @@ impl Engine {
         }
     }
 
-    /// The peer of a run that a start carries on: whoever began it, if that would still be let in. A device has to come
-    /// by itself.
+    /// The peer of a run that a start carries on: whoever began it, if that would still be let in.
     ///
     /// # Errors
-    /// The token opens nothing any more, or the caller may not act as the agent any more.
+    /// The token or device opens nothing any more, or the caller may not act as the agent any more.
     pub fn peer_of_recorded_run(&self, origin: &Origin) -> Result<VerifiedPeer, EngineError> {
         let token = match origin.token.as_ref().map(|token| &token.credential) {
             None => None,
@@ -317,13 +316,9 @@ impl Engine {
                 let now = self.access().state().admit_recorded(id, self.clock().now());
                 Some(now.map_err(|refusal| self.refuse_token(refusal, "a run that is carried on"))?)
             }
-            Some(Credential::Device(_)) => {
-                let problem = Problem::new(
-                    "device_absent",
-                    "the device that began the run is not connected",
-                    "resume it from the device: `palyra runs resume RUN`",
-                );
-                return Err(EngineError::new(ErrorKind::Unavailable, problem));
+            Some(Credential::Device(id)) => {
+                let workspace = origin.workspace.as_ref().ok_or_else(session_ended)?;
+                Some(self.admit_absent_device(id, workspace)?)
             }
         };
         let (principal, channel) = (origin.proposed_by.clone(), origin.channel.clone());
@@ -360,7 +355,7 @@ impl Engine {
                 ErrorKind::Forbidden,
                 Problem::new(
                     "act_as_not_agent",
-                    format!("nobody can act as `{name}`"),
+                    format!("`{name}` cannot be acted as"),
                     "only `agent:NAME` can be acted as",
                 ),
             ));
@@ -498,6 +493,9 @@ impl Engine {
             return self.admit_device(device, &workspace.workspace_id).map(Some);
         }
         let Some(token) = &peer.token else { return Ok(None) };
+        if let Some(device) = token.device_id() {
+            return self.admit_absent_device(device, token.workspace()).map(Some);
+        }
         let again = self.access().state().again(token, self.clock().now());
         again.map(Some).map_err(|refusal| self.refuse_token(refusal, &source_of(token)))
     }
@@ -526,7 +524,9 @@ impl Engine {
             TokenRefusal::Expired => ("token_expired", "has expired"),
             TokenRefusal::TokensClosed => ("tokens_closed", "opens nothing now, like every token"),
             TokenRefusal::OtherWorkspace => ("token_other_workspace", "opens another workspace"),
-            TokenRefusal::PrincipalGone => ("token_principal_gone", "speaks for somebody who is no longer here"),
+            TokenRefusal::PrincipalGone => {
+                ("token_principal_gone", "speaks for a principal who is no longer a member here")
+            }
             _ => ("token_revoked", "was withdrawn"),
         };
         let message = format!("the token that the call was proposed with {how}");
@@ -628,7 +628,7 @@ fn shortfall_problem(
                 None => format!("this token has the role {}, which does not include `{action}`", token.role()),
                 Some(_) => format!("this device has the role {}, which does not include `{action}`", token.role()),
             },
-            "ask somebody with a higher role to do it",
+            "ask a person with a higher role to do it",
         ),
         Shortfall::Kind => Problem::new(
             shortfall.reason(),

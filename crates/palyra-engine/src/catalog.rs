@@ -16,7 +16,7 @@ use palyra_protocol::{
     Problem, RiskLevel, ToolAlias, ToolCapability, ToolDefinition, ToolMetadata, ToolName, ToolSource,
 };
 use serde_json::Value;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use tokio::sync::watch;
 
@@ -24,6 +24,9 @@ use tokio::sync::watch;
 const MAX_VIOLATIONS: usize = 3;
 /// How alike an unknown name and a known one are at least, of 1, if the one is suggested for the other.
 const NEAR: f64 = 0.6;
+
+/// A source, and the tools that it brings.
+pub type SourceTools = (ToolSource, Vec<Arc<dyn Tool>>);
 
 /// The tools that can be proposed: an immutable snapshot.
 #[derive(Debug, Default)]
@@ -103,20 +106,36 @@ impl ToolCatalog {
     /// # Errors
     /// A tool cannot enter; there is no next snapshot then.
     pub fn with_source(&self, source: &ToolSource, tools: Vec<Arc<dyn Tool>>) -> Result<Self, CatalogError> {
-        let others = self.tools.iter().filter(|(_, entry)| entry.source != *source);
+        self.with_sources(vec![(source.clone(), tools)])
+    }
+
+    /// The same for several sources at once: the cost does not grow with their number times that of all tools.
+    ///
+    /// # Errors
+    /// A tool cannot enter; there is no next snapshot then.
+    pub fn with_sources(&self, replaced: Vec<SourceTools>) -> Result<Self, CatalogError> {
+        let sources: HashSet<&ToolSource> = replaced.iter().map(|(source, _)| source).collect();
         let mut next = Self::default();
-        for (_, entry) in others {
+        for entry in self.tools.values().filter(|entry| !sources.contains(&entry.source)) {
             next.enter(Arc::clone(entry))?;
         }
-        for tool in tools {
-            let kept = self.tools.get(&tool.definition().name).filter(|entry| Arc::ptr_eq(&entry.tool, &tool));
-            let entry = match kept {
-                Some(entry) => Arc::clone(entry),
-                None => Arc::new(CatalogTool::new(tool, source)?),
-            };
-            next.enter(entry)?;
+        for (source, tools) in &replaced {
+            for tool in tools {
+                let kept = self.tools.get(&tool.definition().name).filter(|entry| Arc::ptr_eq(&entry.tool, tool));
+                let entry = match kept {
+                    Some(entry) => Arc::clone(entry),
+                    None => Arc::new(CatalogTool::new(Arc::clone(tool), source)?),
+                };
+                next.enter(entry)?;
+            }
         }
         Ok(next)
+    }
+
+    /// Whether these are the very same tools.
+    fn is_same(&self, other: &Self) -> bool {
+        let same = |(one, other): (&Arc<CatalogTool>, &Arc<CatalogTool>)| Arc::ptr_eq(one, other);
+        self.tools.len() == other.tools.len() && self.tools.values().zip(other.tools.values()).all(same)
     }
 
     fn enter(&mut self, entry: Arc<CatalogTool>) -> Result<(), CatalogError> {
@@ -274,11 +293,15 @@ impl CurrentCatalog {
         self.current.subscribe()
     }
 
-    pub(crate) fn replace(&self, source: &ToolSource, tools: Vec<Arc<dyn Tool>>) -> Result<(), CatalogError> {
+    pub(crate) fn replace(&self, sources: Vec<SourceTools>) -> Result<(), CatalogError> {
         let _one_at_a_time = self.replacing.lock().unwrap_or_else(PoisonError::into_inner);
         // Made beside the one in force: schemas are compiled while calls go on.
-        let next = self.now().with_source(source, tools)?;
-        self.current.send_replace(Arc::new(next));
+        let now = self.now();
+        let next = now.with_sources(sources)?;
+        // Clients are told of changes alone.
+        if !next.is_same(&now) {
+            self.current.send_replace(Arc::new(next));
+        }
         Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! The engine: the parts that the path runs on, put together once.
 
 use crate::access::{AccessControl, ClientProcesses};
-use crate::catalog::{CatalogError, CurrentCatalog, ToolCatalog};
+use crate::catalog::{CatalogError, CurrentCatalog, SourceTools, ToolCatalog};
 use crate::config::ToolCallConfig;
 use crate::console::Consoles;
 use crate::devices::Devices;
@@ -248,7 +248,15 @@ impl Engine {
     /// # Errors
     /// A tool cannot enter; the catalog stays as it is then.
     pub fn replace_tools(&self, source: &ToolSource, tools: Vec<Arc<dyn Tool>>) -> Result<(), CatalogError> {
-        self.inner.tools.replace(source, tools)
+        self.replace_sources(vec![(source.clone(), tools)])
+    }
+
+    /// The same for several sources at once.
+    ///
+    /// # Errors
+    /// A tool cannot enter; the catalog stays as it is then.
+    pub fn replace_sources(&self, sources: Vec<SourceTools>) -> Result<(), CatalogError> {
+        self.inner.tools.replace(sources)
     }
 
     /// Limits and permissions: those that are the same in every workspace, and the home's where they differ.

@@ -96,7 +96,7 @@ impl From<JournalError> for EngineError {
             JournalError::NotFound { what: "approval", .. } => Some("`palyra approvals list` shows what is pending"),
             JournalError::NotFound { what: "grant", .. } => Some("`palyra grants list` shows them"),
             JournalError::AlreadyGiven { .. } | JournalError::SameHand { .. } => {
-                Some("ask somebody else to approve it")
+                Some("ask another person to approve it")
             }
             JournalError::MemoryFull { .. } => Some("have entries forgotten: `palyra memory forget ID`"),
             JournalError::DiskFull => Some("free some space, then try again"),

@@ -67,7 +67,7 @@ pub use queries::status::EngineStatus;
 pub use rehearse::Rehearsal;
 pub use reload::{PolicyStatus, RefusedPolicy, Reloaded};
 pub use skills::{
-    ExaminedSkill, InstallNews, InstallOptions, ReplayReport, SkillInfo, SkillListing, SkillSetup, SkillView,
-    TrustedKey,
+    AuditPass, ExaminedSkill, InstallNews, InstallOptions, News, ReplayReport, SkillInfo, SkillListing, SkillSetup,
+    SkillSource, SkillView, SourceListing, TrustedKey,
 };
 pub use workspaces::{WorkspaceNaming, WorkspaceSetup, WorkspaceView};

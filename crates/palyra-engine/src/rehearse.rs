@@ -11,7 +11,7 @@ use crate::tools::{Input, Place};
 use palyra_egress::{Fetcher, Roots, SystemResolver};
 use palyra_policy::{RehearsedCall, Toolbox};
 use palyra_protocol::{CanonicalJson, SessionId};
-use palyra_sandbox::{EgressEnforcementMode, RunHome, SandboxProcessRunnerPolicy, SandboxTier, WorkspaceAccess};
+use palyra_sandbox::{SandboxProcessRunnerPolicy, SandboxTier, WorkspaceAccess};
 use palyra_workspace::Workspace;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -88,26 +88,8 @@ fn open_handed(root: &Path) -> ToolCallConfig {
         longest_timeout: Duration::from_secs(3600),
         approval_timeout: Duration::from_secs(1),
         process_runner: SandboxProcessRunnerPolicy {
-            tier: SandboxTier::B,
-            workspace_root: root.to_owned(),
             workspace_access: WorkspaceAccess::ReadOnly,
-            read_roots: vec![],
-            write_roots: vec![],
-            allowed_executables: vec![],
-            allow_interpreters: vec![],
-            egress: EgressEnforcementMode::None,
-            egress_rules: Arc::default(),
-            cpu_time_limit_ms: 0,
-            wall_clock_limit_ms: 0,
-            memory_limit_bytes: 0,
-            max_output_bytes: 0,
-            max_processes: 0,
-            max_open_files: 0,
-            max_file_size_bytes: 0,
-            env_allowlist: vec![],
-            home: RunHome::default(),
-            protected_paths: vec![],
-            required_layers: vec![],
+            ..SandboxProcessRunnerPolicy::over(root, SandboxTier::B)
         },
         egress_rules: Arc::default(),
         wasm_runtime: WasmRuntime::Disabled,

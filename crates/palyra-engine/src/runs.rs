@@ -137,6 +137,9 @@ impl Engine {
     /// # Errors
     /// It cannot be read, or belongs to somebody else.
     pub async fn last_run_of(&self, peer: &VerifiedPeer, session: &SessionId) -> Result<Option<RunId>, EngineError> {
+        if let Some(problem) = crate::flow::propose::reserved(peer, session) {
+            return Err(EngineError::new(ErrorKind::Forbidden, problem));
+        }
         let Some(run) = self.journal().last_run_of(session).await? else { return Ok(None) };
         if !self.is_here(peer, run.opened.origin.workspace.as_ref()) {
             let message = format!("the session `{session}` belongs to another workspace");
@@ -145,7 +148,7 @@ impl Engine {
             return Err(EngineError::new(ErrorKind::Forbidden, problem));
         }
         if run.opened.origin.principal != *peer.effective() {
-            let message = format!("the session `{session}` belongs to somebody else");
+            let message = format!("the session `{session}` belongs to another principal");
             let problem = palyra_protocol::Problem::new("session_taken", message, "name another session, or none");
             return Err(EngineError::new(ErrorKind::Forbidden, problem));
         }

@@ -262,7 +262,17 @@ pub(crate) fn certify_device(
     Ok(params.signed_by(key.info(), issuer)?.der().clone())
 }
 
-/// Signs a certificate for the daemon's own TLS servers, with a key made for it.
+/// A server's key and its certificates.
+pub(crate) struct ServerCredentials {
+    /// For clients that ask for a name: it has no addresses. BoringSSL, which gRPC's clients use, refuses every
+    /// certificate with an address from an authority that is constrained to addresses.
+    pub(crate) named: CertificateDer<'static>,
+    /// For the others, with all names and addresses.
+    pub(crate) all: CertificateDer<'static>,
+    pub(crate) key: PrivatePkcs8KeyDer<'static>,
+}
+
+/// Signs the certificates of the daemon's own TLS servers, with a key made for them.
 ///
 /// # Errors
 /// The authority cannot sign.
@@ -270,20 +280,32 @@ pub(crate) fn certify_server(
     issuer: &Issuer<'_, KeyPair>,
     zone: &Zone,
     hosts: &[Host],
+    [first, second]: [Term; 2],
+) -> Result<ServerCredentials, IdentityError> {
+    let key = KeyPair::generate()?;
+    let hosts: Vec<_> = Host::loopback().into_iter().chain(hosts.iter().cloned()).collect();
+    let names: Vec<_> = hosts.iter().filter(|host| matches!(host, Host::Name(_))).cloned().collect();
+    let named = server_certificate((issuer, &key), zone, &names, first)?;
+    let all = server_certificate((issuer, &key), zone, &hosts, second)?;
+    Ok(ServerCredentials { named, all, key: PrivatePkcs8KeyDer::from(key.serialized_der().to_vec()) })
+}
+
+fn server_certificate(
+    (issuer, key): (&Issuer<'_, KeyPair>, &KeyPair),
+    zone: &Zone,
+    hosts: &[Host],
     term: Term,
-) -> Result<(CertificateDer<'static>, PrivatePkcs8KeyDer<'static>), IdentityError> {
+) -> Result<CertificateDer<'static>, IdentityError> {
     let mut params = term.params();
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     params.distinguished_name.push(DnType::CommonName, zone.as_str());
     params.subject_alt_names = vec![SanType::DnsName(zone.as_str().try_into()?)];
-    for host in Host::loopback().iter().chain(hosts) {
+    for host in hosts {
         params.subject_alt_names.push(match host {
             Host::Name(name) => SanType::DnsName(name.as_str().try_into()?),
             Host::Address(address) => SanType::IpAddress(*address),
         });
     }
-    let key = KeyPair::generate()?;
-    let certificate = params.signed_by(&key, issuer)?;
-    Ok((certificate.der().clone(), PrivatePkcs8KeyDer::from(key.serialized_der().to_vec())))
+    Ok(params.signed_by(key, issuer)?.der().clone())
 }

@@ -180,7 +180,9 @@ impl IdentityError {
     #[must_use]
     pub fn hint(&self) -> Option<&'static str> {
         Some(match self {
-            Self::UnknownDevice { .. } => "list the devices with `palyra devices list`",
+            Self::UnknownDevice { .. } => {
+                "list the devices with `palyra devices list`; a revoked one is named by its id"
+            }
             Self::Revoked { .. } => "a revoked device is paired again as a new one: `palyra pairing code`",
             Self::NotRevoked { .. } => "revoke it first: `palyra devices revoke`",
             Self::NameTaken { .. } => "choose another name, or rename the other device: `palyra devices rename`",
@@ -190,12 +192,12 @@ impl IdentityError {
                 "put the file back as it was; or pair every device again after `palyra down` and `palyrad devices reset`"
             }
             Self::AuthorityKeyMissing { .. } => {
-                "restore the vault, or rotate the authority without overlap and pair every device again"
+                "restore the vault; or pair every device again after `palyra down` and `palyrad devices reset`"
             }
             Self::AuthorityNotValid => "check the clock of this machine",
-            Self::Vault(KeyVaultError::Locked) => "unlock the vault",
+            Self::Vault(KeyVaultError::Locked) => "unlock the vault: `palyra vault unlock`",
             Self::Vault(KeyVaultError::TooOpen { .. }) => {
-                "take the rights of others away with `chmod 600`, and make a new key if somebody may have read it"
+                "take the rights of others away with `chmod 600`, and make a new key if another user may have read it"
             }
             _ => return None,
         })

@@ -152,6 +152,17 @@ impl Identity {
         self.registry.look().standing(&device.presented, self.clock.now())
     }
 
+    /// Whether a device would come in that is not connected: for what it began and what goes on without it. With the
+    /// digest of its newest certificate, and until when that holds.
+    ///
+    /// # Errors
+    /// Why it would not.
+    pub fn check_absent(&self, device: &DeviceId) -> Result<(Standing, Digest, Timestamp), CertificateRefusal> {
+        let state = self.registry.look();
+        let (standing, certificate) = state.standing_of(device, self.clock.now())?;
+        Ok((standing, certificate.sha256, certificate.holds_until()))
+    }
+
     /// The whole check of a certificate: what it is, then how it stands.
     pub(crate) fn verify(&self, leaf: &CertificateDer<'_>) -> Result<(ConnectedDevice, Standing), CertificateRefusal> {
         let now = self.clock.now();

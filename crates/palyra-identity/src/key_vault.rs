@@ -1,8 +1,8 @@
 //! Where private keys are kept.
 //!
-//! This crate makes keys and uses them for moments; it does not decide where they rest. The daemon hands in its vault,
-//! a device hands in the keyring of its operating system or a [`SealedDirectory`]. A copied state directory
-//! impersonates nobody where the keys are not in it.
+//! This crate makes keys and uses them for moments; it does not decide where they rest. The daemon hands in its vault;
+//! a device hands in the keyring of its operating system, or a [`KeyDirectory`] whose files it seals. A copied state
+//! directory impersonates no device where the keys, or what seals them, are not in it.
 
 use crate::private_file;
 use palyra_protocol::Secret;
@@ -115,9 +115,9 @@ pub trait KeyVault: Send + Sync + fmt::Debug {
 ///
 /// A file that others can read is refused: the key in it may be known already, and only a person can judge that.
 #[derive(Debug)]
-pub struct SealedDirectory(PathBuf);
+pub struct KeyDirectory(PathBuf);
 
-impl SealedDirectory {
+impl KeyDirectory {
     /// Opens the directory, and makes it if it is not there.
     ///
     /// # Errors
@@ -137,7 +137,7 @@ fn failed(name: &KeyName, what: &'static str) -> impl FnOnce(std::io::Error) -> 
     move |source| KeyVaultError::Failed { name, what, source: source.into() }
 }
 
-impl KeyVault for SealedDirectory {
+impl KeyVault for KeyDirectory {
     fn load(&self, name: &KeyName) -> Result<Option<Secret>, KeyVaultError> {
         let path = self.file(name);
         let found = private_file::read(&path, MAX_KEY_BYTES).map_err(failed(name, "cannot be read"))?;
@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn keys_are_kept_replaced_and_forgotten() {
         let dir = tempfile::tempdir().unwrap();
-        let vault = SealedDirectory::open(&dir.path().join("keys")).unwrap();
+        let vault = KeyDirectory::open(&dir.path().join("keys")).unwrap();
         let name: KeyName = "device.a".parse().unwrap();
         assert!(vault.load(&name).unwrap().is_none());
         for text in ["one", "two"] {
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn a_key_that_others_can_read_is_refused() {
         let dir = tempfile::tempdir().unwrap();
-        let vault = SealedDirectory::open(dir.path()).unwrap();
+        let vault = KeyDirectory::open(dir.path()).unwrap();
         let name: KeyName = "k".parse().unwrap();
         vault.store(&name, &Secret::new(b"x".to_vec())).unwrap();
         std::fs::set_permissions(dir.path().join("k.key"), std::fs::Permissions::from_mode(0o640)).unwrap();

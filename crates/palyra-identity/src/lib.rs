@@ -47,7 +47,7 @@ pub use entropy::NoEntropy;
 pub use error::IdentityError;
 pub use identity::{AuthorityView, ConnectedDevice, Identity, IdentitySetup, Issued, MAX_OVERLAP};
 pub use journal::{IdentityEvent, IdentityJournal, JournalFailure, RecordedRegistry, RegistryChange};
-pub use key_vault::{KeyName, KeyVault, KeyVaultError, SealedDirectory};
+pub use key_vault::{KeyDirectory, KeyName, KeyVault, KeyVaultError};
 pub use names::{DeviceName, Host, MAX_HOST_CHARACTERS, MAX_HOSTS, NameError, Zone};
 pub use net::{Accepted, ClientStream, DeviceAcceptor, HandshakeFault, PairingAcceptor, ServerStream, connect_device};
 pub use refusal::CertificateRefusal;

@@ -154,7 +154,7 @@ impl Registry {
             Ok(None) => {}
             Ok(Some(odd)) => {
                 let kept = odd.aside.map_or_else(String::new, |path| format!("; it is kept as `{}`", path.display()));
-                let why = format!("while the daemon ran, somebody else wrote or removed it{kept}");
+                let why = format!("while the daemon ran, another program wrote or removed it{kept}");
                 tracing::warn!("the device registry was not as it was left: {why}");
                 let (found, expected) = (odd.found, Some(state.digest));
                 self.journal.note(IdentityEvent::RegistryRefused { found, expected, why });

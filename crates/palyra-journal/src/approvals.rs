@@ -4,8 +4,8 @@ use crate::call_rows::{advance, end, unreadable};
 use crate::error::JournalError;
 use crate::grants;
 use crate::history::HistoryFault;
+use crate::open_approvals::OpenApprovals;
 use crate::page::{Listing, Page};
-use crate::questions::Questions;
 use crate::store::JournalStore;
 use crate::writer::{PreparedEvent, Transaction};
 use palyra_protocol::access::ShownToken;
@@ -195,7 +195,7 @@ fn newest(
     count: u32,
     after: Option<String>,
     page: Page,
-    questions: &Questions,
+    questions: &OpenApprovals,
 ) -> Result<Listing<ApprovalRecord>, JournalError> {
     let after = match after {
         Some(after) => after,

@@ -2,7 +2,7 @@
 
 use crate::error::JournalError;
 use crate::history::HistoryFault;
-use crate::hot::Hot;
+use crate::prepared_statements::Hot;
 use crate::writer::{Transaction, digest};
 use palyra_protocol::{
     CallId, CallRecord, CallState, Digest, IdempotencyKey, JournalEvent, Origin, Principal, RunId, SessionId,

@@ -121,6 +121,14 @@ impl JournalStore {
         self.read(|c| Ok(newest(c, "kind = 'skill.trust'")?.map(|(_, event)| event))).await
     }
 
+    /// Every list of a registry of skills that was seen, in order.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub async fn skill_registries(&self) -> Result<Vec<(Timestamp, JournalEvent)>, JournalError> {
+        self.read(|c| in_order(c, "kind = 'skill.registry'")).await
+    }
+
     /// Every event about installed skills, in order. An index has them: the cost does not grow with the rest of
     /// history.
     ///
@@ -130,14 +138,7 @@ impl JournalStore {
         self.read(|c| {
             let kinds = "kind = 'skill.installed' OR kind = 'skill.status' OR kind = 'skill.current' \
                 OR kind = 'skill.removed'";
-            let mut statement = c.prepare_cached(&format!("{COLUMNS} WHERE {kinds} ORDER BY seq"))?;
-            let mut rows = statement.query([])?;
-            let mut found = Vec::new();
-            while let Some(row) = rows.next()? {
-                let (event, at) = unchanged(row)?;
-                found.push((at, event));
-            }
-            Ok(found)
+            in_order(c, kinds)
         })
         .await
     }
@@ -166,6 +167,18 @@ pub(crate) fn newest(connection: &Connection, kinds: &str) -> Result<Option<(u64
     let mut statement = connection.prepare_cached(&format!("{COLUMNS} WHERE {kinds} ORDER BY seq DESC LIMIT 1"))?;
     let mut rows = statement.query([])?;
     rows.next()?.map(|row| Ok((row.get(0)?, unchanged(row)?.0))).transpose()
+}
+
+/// Every event of some kinds, which an index has, in order.
+fn in_order(connection: &Connection, kinds: &str) -> Result<Vec<(Timestamp, JournalEvent)>, JournalError> {
+    let mut statement = connection.prepare_cached(&format!("{COLUMNS} WHERE {kinds} ORDER BY seq"))?;
+    let mut rows = statement.query([])?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        let (event, at) = unchanged(row)?;
+        found.push((at, event));
+    }
+    Ok(found)
 }
 
 /// Whether there is any event of some kinds, whatever an index says.

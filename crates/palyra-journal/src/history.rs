@@ -1,7 +1,7 @@
 //! What the events say has happened: the life of every call, question and grant, replayed in order.
 //!
-//! The tables beside `events` answer questions about the present, and only events are chained. Whoever edits a table
-//! and leaves the events alone could make the daemon believe in an answer that nobody gave. So [`crate::verify()`]
+//! The tables beside `events` answer questions about the present, and only events are chained. A user who edits a table
+//! and leaves the events alone could make the daemon believe in an answer that no person gave. So [`crate::verify()`]
 //! replays the events through this state machine and holds the tables against what comes out; and a start does the same
 //! for the calls it takes up.
 //!
@@ -10,12 +10,12 @@
 //! engine.
 
 use crate::approvals::same_hand;
-use crate::bodies::{
+use crate::consoles::Consoles;
+use crate::error::JournalError;
+use crate::event_bodies::{
     CallsSettled, DaemonStarted, Decided, DecidedPart, Ended, Given, Granted, Proposed, Rebound, Rejected, Requested,
     Resolved, Revoked, Started, Voided, quick,
 };
-use crate::consoles::Consoles;
-use crate::error::JournalError;
 use palyra_protocol::chain::Link;
 use palyra_protocol::{
     ApprovalRecord, ApprovalState, Authority, CallState, DecisionKind, Digest, GrantEffect, GrantMatcher, GrantRecord,

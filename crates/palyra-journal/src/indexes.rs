@@ -10,7 +10,7 @@ use palyra_protocol::chain::Link;
 use rusqlite::Connection;
 
 /// Each partial index of `events`, with the kinds that it holds.
-pub(crate) const EVENT_INDEXES: [(&str, &[&str]); 13] = [
+pub(crate) const EVENT_INDEXES: [(&str, &[&str]); 14] = [
     ("events_access_changed", &["access.changed"]),
     ("events_devices_changed", &["devices.changed"]),
     ("events_key", &["daemon.started", "daemon.key_accepted", "journal.begun_anew"]),
@@ -23,6 +23,7 @@ pub(crate) const EVENT_INDEXES: [(&str, &[&str]); 13] = [
     ("events_runs", &["run.opened", "runs.settled"]),
     ("events_skills", &["skill.installed", "skill.status", "skill.current", "skill.removed"]),
     ("events_skill_trust", &["skill.trust"]),
+    ("events_skill_registry", &["skill.registry"]),
     ("events_vault", &["vault.accessed", "vault.changed"]),
 ];
 

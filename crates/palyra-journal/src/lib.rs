@@ -4,27 +4,27 @@
 //! as the event that changes them, so that they can never disagree with it after a crash. One thread writes
 //! ([`writer`]); reading happens on connections of their own and never waits for it.
 //!
-//! The journal records what it is told. It must never interpret policy, and never update or delete an event.
+//! The journal records what the engine hands it. It must never interpret policy, and never update or delete an event.
 
 mod approvals;
-mod bodies;
 mod call_list;
 mod call_rows;
 mod calls;
 mod consoles;
 mod decisions;
 mod error;
+mod event_bodies;
 mod events;
 mod grants;
 mod history;
-mod hot;
 mod indexes;
 mod memory;
 mod migrate;
+mod open_approvals;
 mod open_calls;
 mod opening;
 mod page;
-mod questions;
+mod prepared_statements;
 mod read_only;
 mod recorded;
 mod routines;

@@ -1,6 +1,6 @@
 //! Which calls have not ended, by the events alone.
 //!
-//! A restart must find the calls that were under way, whatever somebody wrote into the tables meanwhile. Replaying all
+//! A restart must find the calls that were under way, whatever was written into the tables meanwhile. Replaying all
 //! events would do, and takes as long as history is. So the writer, which knows what is open, appends `calls.settled`
 //! now and then: every call that was opened before the event it names has ended. A restart replays what follows. An
 //! index of open calls would cost each call two more pages on the disk; a mark in a table could be moved by whoever can
@@ -158,64 +158,25 @@ pub(crate) fn replay(
 mod tests {
     use super::*;
     use crate::{JournalStore, Opening};
-    use palyra_protocol::call::ToolCallParts;
-    use palyra_protocol::{
-        CallRecord, CallState, CanonicalJson, DecisionId, DecisionKind, Digest, Facets, Origin, Principal, Problem,
-        SystemClock, ToolCall, ToolDecision,
-    };
+    use palyra_protocol::{CallState, DecisionKind, Problem, SystemClock};
+    use palyra_testkit::records;
     use proptest::prelude::*;
     use std::collections::BTreeSet;
     use std::sync::Arc;
 
-    fn call() -> Arc<CallRecord> {
-        let origin = Origin {
-            principal: "agent:demo".parse().unwrap(),
-            proposed_by: Principal::local_owner(),
-            channel: "cli".parse().unwrap(),
-            device: None,
-            session: "s".parse().unwrap(),
-            run: "r".parse().unwrap(),
-            workspace: None,
-            request: None,
-            token: None,
-            carrier: palyra_protocol::Carrier::Daemon,
-        };
-        let parts = ToolCallParts {
-            id: CallId::mint(),
-            tool: "palyra.echo".parse().unwrap(),
-            input: CanonicalJson::parse(b"{}").unwrap(),
-            workspace_root: "/srv".to_owned(),
-            facets: Facets::default(),
-            origin,
-            idempotency_key: None,
-        };
-        ToolCall::new(parts).unwrap().record()
-    }
-
-    fn opening(call: Arc<CallRecord>) -> Opening {
-        let decision = ToolDecision {
-            decision_id: DecisionId::mint(),
-            decision: DecisionKind::Allow,
-            policy_hash: Digest::ZERO,
-            call_digest: Some(call.digest),
-            rules: vec![],
-            summary: String::new(),
-            people: 0,
-            fresh: false,
-            basis: None,
-            denial: None,
-            explanation: serde_json::Value::Null,
-        };
-        Opening { call, decision: Arc::new(decision), run_limit: u64::from(u32::MAX) }
+    fn opening() -> Opening {
+        let call = records::call(records::origin(), serde_json::json!({}), None);
+        let decision = Arc::new(records::decision(&call, DecisionKind::Allow));
+        Opening { call, decision, run_limit: u64::from(u32::MAX) }
     }
 
     /// What was opened and has not ended.
     type Expected = BTreeSet<CallId>;
 
     async fn open(store: &JournalStore, expected: &mut Expected) {
-        let call = call();
-        expected.insert(call.call_id.clone());
-        store.start(opening(call), ()).await.unwrap().unwrap();
+        let opening = opening();
+        expected.insert(opening.call.call_id.clone());
+        store.start(opening, ()).await.unwrap().unwrap();
     }
 
     async fn end(store: &JournalStore, expected: &mut Expected, which: usize) {

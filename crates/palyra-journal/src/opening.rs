@@ -6,7 +6,7 @@
 use crate::call_rows::{CallRow, by_key, insert};
 use crate::error::JournalError;
 use crate::grants;
-use crate::hot::Hot;
+use crate::prepared_statements::Hot;
 use crate::recorded::Recorded;
 use crate::store::JournalStore;
 use crate::writer::{PreparedEvent, Transaction};

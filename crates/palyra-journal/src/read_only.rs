@@ -67,7 +67,7 @@ impl ReadOnly {
         if same {
             return Ok(());
         }
-        let reason = "somebody wrote to it while it was read; try again".to_owned();
+        let reason = "another program wrote to it while it was read; try again".to_owned();
         Err(JournalError::Unreadable { path: path.clone(), reason })
     }
 }

@@ -1,7 +1,7 @@
 //! The store itself: opening, closing, reading.
 
 use crate::error::JournalError;
-use crate::questions::Questions;
+use crate::open_approvals::OpenApprovals;
 use crate::routines::SlotMarks;
 use crate::schema::{self, Head};
 use crate::writer::{PreparedEvent, Transaction, Writer};
@@ -115,7 +115,7 @@ impl JournalStore {
     }
 
     /// The questions that wait.
-    pub(crate) fn questions(&self) -> &Questions {
+    pub(crate) fn questions(&self) -> &OpenApprovals {
         self.writer.questions()
     }
 

@@ -2,8 +2,8 @@
 //!
 //! Calls and runs are as many as history is long, so they are not looked up one by one: what follows from the events
 //! and what stands in the table are each summed up, and the sums compared. The sum adds a 128-bit hash of every row
-//! under a key that is drawn anew each time, so that nobody can prepare rows that cancel each other out. Only when sums
-//! differ is the row looked for that is to blame.
+//! under a key that is drawn anew each time, so that an attacker cannot prepare rows that cancel each other out. Only
+//! when sums differ is the row looked for that is to blame.
 
 use crate::error::JournalError;
 use crate::grants::OTHER_RULES;

@@ -1,14 +1,14 @@
 //! The one writer: a thread that turns many callers' transactions into few commits.
 //!
 //! Every commit waits for the disk, so with one commit per caller the disk's latency would be the throughput. Jobs that
-//! arrive while a commit is under way are gathered and committed together; nobody is answered before the commit that
+//! arrive while a commit is under way are gathered and committed together; no caller is answered before the commit that
 //! holds their job. A job that fails leaves the others of its group untouched: the group is undone and run again, then
 //! each job in a savepoint of its own, which is too dear for the many groups in which nothing fails.
 
 use crate::error::JournalError;
-use crate::hot::{Execute, Hot, HotStatements};
+use crate::open_approvals::{OpenApprovalBook, OpenApprovals};
 use crate::open_calls::OpenCalls;
-use crate::questions::{QuestionBook, Questions};
+use crate::prepared_statements::{Execute, Hot, HotStatements};
 use crate::schema::{self, Head};
 use palyra_protocol::chain::Link;
 use palyra_protocol::{CallId, Clock as _, Digest, JournalEvent, SteadyClock, Timestamp};
@@ -50,7 +50,7 @@ pub(crate) struct Transaction<'a> {
     pub(crate) connection: &'a Connection,
     pub(crate) now: Timestamp,
     pub(crate) open_calls: &'a mut OpenCalls,
-    pub(crate) questions: &'a mut QuestionBook,
+    pub(crate) questions: &'a mut OpenApprovalBook,
     pub(crate) hot: &'a mut (dyn Execute + 'a),
     head: &'a mut Head,
 }
@@ -124,13 +124,13 @@ pub(crate) struct Writer {
     thread: Option<JoinHandle<()>>,
     head: watch::Receiver<Head>,
     alive: watch::Receiver<()>,
-    questions: Questions,
+    questions: OpenApprovals,
 }
 
 impl Writer {
     pub(crate) fn start(connection: Connection, head: Head, clock: Arc<SteadyClock>) -> Result<Self, JournalError> {
         let (open_calls, waiting) = OpenCalls::read(&connection)?;
-        let book = QuestionBook::default();
+        let book = OpenApprovalBook::default();
         book.reset(waiting);
         let questions = book.for_readers();
         let (jobs, queue) = channel();
@@ -164,7 +164,7 @@ impl Writer {
     }
 
     /// The questions that wait, as of the last commit.
-    pub(crate) fn questions(&self) -> &Questions {
+    pub(crate) fn questions(&self) -> &OpenApprovals {
         &self.questions
     }
 
@@ -215,7 +215,7 @@ struct Loop<'c> {
     /// The end of the chain on the disk; none after a failure, until it has been read again.
     committed: Option<Head>,
     open_calls: OpenCalls,
-    questions: QuestionBook,
+    questions: OpenApprovalBook,
     since_checkpoint: usize,
     clock: Arc<SteadyClock>,
     announce: watch::Sender<Head>,

@@ -9,38 +9,27 @@ use palyra_journal::{
     Recorded, Resolve, Verdict, verify,
 };
 use palyra_protocol::access::{Credential, ShownToken};
-use palyra_protocol::call::ToolCallParts;
 use palyra_protocol::{
     ApprovalId, ApprovalRecord, ApprovalResolution, ApprovalScope, ApprovalState, Authority, CallId, CallRecord,
-    CallState, CanonicalJson, Clock, DaemonKey, DecisionId, DecisionKind, Digest, EgressProtocol, EgressRecord, Facets,
-    GrantId, GrantMatcher, GrantRecord, JournalEvent, MatchKey, Origin, Principal, Problem, RiskLevel, Timestamp,
-    TokenId, ToolCall, ToolDecision, WorkspaceRole,
+    CallState, DaemonKey, DecisionKind, Digest, EgressProtocol, EgressRecord, Facets, GrantId, GrantMatcher,
+    GrantRecord, JournalEvent, MatchKey, Principal, Problem, Timestamp, TokenId, ToolDecision, WorkspaceRole,
 };
+use palyra_testkit::SetClock;
+use palyra_testkit::records::{self, approval as question, policy_hash};
 use rusqlite::Connection;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-/// A clock that a test sets.
-#[derive(Debug)]
-struct TestClock(AtomicU64);
-
-impl Clock for TestClock {
-    fn now(&self) -> Timestamp {
-        Timestamp::from_unix_ms(self.0.load(Ordering::SeqCst))
-    }
-}
 
 struct Fixture {
     dir: tempfile::TempDir,
-    clock: Arc<TestClock>,
+    clock: Arc<SetClock>,
     store: JournalStore,
 }
 
 impl Fixture {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let clock = Arc::new(TestClock(AtomicU64::new(1_000)));
+        let clock = SetClock::at(1_000);
         let store = JournalStore::open(&dir.path().join("journal.db"), clock.clone()).unwrap();
         Self { dir, clock, store }
     }
@@ -66,55 +55,13 @@ impl Fixture {
     }
 }
 
-fn policy_hash() -> Digest {
-    Digest::of(b"policy")
-}
-
 fn call(text: &str, key: Option<&str>) -> CallRecord {
-    let origin = Origin {
-        principal: "agent:demo".parse().unwrap(),
-        proposed_by: Principal::local_owner(),
-        channel: "cli".parse().unwrap(),
-        device: None,
-        session: "s".parse().unwrap(),
-        run: "r".parse().unwrap(),
-        workspace: None,
-        request: None,
-        token: None,
-        carrier: palyra_protocol::Carrier::Daemon,
-    };
-    let input = CanonicalJson::from_value(serde_json::json!({ "text": text })).unwrap();
-    let parts = ToolCallParts {
-        id: CallId::mint(),
-        tool: "palyra.echo".parse().unwrap(),
-        input,
-        workspace_root: "/srv".to_owned(),
-        facets: Facets::default(),
-        origin,
-        idempotency_key: key.map(|k| k.parse().unwrap()),
-    };
-    Arc::unwrap_or_clone(ToolCall::new(parts).unwrap().record())
-}
-
-fn decision() -> ToolDecision {
-    ToolDecision {
-        decision_id: DecisionId::mint(),
-        decision: DecisionKind::Allow,
-        policy_hash: policy_hash(),
-        call_digest: None,
-        rules: vec!["rule".to_owned()],
-        summary: "because".to_owned(),
-        people: 1,
-        fresh: false,
-        basis: None,
-        denial: None,
-        explanation: serde_json::Value::Null,
-    }
+    let key = key.map(|key| key.parse().unwrap());
+    Arc::unwrap_or_clone(records::call(records::origin(), serde_json::json!({ "text": text }), key))
 }
 
 fn opening(call: &CallRecord, run_limit: u64, kind: DecisionKind) -> Opening {
-    let decision = ToolDecision { decision: kind, call_digest: Some(call.digest), ..decision() };
-    Opening { call: Arc::new(call.clone()), decision: Arc::new(decision), run_limit }
+    Opening { call: Arc::new(call.clone()), decision: Arc::new(records::decision(call, kind)), run_limit }
 }
 
 async fn start(store: &JournalStore, call: &CallRecord, run_limit: u64) -> Result<Recorded<&'static str>, NotOpened> {
@@ -132,35 +79,6 @@ async fn start_by(
 async fn ask_about(store: &JournalStore, call: &CallRecord, approval: &ApprovalRecord) {
     let opening = opening(call, 100, DecisionKind::NeedsApproval);
     store.ask(opening, Arc::new(approval.clone())).await.unwrap().unwrap();
-}
-
-fn question(call: &CallRecord) -> ApprovalRecord {
-    ApprovalRecord {
-        approval_id: ApprovalId::mint(),
-        call_id: call.call_id.clone(),
-        subject_id: format!("tool:{}", call.tool),
-        subject: palyra_protocol::ApprovalSubject::ToolCall,
-        tool: call.tool.clone(),
-        call_digest: call.digest,
-        decision_id: DecisionId::mint(),
-        policy_hash: policy_hash(),
-        risk: RiskLevel::High,
-        principal: call.origin.principal.clone(),
-        proposed_by: call.origin.proposed_by.clone(),
-        token: call.origin.token.clone(),
-        session: call.origin.session.clone(),
-        workspace: None,
-        input: call.input.clone(),
-        facets: Facets::default(),
-        why: "because".to_owned(),
-        requested_at: Timestamp::from_unix_ms(1_000),
-        expires_at: Timestamp::from_unix_ms(60_000),
-        people: 1,
-        fresh: false,
-        given: vec![],
-        state: ApprovalState::Pending,
-        resolution: None,
-    }
 }
 
 fn answer(approval: &ApprovalRecord, state: ApprovalState) -> Resolve {
@@ -447,7 +365,7 @@ async fn grants_are_used_counted_expired_and_revoked() {
         let (origin, keys) = (next.origin.clone(), keys.clone());
         let (store, clock) = (&fixture.store, &fixture.clock);
         async move {
-            clock.0.store(at, Ordering::SeqCst);
+            clock.set(at);
             store.live_grant(&origin.principal, &origin.session, policy_hash(), keys).await.unwrap()
         }
     };
@@ -461,10 +379,10 @@ async fn grants_are_used_counted_expired_and_revoked() {
     assert_eq!(by_grant("b").await, Ok(()));
     assert_eq!(fixture.store.grants(None, Page { records: 10, bytes: 1 << 20 }).await.unwrap().records[0].uses, 1);
 
-    fixture.clock.0.store(5_000, Ordering::SeqCst);
+    fixture.clock.set(5_000);
     let late = by_grant("c").await;
     assert_eq!(late, Err(NotByGrant::GrantGone), "expiry is checked again in the transaction that uses it");
-    fixture.clock.0.store(4_999, Ordering::SeqCst);
+    fixture.clock.set(4_999);
     fixture.store.revoke_grant(&granted.grant_id, &Principal::local_owner()).await.unwrap();
     assert_eq!(find(4_999).await, None);
     assert_eq!(by_grant("d").await, Err(NotByGrant::GrantGone));
@@ -482,9 +400,9 @@ async fn a_clock_that_is_set_back_revives_no_grant() {
     let (granted, key) = grant(&record, &approval, Some(5_000));
     let resolve = Resolve { grant: Some((granted.clone(), key)), ..answer(&approval, ApprovalState::Allowed) };
     fixture.store.resolve_approval(resolve).await.unwrap();
-    fixture.clock.0.store(5_000, Ordering::SeqCst);
+    fixture.clock.set(5_000);
     note(&fixture.store).await;
-    fixture.clock.0.store(2_000, Ordering::SeqCst);
+    fixture.clock.set(2_000);
     let mut fixture = fixture;
     for restarted in [false, true] {
         if restarted {
@@ -593,7 +511,7 @@ async fn checkpoints_show_truncation_rewriting_and_other_journals() {
     assert!(fault.to_string().contains("has 3 events"), "{fault}");
 
     // Grown again beyond the old length, with a chain that fits: only the checkpoint tells.
-    fixture.clock.0.store(9_999, Ordering::SeqCst);
+    fixture.clock.set(9_999);
     let grown = JournalStore::open(&fixture.path(), fixture.clock.clone()).unwrap();
     for _ in 0..4 {
         note(&grown).await;
@@ -671,6 +589,6 @@ fn a_file_that_is_no_journal_is_refused() {
     let path = dir.path().join("journal.db");
     std::fs::write(&path, b"this is not a database, and long enough to be looked at as one....................")
         .unwrap();
-    let refused = JournalStore::open(&path, Arc::new(TestClock(AtomicU64::new(0)))).unwrap_err();
+    let refused = JournalStore::open(&path, SetClock::at(0)).unwrap_err();
     assert!(matches!(refused, JournalError::Database(_)), "{refused}");
 }

@@ -7,9 +7,11 @@
 use crate::control::CallControl;
 use crate::http_request::HttpRequest;
 use crate::names::WorkspacePath;
+use crate::record::{FileKind, FileStatus};
 use palyra_protocol::Secret;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -107,38 +109,80 @@ pub enum SecretFault {
     Unavailable(String),
 }
 
-/// Opens the workspace: `palyra-workspace`. This crate walks beneath what it opens, following no link.
+/// The workspace, or a view of it that counts later. Paths begin at the workspace; no link is followed, made or read.
 pub trait FilesDoor: Send + Sync + fmt::Debug {
-    /// Opens the directory that a grant names, itself found without following a link.
+    /// Opens a file, or says that a directory is there.
     ///
     /// # Errors
     /// A typed fault that the guest is told.
-    #[cfg(unix)]
-    fn root(&self, root: &WorkspacePath) -> Result<std::os::fd::OwnedFd, FileFault>;
+    fn open(&self, path: &WorkspacePath, how: OpenHow) -> Result<Opened, FileFault>;
 
-    /// Asked before anything is changed, with the path from the workspace: the place to keep what is needed to undo it,
-    /// or to refuse.
+    /// What is at a path; a link is told as a link.
+    ///
+    /// # Errors
+    /// A typed fault that the guest is told.
+    fn status(&self, path: &WorkspacePath) -> Result<FileStatus, FileFault>;
+
+    /// What is in a directory, in order.
+    ///
+    /// # Errors
+    /// A typed fault that the guest is told.
+    fn entries(&self, path: &WorkspacePath) -> Result<Vec<(String, FileKind)>, FileFault>;
+
+    /// Creates a directory.
     ///
     /// # Errors
     /// A typed fault that the guest is told; then nothing is changed.
-    fn before_change(&self, path: &WorkspacePath, change: FileChange) -> Result<(), FileFault>;
+    fn create_directory(&self, path: &WorkspacePath) -> Result<(), FileFault>;
+
+    /// Removes a file or an empty directory.
+    ///
+    /// # Errors
+    /// A typed fault that the guest is told; then nothing is changed.
+    fn remove(&self, path: &WorkspacePath, what: FileKind) -> Result<(), FileFault>;
+
+    /// Renames a file or directory.
+    ///
+    /// # Errors
+    /// A typed fault that the guest is told; then nothing is changed.
+    fn rename(&self, from: &WorkspacePath, to: &WorkspacePath) -> Result<(), FileFault>;
 }
 
-/// How a file is about to change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum FileChange {
-    /// A file is opened for writing; it may be created or emptied by that.
-    Write,
-    /// A directory is created.
-    CreateDirectory,
-    /// A file is removed.
-    Remove,
-    /// An empty directory is removed.
-    RemoveDirectory,
-    /// It is renamed away, or something is renamed to it.
-    Rename,
+/// How a file is opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct OpenHow {
+    /// To be read.
+    pub read: bool,
+    /// To be written.
+    pub write: bool,
+    /// It is made if it is not there.
+    pub create: bool,
+    /// It must not be there before.
+    pub exclusive: bool,
+    /// It is emptied.
+    pub truncate: bool,
+    /// It must be a directory.
+    pub directory: bool,
+}
+
+/// What was opened.
+#[derive(Debug)]
+pub enum Opened {
+    /// A regular file.
+    File(OwnedFd),
+    /// A directory, which goes by its path.
+    Directory,
+}
+
+impl Opened {
+    /// What it is.
+    #[must_use]
+    pub fn kind(&self) -> FileKind {
+        match self {
+            Self::File(_) => FileKind::File,
+            Self::Directory => FileKind::Directory,
+        }
+    }
 }
 
 /// Why a file cannot be used. The names are those of WASI, which guests know.
@@ -185,12 +229,21 @@ pub enum FileFault {
     /// The guest has too many files open.
     #[error("too many open files")]
     TooManyOpen,
+    /// A directory that was there before cannot be moved.
+    #[error("cannot be moved")]
+    CrossDevice,
     /// Files are not served in this call.
     #[error("unsupported")]
     Unsupported,
     /// Anything else.
     #[error("input or output failed")]
     Io,
+}
+
+impl From<std::io::Error> for FileFault {
+    fn from(error: std::io::Error) -> Self {
+        error.raw_os_error().map_or(Self::Io, |errno| crate::files::fault(rustix::io::Errno::from_raw_os_error(errno)))
+    }
 }
 
 /// The private storage of one skill.

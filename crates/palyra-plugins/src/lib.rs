@@ -46,11 +46,11 @@ pub use capabilities::RequestedCapabilities;
 pub use compile::{CompileProgress, OnProgress};
 pub use control::CallControl;
 pub use doors::{
-    Doors, FileChange, FileFault, FilesDoor, HttpAllowance, HttpDoor, HttpFault, HttpReply, SecretFault, SecretsDoor,
-    StorageDoor, StorageFault,
+    Doors, FileFault, FilesDoor, HttpAllowance, HttpDoor, HttpFault, HttpReply, OpenHow, Opened, SecretFault,
+    SecretsDoor, StorageDoor, StorageFault,
 };
 pub use error::{Fault, PluginError};
-pub use files::open_root;
+pub use files::DirectoryFiles;
 pub use grant::{Grant, Interfaces, Withheld};
 pub use guest::{HostCallKind, HostCalls, LogLevel, LogLine, Observed};
 pub use hosts::{Host, HostPattern, HostPatternError};

@@ -1,7 +1,7 @@
 //! Cases: what a set of rules is expected to answer, as data beside the rules.
 //!
 //! A case file says who belongs to what, and then for each case the question, the expected answer (`allow`, `ask` or
-//! `deny`) and the rules that must have decided. Tests run them; so can whoever is about to change a rule.
+//! `deny`) and the rules that must have decided. Tests run them; so can an operator who is about to change a rule.
 //!
 //! A question about a call is best a call: tool and input, from which the facts are made as the daemon makes them.
 //! Facts that are written down by hand can be facts that no call has.

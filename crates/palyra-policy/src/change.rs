@@ -1,4 +1,4 @@
-//! What would change the answer: computed only after a denial, and only when somebody asks.
+//! What would change the answer: computed only after a denial, and only when a caller asks.
 //!
 //! A denied request becomes allowed when every forbid that applied is lifted and at least one permit applies. So there
 //! is one [`Change`] for each forbid that decided, and one for each permit that could have applied (unless one already

@@ -1,8 +1,8 @@
 //! Denials that their caller can act on, and that tell them nothing else.
 //!
-//! Whoever is denied may know the rules that decided (by name, with the reason their author wrote for this very
+//! A denied caller may know the rules that decided (by name, with the reason their author wrote for this very
 //! reader) and what their own call lacked, as a code. They do not learn other rules, the names of groups or who is in
-//! them: that is for whoever may ask `policy.explain`.
+//! them: that is for callers who may ask `policy.explain`.
 
 use crate::change::Change;
 use crate::explain::PolicyExplanation;
@@ -52,7 +52,7 @@ impl PolicyExplanation {
         let words = |code: MissingCode| match code {
             MissingCode::ToolNotAllowlisted => format!("`{resource}` is not among the tools that may be called here"),
             MissingCode::CallerNotAuthorised => format!("`{principal}` is not among those who may do this"),
-            MissingCode::ChannelNotAuthorised => "nobody may do this through this door".to_owned(),
+            MissingCode::ChannelNotAuthorised => "no caller may do this through this door".to_owned(),
             MissingCode::PeopleOnly => "only a person may do this".to_owned(),
             MissingCode::PersonsApproval => "a person has to approve it".to_owned(),
             MissingCode::ForbiddenByRule | MissingCode::OtherCondition | MissingCode::PolicyError => {

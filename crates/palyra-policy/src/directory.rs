@@ -2,7 +2,7 @@
 //!
 //! Directly in it are `*.cedar` (rules), `groups.toml` (who belongs to what) and `*.cases.toml`; further cases may be
 //! in `cases/`. Files that could be mistaken for rules and are not read are refused: silence would be a false comfort.
-//! Hidden files and anything that is neither Cedar nor TOML is nobody's business. Everything has a limit.
+//! Hidden files and anything that is neither Cedar nor TOML is left alone. Everything has a limit.
 
 use crate::error::{Flaw, FlawKind, PolicyError};
 use crate::source::{DEFAULT_NAME, MAX_SOURCE_BYTES, PolicySource, Position};

@@ -1,7 +1,7 @@
 //! Why a set of rules is refused.
 //!
-//! A set is refused as a whole: half of somebody's rules is not what they meant. All flaws are reported at once, each
-//! with its kind, its place and the line it stands on.
+//! A set is refused as a whole: half of an operator's rules is not what they meant. All flaws are reported at once,
+//! each with its kind, its place and the line it stands on.
 
 use crate::membership::MembershipError;
 use crate::source::Position;

@@ -1,6 +1,6 @@
 //! Decides what may happen: Cedar, its schema, the default rules and the operator's.
 //!
-//! A [`PolicyEngine`] is parsed and validated once and never changes; whoever reloads makes a new one. It is asked with
+//! A [`PolicyEngine`] is parsed and validated once and never changes; a reload makes a new one. It is asked with
 //! a [`PolicyRequest`] (who, what, on what) and a [`PolicyRequestContext`] (from where, with which arguments), and
 //! answers with a decision and a [`PolicyExplanation`]: the rules that decided, the facts they looked at, and what
 //! would change the answer.
@@ -27,13 +27,14 @@ mod error;
 mod explain;
 #[doc(hidden)]
 pub mod fuzzing;
-mod guard;
 mod hint;
 mod lint;
 mod literal;
 mod load;
 mod membership;
+mod mixed_scripts;
 mod names;
+mod nesting_guard;
 mod place;
 mod registered;
 mod replay;
@@ -41,7 +42,6 @@ mod request;
 mod resource;
 mod rule;
 mod scene;
-mod scripts;
 mod set;
 mod source;
 mod suggest;
@@ -65,4 +65,4 @@ pub use set::{CheckedSet, Note, PolicyLoader, RefusedSet};
 pub use source::{DEFAULT_POLICY_SRC, PolicySource, Position, SCHEMA_SRC};
 pub use suggest::{PastAnswer, Suggestion, suggest};
 pub use toolbox::{RehearsedCall, Toolbox};
-pub use verdict::{MAX_APPROVERS, Verdict, VerdictRecord};
+pub use verdict::{MAX_APPROVERS, Questions, Verdict, VerdictRecord};

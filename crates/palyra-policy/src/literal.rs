@@ -5,7 +5,7 @@
 //! not.
 
 use crate::attribute::Attribute;
-use crate::guard;
+use crate::nesting_guard;
 use crate::rule::Rule;
 use cedar_policy::pst::{BinaryOp, Clause, Expr, Literal, PatternElem, Var};
 use cedar_policy::{EntityId, EntityUid, Policy};
@@ -160,7 +160,7 @@ fn attribute(expr: &Expr) -> Option<Attribute> {
 /// Where a rule's text has a string literal with this value, or one that begins with it; its first byte otherwise.
 pub(crate) fn place_of_text(rule: &str, value: &str, how: How) -> usize {
     let quoted = format!("\"{}", EntityId::new(value).escaped());
-    let found = guard::strings(rule).find(|(_, literal)| match how {
+    let found = nesting_guard::strings(rule).find(|(_, literal)| match how {
         How::Whole => literal.strip_suffix('"') == Some(quoted.as_str()),
         How::Beginning => literal.starts_with(&quoted),
     });
@@ -172,5 +172,5 @@ pub(crate) fn place_of_entity(rule: &str, uid: &EntityUid) -> usize {
     let kind = format!("{}::", uid.type_name());
     let id = format!("\"{}\"", uid.id().escaped());
     let named = |(at, literal): &(usize, &str)| *literal == id && rule[..*at].ends_with(&kind);
-    guard::strings(rule).find(named).map_or(0, |(at, _)| at - kind.len())
+    nesting_guard::strings(rule).find(named).map_or(0, |(at, _)| at - kind.len())
 }

@@ -4,10 +4,10 @@
 //! the only place that parses Cedar, and it never sees a caller's text.
 
 use crate::error::{Flaw, FlawKind, PolicyError};
-use crate::guard;
 use crate::lint;
 use crate::literal::place_of_entity;
 use crate::membership::Membership;
+use crate::nesting_guard;
 use crate::rule::{Labels, Rule};
 use crate::source::{Author, Indexed, MAX_SOURCE_BYTES, PolicySource};
 use crate::toolbox::Toolbox;
@@ -116,7 +116,7 @@ fn parse<'s>(number: usize, place: &'s Indexed<'s>) -> Result<Vec<Draft<'s>>, Ve
         let message = format!("the file is larger than {} MiB", MAX_SOURCE_BYTES / 1024 / 1024);
         return Err(vec![place.flaw(0, FlawKind::TooLarge, message)]);
     }
-    guard::check(text).map_err(|excess| vec![place.flaw(excess.offset, FlawKind::TooComplex, excess.what)])?;
+    nesting_guard::check(text).map_err(|excess| vec![place.flaw(excess.offset, FlawKind::TooComplex, excess.what)])?;
     let set: PolicySet =
         text.parse().map_err(|error| cedar_flaws(place, 0, FlawKind::Syntax, &DetailedError::from(&error)))?;
     let mut drafts = Vec::with_capacity(set.num_of_policies());
@@ -158,7 +158,7 @@ fn check_annotations(draft: &Draft<'_>, flaws: &mut Vec<Flaw>) {
         Some(_) => {}
     }
     if draft.annotation("reason").is_none_or(|reason| reason.trim().is_empty()) {
-        let message = "the rule has no `@reason(\"…\")`: a sentence for whoever meets it".to_owned();
+        let message = "the rule has no `@reason(\"…\")`: one sentence for the people it stops".to_owned();
         flaws.push(draft.flaw(FlawKind::MissingReason, message));
     }
     if draft.annotation("locked").is_some() && draft.place.source.author() == Author::Operator {
@@ -201,7 +201,7 @@ fn unknown_groups(policy: &Policy, membership: &Membership) -> impl Iterator<Ite
 }
 
 fn nobody_in(uid: &EntityUid) -> String {
-    format!("`{uid}` is not in the configuration, so nobody belongs to it")
+    format!("`{uid}` is not in the configuration, so it has no members")
 }
 
 /// The first group a loaded rule speaks of that these members lack.
@@ -287,7 +287,7 @@ fn is_only_foreign(warning: &ValidationWarning, rule: &str) -> bool {
         ValidationWarning::MixedScriptString(_)
         | ValidationWarning::MixedScriptIdentifier(_)
         | ValidationWarning::ConfusableIdentifier(_) => {
-            !guard::strings(rule).any(|(_, literal)| literal.chars().any(deceives))
+            !nesting_guard::strings(rule).any(|(_, literal)| literal.chars().any(deceives))
         }
         _ => false,
     }

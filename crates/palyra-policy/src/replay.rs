@@ -6,6 +6,7 @@
 use crate::circumstances::Approval;
 use crate::engine::PolicyEngine;
 use crate::request::{PolicyRequest, PolicyRequestContext};
+use crate::verdict::Questions;
 use palyra_protocol::{CallId, DecisionKind, Digest, PolicyAction, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -16,10 +17,8 @@ pub struct PastDecision<'p> {
     pub call_id: &'p CallId,
     /// When it was made.
     pub at: Timestamp,
-    /// The question.
-    pub request: &'p PolicyRequest,
-    /// Its circumstances.
-    pub context: &'p PolicyRequestContext,
+    /// What was asked.
+    pub questions: &'p Questions,
     /// The answer.
     pub decided: DecisionKind,
 }
@@ -99,7 +98,11 @@ impl Replay {
     /// Asks the candidate what was asked then.
     pub fn feed(&mut self, past: &PastDecision<'_>) {
         self.report.replayed += 1;
-        let would_be = self.candidate.kind(past.request, past.context);
+        let (request, context) = &past.questions.call;
+        let would_be = match past.questions.uses[..] {
+            [] => self.candidate.kind(request, context),
+            _ => self.candidate.decide_all(past.questions).kind(),
+        };
         if would_be == past.decided {
             self.report.unchanged += 1;
             return;
@@ -160,8 +163,9 @@ impl Shift {
 }
 
 fn example(candidate: &PolicyEngine, past: &PastDecision<'_>, would_be: DecisionKind) -> Example {
-    let verdict = candidate.decide(past.request, past.context);
-    let facets = &past.context.facets;
+    let verdict = candidate.decide_all(past.questions);
+    let (request, context) = &past.questions.call;
+    let facets = &context.facets;
     let what = facets.command_line().unwrap_or_else(|| {
         let paths = facets.paths_written.iter().chain(&facets.paths_read).chain(&facets.hosts);
         paths.take(4).cloned().collect::<Vec<_>>().join(" ")
@@ -169,8 +173,8 @@ fn example(candidate: &PolicyEngine, past: &PastDecision<'_>, would_be: Decision
     Example {
         call_id: past.call_id.clone(),
         at: past.at,
-        principal: past.request.principal.to_string(),
-        tool: past.request.resource.name().to_owned(),
+        principal: request.principal.to_string(),
+        tool: request.resource.name().to_owned(),
         what: crate::hint::printable(&what),
         was: past.decided,
         would_be,

@@ -1,7 +1,7 @@
 //! A set of rules that may run: parsed, valid, and true to its own cases; or the whole list of why not.
 //!
 //! This is the one way from an operator's files to an engine, for the daemon's start, for a reload and for every tool
-//! that only looks. Whoever replaces a running set does it with what comes out of here, so a set that fails its own
+//! that only looks. A running set is replaced by what comes out of here, so a set that fails its own
 //! cases never runs.
 
 use crate::cases::{CaseError, CaseFile, CaseResults};
@@ -9,8 +9,8 @@ use crate::directory::PolicyFiles;
 use crate::engine::PolicyEngine;
 use crate::error::{Flaw, FlawKind, PolicyError};
 use crate::membership::Membership;
+use crate::mixed_scripts::mixed_words;
 use crate::rule::Rule;
-use crate::scripts::mixed_words;
 use crate::source::{Indexed, PolicySource};
 use crate::toolbox::Toolbox;
 use cedar_policy::EntityUid;

@@ -4,7 +4,7 @@
 //! principal, one tool, one workspace, one program, one directory. Commands that set environment variables or feed
 //! standard input get none: rules see neither values nor content, so that no rule would be as narrow as the approval
 //! was. It is tried against the running set before it is offered: it must cover what was approved and nothing that a
-//! person denied. Nobody applies it but an operator.
+//! person denied. Only an operator applies it.
 
 use crate::cases::Expectation;
 use crate::directory::{PolicyFile, PolicyFiles};

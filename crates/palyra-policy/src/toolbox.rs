@@ -1,6 +1,6 @@
 //! What the room of rules cannot know by itself: which tools there are, and what a call of one comes to.
 //!
-//! Whoever loads rules for a daemon hands this in. Without it rules are read all the same, names of tools are taken as
+//! The daemon hands this in when it loads rules. Without it rules are read all the same, names of tools are taken as
 //! they are, and a case that is a call is refused.
 
 use palyra_protocol::{Facets, ToolMetadata};

@@ -1,6 +1,6 @@
 //! The verdict about a call: allow, ask, or deny; put together from Cedar's answers to a few questions.
 //!
-//! As things stand. As they would stand with an answer that somebody gave before: a grant, or a rule that permits
+//! As things stand. As they would stand with an answer that a person gave before: a grant, or a rule that permits
 //! `approval.waive`. And as they would stand if people approved this very call, as many as some rule counts. Grants and
 //! waivers are no people: where a rule counts even one, the call is shown to a person. There is no second place that
 //! knows what needs a person.
@@ -41,6 +41,15 @@ pub enum Verdict {
     },
     /// Not allowed, whatever anybody says.
     Deny(PolicyExplanation),
+}
+
+/// What policy is asked about one call: the call itself, and each thing that it uses besides.
+#[derive(Debug, Clone)]
+pub struct Questions {
+    /// The call.
+    pub call: (PolicyRequest, PolicyRequestContext),
+    /// The skill, memory, routine, secrets and guarded paths that it uses.
+    pub uses: Vec<(PolicyRequest, PolicyRequestContext)>,
 }
 
 /// A finished verdict, in the form that the journal keeps and callers see. Its shape is stable.
@@ -145,6 +154,26 @@ impl Verdict {
         }
     }
 
+    /// The stricter of two verdicts about one call; of two that are alike, this one. Where both need people, as many
+    /// have to approve as either counts, and no grant covers the call if one of them admits none.
+    #[must_use]
+    pub fn stricter(self, other: Self) -> Self {
+        let (people, fresh) = (self.people().max(other.people()), self.is_fresh() || other.is_fresh());
+        match if other.strictness() > self.strictness() { other } else { self } {
+            Self::NeedsApproval { now, approved, .. } => Self::NeedsApproval { now, approved, people, fresh },
+            verdict => verdict,
+        }
+    }
+
+    fn strictness(&self) -> (u8, u32, bool) {
+        match self {
+            Self::Allow(_) => (0, 0, false),
+            Self::Waived { .. } => (1, 0, false),
+            Self::NeedsApproval { people, fresh, .. } => (2, *people, *fresh),
+            Self::Deny(_) => (3, 0, false),
+        }
+    }
+
     /// The finished form.
     #[must_use]
     pub fn record(&self, detail: Detail) -> VerdictRecord {
@@ -182,6 +211,31 @@ impl PolicyEngine {
             Some(waiver) => Verdict::Waived { approved: stood_in.explanation, waiver },
             None => Verdict::NeedsApproval { now, approved: stood_in.explanation, people: 1, fresh: false },
         }
+    }
+
+    /// Decides about a call and everything that it uses: the strictest verdict.
+    #[must_use]
+    pub fn decide_all(&self, Questions { call, uses }: &Questions) -> Verdict {
+        let mut verdict = self.decide(&call.0, &call.1);
+        for (request, context) in uses {
+            let of_use = self.decide(request, context);
+            let covered = matches!(
+                (request.action, &verdict, &of_use),
+                // A waiver of the tool's approval is for the same call: it stands in for the skill's too.
+                (
+                    PolicyAction::SkillExecute,
+                    Verdict::Waived { .. },
+                    Verdict::NeedsApproval { fresh: false, people: 1, .. }
+                )
+            );
+            verdict = match request.action {
+                _ if covered => verdict,
+                // Of two that need a person, this one says more.
+                PolicyAction::EffectApply => of_use.stricter(verdict),
+                _ => verdict.stricter(of_use),
+            };
+        }
+        verdict
     }
 
     /// Decides about a call that a grant covers. Where a rule counts people, the grant changes nothing.

@@ -1,4 +1,4 @@
-//! A stranger's text on somebody's terminal: it may say anything and must do nothing.
+//! A stranger's text on a person's terminal: it may say anything and must do nothing.
 //!
 //! A terminal obeys what it is sent: an escape sequence moves the cursor, rewrites what was shown, sets the clipboard
 //! or answers in the user's name. So whatever an agent or its processes wrote is shown with every such character made

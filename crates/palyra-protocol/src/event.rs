@@ -363,6 +363,18 @@ pub enum JournalEvent {
         /// SHA-256 of the file after.
         after: Digest,
     },
+    /// A registry of skills showed a newer list than before, under this key.
+    #[serde(rename = "skill.registry")]
+    SkillRegistrySeen {
+        /// By whom it was looked at.
+        by: Principal,
+        /// The registry's name.
+        registry: String,
+        /// The key that signed its list, and that every further one has to be signed with.
+        key: PublicKey,
+        /// Which list it is; an older one is refused from now on.
+        revision: u64,
+    },
     /// An approval left a standing answer.
     #[serde(rename = "grant.created")]
     GrantCreated {

@@ -37,6 +37,7 @@ impl JournalEvent {
             Self::SkillCurrent { .. } => "skill.current",
             Self::SkillRemoved { .. } => "skill.removed",
             Self::SkillTrustChanged { .. } => "skill.trust",
+            Self::SkillRegistrySeen { .. } => "skill.registry",
             Self::GrantCreated { .. } => "grant.created",
             Self::GrantRevoked { .. } => "grant.revoked",
             Self::GrantsVoided { .. } => "grant.voided",
@@ -85,6 +86,7 @@ impl JournalEvent {
             | Self::SkillCurrent { .. }
             | Self::SkillRemoved { .. }
             | Self::SkillTrustChanged { .. }
+            | Self::SkillRegistrySeen { .. }
             | Self::PolicyReloaded { .. }
             | Self::PolicyRejected { .. }
             | Self::GrantCreated { .. }

@@ -10,6 +10,7 @@ use crate::digest::{Digest, DigestBuilder};
 use crate::id::{CallId, IdempotencyKey, RoutineId, RunId, SessionId, WorkspaceId};
 use crate::json::{JsonRejection, canonical_text};
 use crate::principal::Principal;
+use crate::run::RunBudget;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -47,17 +48,43 @@ pub struct RoutineSchedule {
     pub zone: String,
 }
 
-/// What a routine may spend.
+/// What a routine may spend. The limits of one prompt narrow the agent's own budget and never widen it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RoutineBudget {
     /// The most slots that run in 24 hours; the others are skipped.
     pub slots_per_day: u32,
+    /// The most tool calls of one prompt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calls: Option<u64>,
+    /// The most calls to the model of one prompt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model_calls: Option<u64>,
+    /// The most tokens of one prompt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<u64>,
+    /// The most seconds of one prompt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seconds: Option<u64>,
 }
 
 impl Default for RoutineBudget {
     fn default() -> Self {
-        Self { slots_per_day: 1440 }
+        Self { slots_per_day: 1440, calls: None, model_calls: None, tokens: None, seconds: None }
+    }
+}
+
+impl RoutineBudget {
+    /// How far one prompt may go, for an agent that may go this far.
+    #[must_use]
+    pub fn within(&self, agent: RunBudget) -> RunBudget {
+        let least = |own: Option<u64>, agents: u64| own.map_or(agents, |own| own.min(agents));
+        RunBudget {
+            calls: least(self.calls, agent.calls),
+            model_calls: least(self.model_calls, agent.model_calls),
+            tokens: least(self.tokens, agent.tokens),
+            seconds: least(self.seconds, agent.seconds),
+        }
     }
 }
 
@@ -120,7 +147,7 @@ impl RoutineRecord {
     /// # Errors
     /// Never: the parts fit.
     pub fn run(&self, slot: &SlotKey) -> Result<RunId, crate::id::IdError> {
-        format!("{}:{}:{}", self.routine_id, slot.kind.as_str(), slot.at.unix_ms()).parse()
+        self.slot_name(slot).parse()
     }
 
     /// The key under which a slot's call is proposed: the journal takes it once.
@@ -128,8 +155,25 @@ impl RoutineRecord {
     /// # Errors
     /// Never: the parts fit.
     pub fn key(&self, slot: &SlotKey) -> Result<IdempotencyKey, crate::id::IdError> {
-        format!("{}:{}:{}", self.routine_id, slot.kind.as_str(), slot.at.unix_ms()).parse()
+        self.slot_name(slot).parse()
     }
+
+    fn slot_name(&self, slot: &SlotKey) -> String {
+        format!("{}:{}:{}", self.routine_id, slot.kind.as_str(), slot.at.unix_ms())
+    }
+
+    /// Whether it gives an agent a task, and so its slots are runs.
+    #[must_use]
+    pub fn is_prompt(&self) -> bool {
+        matches!(self.plan.action, RoutineAction::Prompt { .. })
+    }
+}
+
+/// Whether a run belongs to a rehearsal. Only the daemon's scheduler names runs like that in a routine's session.
+#[must_use]
+pub fn is_rehearsal(session: &SessionId, run: &RunId) -> bool {
+    let kind = run.as_str().split(':').nth(1);
+    session.as_str().starts_with(ROUTINE_SESSION) && kind == Some(SlotKind::Rehearsal.as_str())
 }
 
 /// Why a slot is there.
@@ -226,6 +270,9 @@ pub struct SlotRecord {
     /// Its call, once there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call_id: Option<CallId>,
+    /// Its run, where the routine is a prompt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<RunId>,
     /// How many slots have failed one after the other by now.
     #[serde(default)]
     pub failures: u32,
@@ -314,6 +361,24 @@ mod tests {
     }
 
     #[test]
+    fn a_routines_budget_narrows_the_agents_and_never_widens_it() {
+        let agents = RunBudget { calls: 10, model_calls: 10, tokens: 10, seconds: 10 };
+        assert_eq!(RoutineBudget::default().within(agents), agents);
+        let own = RoutineBudget { calls: Some(3), tokens: Some(99), ..RoutineBudget::default() };
+        assert_eq!(own.within(agents), RunBudget { calls: 3, ..agents });
+    }
+
+    #[test]
+    fn only_a_rehearsals_run_in_a_routines_session_is_one() {
+        let routine = record("@daily");
+        let slot = |kind| SlotKey { kind, at: Timestamp::from_unix_ms(5) };
+        let (session, run) = (routine.session().unwrap(), |kind| routine.run(&slot(kind)).unwrap());
+        assert!(is_rehearsal(&session, &run(SlotKind::Rehearsal)));
+        assert!(!is_rehearsal(&session, &run(SlotKind::Scheduled)));
+        assert!(!is_rehearsal(&"work".parse().unwrap(), &run(SlotKind::Rehearsal)));
+    }
+
+    #[test]
     fn another_plan_has_another_digest() {
         assert_ne!(record("@daily").digest, record("@hourly").digest);
     }
@@ -322,7 +387,7 @@ mod tests {
     fn slots_read_back_as_they_were_written() {
         let slot = SlotKey { kind: SlotKind::Scheduled, at: Timestamp::from_unix_ms(5) };
         let state = SlotState::Skipped { reason: "busy".to_owned() };
-        let record = SlotRecord { routine_id: RoutineId::mint(), slot, state, call_id: None, failures: 2 };
+        let record = SlotRecord { routine_id: RoutineId::mint(), slot, state, call_id: None, run: None, failures: 2 };
         let text = serde_json::to_string(&record).unwrap();
         assert_eq!(serde_json::from_str::<SlotRecord>(&text).unwrap(), record);
     }

@@ -139,11 +139,23 @@ pub struct RunResult {
     pub state: Option<CallState>,
     /// What the model is told.
     pub content: String,
+    /// What the journal keeps in its place, where a text can be forgotten.
+    #[serde(skip)]
+    pub recorded: Option<String>,
     /// Whether it did not succeed.
     pub is_error: bool,
     /// The digest of the call's attestation, when it ran.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attestation_sha256: Option<crate::digest::Digest>,
+}
+
+impl RunResult {
+    /// The result as the journal keeps it.
+    #[must_use]
+    pub fn as_recorded(&self) -> Self {
+        let content = self.recorded.as_ref().unwrap_or(&self.content).clone();
+        Self { content, recorded: None, ..self.clone() }
+    }
 }
 
 /// The calls of a turn have ended, and the model is about to be asked again.

@@ -2,7 +2,7 @@
 //!
 //! Lax verifiers accept forged signatures under small-order keys. A [`PublicKey`] therefore cannot be made from a weak
 //! or non-canonical encoding, and verification is always the strict one. What is signed is always a domain-separated
-//! [`Digest`], never bytes that somebody else chose.
+//! [`Digest`], never bytes that a caller chose.
 
 use crate::digest::{Digest, hexadecimal};
 use crate::secret::Secret;

@@ -165,7 +165,7 @@ pub enum SandboxError {
     },
     /// The settings of a repository in the workspace are too much to be looked through, so what they name would stay
     /// unguarded.
-    #[error("what the git settings in `{}` name cannot be kept from change: {reason}", path.display())]
+    #[error("the files that the git settings in `{}` name cannot be protected: {reason}", path.display())]
     SettingsUnguarded {
         /// The file.
         path: PathBuf,

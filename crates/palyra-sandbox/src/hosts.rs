@@ -4,7 +4,7 @@
 //! word, `user@host:path`, and `host:port`; for well-known programs it knows where they take a host ([`programs`]),
 //! behind wrappers too. Where a host must stand, what cannot be read as one is kept as it is, and fits no rule. It
 //! cannot find a host that a program computes, reads from a file or knows by itself: in strict mode the proxy sees
-//! every connection, in the other modes nobody does. It must never be taken for the enforcement.
+//! every connection, in the other modes nothing does. It must never be taken for the enforcement.
 
 mod programs;
 

@@ -6,7 +6,7 @@
 //! others can decide, and the runner then executes that and nothing else. What a host cannot enforce is refused by
 //! name; a run never falls back to a weaker tier, and [`Enforcement`] tells what held, not what was configured.
 //!
-//! Unsafe code lives in `linux/{raw,child,mounts,sys,doorway}.rs`, in `group.rs`, `removal.rs` and in
+//! Unsafe code lives in `linux/{raw,child,mounts,sys,inside_listener}.rs`, in `process_group.rs`, `removal.rs` and in
 //! `windows/{file,job,process,token}.rs`, and nowhere else.
 #![cfg_attr(
     not(any(target_os = "linux", target_os = "macos", windows)),
@@ -21,12 +21,10 @@ mod executable;
 mod explain;
 #[cfg_attr(any(target_os = "macos", windows), expect(dead_code, reason = "only Linux looks at what a run left behind"))]
 mod git;
-#[cfg(any(target_os = "macos", all(test, target_os = "linux")))]
-mod group;
 #[cfg(any(target_os = "macos", test))]
 mod guards;
 #[cfg(not(windows))]
-mod hidden;
+mod hidden_files;
 mod hosts;
 mod layout;
 #[cfg(target_os = "linux")]
@@ -36,6 +34,8 @@ mod macos;
 mod minimum;
 mod outcome;
 mod policy;
+#[cfg(any(target_os = "macos", all(test, target_os = "linux")))]
+mod process_group;
 #[cfg(any(target_os = "linux", target_os = "macos"))]
 mod pump;
 #[cfg(any(target_os = "linux", target_os = "macos"))]
@@ -68,7 +68,7 @@ pub use outcome::{
 };
 pub use palyra_egress::{CancelHandle, CancelSignal};
 pub use policy::{
-    EgressEnforcementMode, PrivateFile, ProcessRequest, RunSecrets, SandboxProcessRunnerPolicy, SandboxTier,
+    EgressEnforcementMode, Package, PrivateFile, ProcessRequest, RunSecrets, SandboxProcessRunnerPolicy, SandboxTier,
     WorkspaceAccess, WorkspaceView,
 };
 pub use roots::check_roots;
@@ -101,6 +101,11 @@ pub fn run_constrained_process(
     cancel: &CancelSignal,
     sink: &mut dyn OutputSink,
 ) -> Result<ProcessOutcome, SandboxError> {
+    #[cfg(not(target_os = "linux"))]
+    if request.package.is_some() {
+        let detail = "scripts of packages get files and parts of the workspace of their own on Linux alone".into();
+        return Err(SandboxError::Unsupported { tier: policy.tier, detail });
+    }
     #[cfg(target_os = "linux")]
     return linux::run(policy, executable, request, cancel, sink);
     #[cfg(target_os = "macos")]

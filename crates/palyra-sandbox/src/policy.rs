@@ -1,7 +1,7 @@
 //! What a process may have: the policy of one run, and the request that runs under it.
 //!
 //! The daemon reads its configuration and fills these types; this crate only obeys them. A field here is a limit that
-//! some layer enforces; none of them is advice. What was *really* enforced is told by [`crate::Enforcement`], which is
+//! some layer enforces; none of them is advice. What was *really* enforced is in [`crate::Enforcement`], which is
 //! never derived from this file.
 
 use crate::run_home::RunHome;
@@ -102,6 +102,36 @@ pub struct SandboxProcessRunnerPolicy {
 }
 
 impl SandboxProcessRunnerPolicy {
+    /// A policy over one workspace that allows nothing besides it, with limits that ordinary programs keep within.
+    #[must_use]
+    pub fn over(workspace_root: impl Into<PathBuf>, tier: SandboxTier) -> Self {
+        Self {
+            tier,
+            workspace_root: workspace_root.into(),
+            workspace_access: WorkspaceAccess::ReadWrite,
+            read_roots: Vec::new(),
+            write_roots: Vec::new(),
+            allowed_executables: Vec::new(),
+            allow_interpreters: Vec::new(),
+            egress: match tier {
+                SandboxTier::B => EgressEnforcementMode::None,
+                SandboxTier::C => EgressEnforcementMode::Strict,
+            },
+            egress_rules: Arc::default(),
+            cpu_time_limit_ms: 20_000,
+            wall_clock_limit_ms: 30_000,
+            memory_limit_bytes: 1 << 30,
+            max_output_bytes: 1 << 20,
+            max_processes: 64,
+            max_open_files: 256,
+            max_file_size_bytes: 64 << 20,
+            env_allowlist: Vec::new(),
+            required_layers: Vec::new(),
+            home: RunHome::default(),
+            protected_paths: Vec::new(),
+        }
+    }
+
     /// Everything beside the workspace that it may read and not write: the operator's roots, and what its home shows.
     pub(crate) fn read_only(&self) -> impl Iterator<Item = &PathBuf> {
         let home = (self.tier == SandboxTier::C).then(|| self.home.roots());
@@ -133,6 +163,25 @@ pub struct ProcessRequest {
     pub view: Option<WorkspaceView>,
     /// What only this run has: secrets, and credentials that its proxy attaches. Tier C only.
     pub secrets: RunSecrets,
+    /// The package whose script it runs: then it sees that, and of the workspace only what the package was granted.
+    /// Tier C only.
+    pub package: Option<Package>,
+}
+
+/// A package of scripts, and the parts of the workspace that it was granted.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Package {
+    /// Its files by their relative paths, as they were admitted: they are at [`Package::PLACE`].
+    pub files: Vec<(String, Arc<[u8]>)>,
+    /// Directories of the workspace that it reads: relative paths; empty for all of it.
+    pub read: Vec<PathBuf>,
+    /// Directories of the workspace that it writes as well. Without a view they are read-only.
+    pub write: Vec<PathBuf>,
+}
+
+impl Package {
+    /// Where its files are, inside.
+    pub const PLACE: &str = "/run/skill";
 }
 
 /// The secrets of one run.

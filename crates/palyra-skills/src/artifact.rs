@@ -6,8 +6,8 @@
 
 use crate::archive::{Archive, ArchiveError, Entry};
 use crate::constants::{
-    ASSETS_FOLDER, INSTRUCTIONS_ENTRY, MANIFEST_ENTRY, MAX_MODULES, MAX_PROVENANCE_BYTES, MAX_SBOM_BYTES,
-    MODULES_FOLDER, PROVENANCE_ENTRY, SBOM_ENTRY,
+    ASSETS_FOLDER, INSTRUCTIONS_ENTRY, MANIFEST_ENTRY, MAX_INSTRUCTIONS_FILES, MAX_MODULES, MAX_PROVENANCE_BYTES,
+    MAX_SBOM_BYTES, MODULES_FOLDER, PROVENANCE_ENTRY, SBOM_ENTRY,
 };
 use crate::manifest::{Manifest, ManifestError, SkillKind, is_module};
 use crate::signature::{SignatureDocument, SignatureFault, content_digest};
@@ -76,6 +76,12 @@ pub enum LayoutFault {
         /// The limit.
         limit: usize,
     },
+    /// More files than a run of a script can be given.
+    #[error("the artifact has {count} files; of kind `instructions`, at most {MAX_INSTRUCTIONS_FILES} are accepted")]
+    TooManyFiles {
+        /// How many.
+        count: usize,
+    },
     /// More components than a skill may have.
     #[error("the artifact has {count} modules; at most {MAX_MODULES} are accepted")]
     TooManyModules {
@@ -93,6 +99,7 @@ impl LayoutFault {
             Self::MissingCode { .. } => "artifact_code_missing",
             Self::Unexpected { .. } => "artifact_entry_unexpected",
             Self::TooLarge { .. } => "artifact_entry_too_large",
+            Self::TooManyFiles { .. } => "artifact_too_many_files",
             Self::TooManyModules { .. } => "artifact_too_many_modules",
         }
     }
@@ -220,6 +227,10 @@ pub(crate) fn check_layout(manifest: &Manifest, entries: &[Entry]) -> Result<(),
     }
     if manifest.kind == SkillKind::Instructions {
         required(entries, INSTRUCTIONS_ENTRY)?;
+        let count = code(entries, manifest.kind).count();
+        if count > MAX_INSTRUCTIONS_FILES {
+            return Err(LayoutFault::TooManyFiles { count });
+        }
     }
     let kind = manifest.kind.as_str();
     let has_place = |name: &str| match manifest.kind {

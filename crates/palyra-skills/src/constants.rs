@@ -12,6 +12,10 @@ pub const SBOM_ENTRY: &str = "sbom.cdx.json";
 pub const PROVENANCE_ENTRY: &str = "provenance.json";
 /// The instructions of an imported Agent Skills folder.
 pub const INSTRUCTIONS_ENTRY: &str = "SKILL.md";
+/// The tool by which a model reads them, which every skill of that kind has.
+pub const INSTRUCTIONS_TOOL: &str = "instructions";
+/// The most files of an Agent Skills folder.
+pub const MAX_INSTRUCTIONS_FILES: usize = 250;
 /// Where components are.
 pub const MODULES_FOLDER: &str = "modules/";
 /// Where static files are.

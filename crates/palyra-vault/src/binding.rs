@@ -2,7 +2,7 @@
 //!
 //! A binding says where a secret goes: to these hosts, in this header, optionally only from one program, for some
 //! methods, below some path. The daemon's proxy attaches it, so that the process that makes the request never holds the
-//! value. Whatever a binding does not cover is refused: a credential goes to no endpoint that nobody named.
+//! value. Whatever a binding does not cover is refused: a credential goes to no endpoint that was not named.
 
 mod choose;
 mod endpoint;

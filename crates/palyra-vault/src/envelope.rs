@@ -1,7 +1,7 @@
 //! The envelope: how one secret and its versions become bytes. `docs/formats/vault.md` is the same in words.
 //!
 //! Every version has a data key of its own, encrypted under the vault's key-encryption key (KEK). The header holds
-//! everything but the values, and a seal over it: nobody without the KEK can change a byte, drop a version or put one
+//! everything but the values, and a seal over it: without the KEK nothing can change a byte, drop a version or put one
 //! secret's blob in another's place. Listing reads and checks headers; it decrypts nothing.
 //!
 //! ```text

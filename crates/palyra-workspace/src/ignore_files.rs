@@ -1,6 +1,6 @@
 //! Ignore files: what a tree's own `.gitignore` and `.ignore` leave out of searches and deep listings.
 //!
-//! A tree is mostly what nobody wrote: build output, downloaded packages. Its ignore files name that, and a search that
+//! A tree is mostly generated: build output, downloaded packages. Its ignore files name that, and a search that
 //! reads it first finds nothing else within its limits. The rules are git's: a pattern counts from the directory of its
 //! file down, the last and the deepest match decides, and nothing beneath an ignored directory is looked at. Patterns
 //! in `.ignore` outrank those in `.gitignore`. A `.gitignore` ends at the next repository beneath it.

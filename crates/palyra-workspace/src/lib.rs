@@ -6,7 +6,7 @@
 //! 1. [`Workspace::resolve`] turns untrusted text into a [`ResolvedPath`]: beneath the root, free of links. This is
 //!    what policy and people see.
 //! 2. Every operation takes a [`ResolvedPath`], opens it relative to the root's descriptor and refuses every link on
-//!    the way. If somebody put a link there in the meantime, the answer is `symlink_race`, never another file.
+//!    the way. If a link was put there in the meantime, the answer is `symlink_race`, never another file.
 //!
 //! INVARIANT (shown-is-opened): no operation opens a file whose path differs from the text of its `ResolvedPath`.
 //! The tests in `tests/races.rs` hold it.

@@ -59,7 +59,31 @@ impl Proposal {
 #[derive(Debug, Clone)]
 pub struct Caller(pub Connection);
 
+/// A person at another door, connected already: their answers take no program's start, which on a busy machine lasts
+/// longer than a yes is armed.
+#[derive(Debug)]
+pub struct Elsewhere {
+    owner: Caller,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Elsewhere {
+    /// Denies an approval, which must count.
+    pub fn denies(&self, approval_id: &str, reason: &str) {
+        let (approval_id, reason) = (approval_id.to_owned(), reason.to_owned());
+        let answer = DecideRequest { approval_id, reason, ..DecideRequest::default() };
+        self.runtime.block_on(self.owner.decide(answer)).expect("the answer counts");
+    }
+}
+
 impl Host {
+    /// The owner at another door.
+    #[must_use]
+    pub fn elsewhere(&self) -> Elsewhere {
+        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+        Elsewhere { owner: runtime.block_on(self.owner()), runtime }
+    }
+
     /// Connects as the owner.
     pub async fn owner(&self) -> Caller {
         self.caller(None, &self.path("w")).await

@@ -53,6 +53,8 @@ pub struct Host {
     env: Vec<(String, std::ffi::OsString)>,
     /// The network namespace that its programs run in.
     network: Option<String>,
+    /// What all of its programs find in their environment.
+    machine: Vec<(&'static str, std::ffi::OsString)>,
 }
 
 impl Host {
@@ -62,7 +64,7 @@ impl Host {
         // Not under `TMPDIR`: the socket's path must be short.
         let dir = tempfile::Builder::new().prefix("pal").tempdir_in("/tmp").expect("a temporary directory");
         fs::create_dir(dir.path().join("w")).expect("a workspace");
-        Self { dir, daemon: None, env: Vec::new(), network: None }
+        Self { dir, daemon: None, env: Vec::new(), network: None, machine: Vec::new() }
     }
 
     /// A host in a network of its own.
@@ -93,6 +95,11 @@ impl Host {
     /// Writes the configuration that the next start reads.
     pub fn configure(&self, config: &str) {
         fs::write(self.config(), config).expect("the configuration can be written");
+    }
+
+    /// Sets a variable for every program of the host that is started from now on.
+    pub fn set_machine_env(&mut self, name: &'static str, value: impl Into<std::ffi::OsString>) {
+        self.machine.push((name, value.into()));
     }
 
     /// Sets a variable for the next start of the daemon.
@@ -177,6 +184,7 @@ impl Host {
             command.env_remove(variable);
         }
         // Hosts run beside each other: each takes a port of its own.
+        command.envs(self.machine.iter().map(|(name, value)| (name, value)));
         command.env("HOME", self.path("home")).env("PALYRA_HTTP_PORT", "0");
         if self.network.is_none() {
             command.env("PALYRA_REMOTE_PORT", "0");

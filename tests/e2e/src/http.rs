@@ -183,9 +183,23 @@ impl Http {
     /// Begins to follow a call.
     #[must_use]
     pub fn events(&self, call: &str) -> Events {
-        let answer = self.begin("GET", &format!("/v1/calls/{call}/events"), &[], None);
+        self.stream(&format!("/v1/calls/{call}/events"))
+    }
+
+    /// Begins to follow whatever this path tells.
+    #[must_use]
+    pub fn stream(&self, path: &str) -> Events {
+        let answer = self.begin("GET", path, &[], None);
         assert_eq!(answer.status().as_u16(), 200, "{answer:?}");
         Events(BufReader::new(Box::new(answer.into_body().into_reader())))
+    }
+
+    /// The lines of an answer to a JSON document, as they come.
+    pub fn lines(&self, path: &str, body: &Value) -> impl Iterator<Item = String> + use<> {
+        let body = body.to_string();
+        let answer = self.begin("POST", path, &[("content-type", "application/json")], Some(body.as_bytes()));
+        assert_eq!(answer.status().as_u16(), 200, "{answer:?}");
+        BufReader::new(answer.into_body().into_reader()).lines().map(|line| line.expect("the stream can be read"))
     }
 
     /// A bare connection.
@@ -214,7 +228,7 @@ impl Http {
     }
 }
 
-/// A call's events as they come.
+/// Events as they come.
 pub struct Events(BufReader<Box<dyn std::io::Read + Send>>);
 
 /// The name and data of every event; nothing more when the stream has ended.
@@ -244,6 +258,23 @@ impl Iterator for Events {
 }
 
 impl Events {
+    /// The next event.
+    #[track_caller]
+    pub fn next_event(&mut self) -> (String, Value) {
+        self.next().expect("the stream goes on")
+    }
+
+    /// Waits for an event of this name.
+    #[track_caller]
+    pub fn until_event(&mut self, wanted: &str) -> Value {
+        loop {
+            let (name, data) = self.next().unwrap_or_else(|| panic!("the stream ended before `{wanted}`"));
+            if name == wanted {
+                return data;
+            }
+        }
+    }
+
     /// Waits for a state.
     pub fn until(&mut self, state: &str) -> Value {
         loop {

@@ -8,6 +8,7 @@
 
 pub mod api;
 pub mod cli;
+pub mod clock;
 pub mod console;
 pub mod host;
 pub mod http;

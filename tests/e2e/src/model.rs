@@ -1,8 +1,9 @@
 //! A model provider on loopback that says what a test has written down, in any of the wire formats.
 
+use palyra_testkit::{listen, read_request};
 use serde_json::{Value, json};
 use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
 /// What the model says to one request.
@@ -16,7 +17,12 @@ pub enum Say {
     Raw(Vec<u8>),
     /// Nothing, until the other side goes.
     Nothing,
+    /// The first words of a text, and nothing more until the other side goes.
+    Begins(String),
 }
+
+/// What is said to a request, by its number and its body.
+type Script = Arc<dyn Fn(usize, &Value) -> Say + Send + Sync>;
 
 impl Say {
     /// Text.
@@ -38,6 +44,14 @@ impl Say {
         Self::Calls(
             calls.map(|(n, (alias, input))| (format!("id_{n}"), (*alias).to_owned(), input.to_string())).collect(),
         )
+    }
+
+    /// A refusal that passes: the next try may come at once.
+    #[must_use]
+    pub fn retried(status: u16) -> Self {
+        let head =
+            format!("HTTP/1.1 {status} No\r\nRetry-After: 0\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{{}}");
+        Self::Raw(head.into())
     }
 
     /// A refusal.
@@ -62,22 +76,35 @@ impl Say {
 pub struct Model {
     port: u16,
     asked: Arc<Mutex<Vec<Value>>>,
-    heard: mpsc::Receiver<()>,
+    heard: mpsc::Receiver<Heard>,
+}
+
+/// What the provider notices of its clients.
+#[derive(Debug, PartialEq, Eq)]
+enum Heard {
+    Asked,
+    Gone,
 }
 
 impl Model {
     /// A provider that says these things.
     #[must_use]
     pub fn saying(script: Vec<Say>) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let port = listener.local_addr().expect("an address").port();
+        Self::answering(move |number, _| script.get(number).cloned().unwrap_or_else(|| Say::text("done")))
+    }
+
+    /// A provider that answers what it is asked, however often it is asked.
+    #[must_use]
+    pub fn answering(script: impl Fn(usize, &Value) -> Say + Send + Sync + 'static) -> Self {
+        let script: Script = Arc::new(script);
+        let (listener, port) = listen();
         let asked = Arc::new(Mutex::new(Vec::new()));
         let (tell, heard) = mpsc::channel();
         let kept = Arc::clone(&asked);
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let (script, kept, tell) = (script.clone(), Arc::clone(&kept), tell.clone());
-                std::thread::spawn(move || answer(stream, &script, &kept, &tell));
+                let (script, kept, tell) = (Arc::clone(&script), Arc::clone(&kept), tell.clone());
+                std::thread::spawn(move || answer(stream, &*script, &kept, &tell));
             }
         });
         Self { port, asked, heard }
@@ -109,28 +136,43 @@ impl Model {
 
     /// Waits for the next request.
     pub fn next_request(&self) {
-        self.heard.recv_timeout(crate::PATIENCE).expect("the model is asked");
+        self.hears(&Heard::Asked);
+    }
+
+    /// Waits until a client has gone that was told nothing, or only the first words.
+    pub fn is_left(&self) {
+        self.hears(&Heard::Gone);
+    }
+
+    fn hears(&self, wanted: &Heard) {
+        while self.heard.recv_timeout(crate::PATIENCE).expect("the model is asked, or left") != *wanted {}
     }
 }
 
-fn answer(mut stream: TcpStream, script: &[Say], asked: &Mutex<Vec<Value>>, tell: &mpsc::Sender<()>) {
+fn answer(
+    mut stream: TcpStream,
+    script: &(dyn Fn(usize, &Value) -> Say + Send + Sync),
+    asked: &Mutex<Vec<Value>>,
+    tell: &mpsc::Sender<Heard>,
+) {
     while let Some((path, body)) = request(&mut stream) {
-        let number = {
+        let (number, body) = {
             let mut asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
-            asked.push(body);
-            asked.len() - 1
+            asked.push(body.clone());
+            (asked.len() - 1, body)
         };
         // The test may have gone.
-        let _gone = tell.send(());
-        let done = Say::text("done");
-        let bytes = match script.get(number).unwrap_or(&done) {
-            Say::Raw(bytes) => bytes.clone(),
-            Say::Nothing => {
-                let mut rest = Vec::new();
-                drop(stream.read_to_end(&mut rest));
+        let _gone = tell.send(Heard::Asked);
+        let bytes = match script(number, &body) {
+            Say::Raw(bytes) => bytes,
+            Say::Nothing => return waits(&mut stream, tell),
+            Say::Begins(text) => {
+                if stream.write_all(&beginning(&text)).is_ok() {
+                    waits(&mut stream, tell);
+                }
                 return;
             }
-            say => stream_of(&path, say),
+            say => stream_of(&path, &say),
         };
         if stream.write_all(&bytes).is_err() {
             return;
@@ -138,21 +180,26 @@ fn answer(mut stream: TcpStream, script: &[Say], asked: &Mutex<Vec<Value>>, tell
     }
 }
 
+/// Waits until the other side goes.
+fn waits(stream: &mut TcpStream, tell: &mpsc::Sender<Heard>) {
+    let mut rest = Vec::new();
+    drop(stream.read_to_end(&mut rest));
+    // The test may have gone.
+    let _gone = tell.send(Heard::Gone);
+}
+
+/// The first words of a chat completion that has no end.
+fn beginning(text: &str) -> Vec<u8> {
+    let chunk = json!({ "choices": [{ "index": 0, "delta": { "content": text }, "finish_reason": null }] });
+    format!("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 1000000\r\n\r\ndata: {chunk}\n\n")
+        .into()
+}
+
 fn request(stream: &mut TcpStream) -> Option<(String, Value)> {
-    let mut bytes = Vec::new();
-    let mut buffer = [0; 65536];
-    loop {
-        let count = stream.read(&mut buffer).ok().filter(|count| *count > 0)?;
-        bytes.extend_from_slice(&buffer[..count]);
-        let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else { continue };
-        let head = String::from_utf8_lossy(&bytes[..end]).to_lowercase();
-        let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.trim().parse().ok());
-        let body = &bytes[end + 4..];
-        if body.len() >= length.unwrap_or(0) {
-            let path = head.split_whitespace().nth(1).unwrap_or_default().to_owned();
-            return Some((path, serde_json::from_slice(body).unwrap_or_default()));
-        }
-    }
+    let request = read_request(stream).ok()?;
+    let (head, body) = request.split_once("\r\n\r\n")?;
+    let path = head.split_whitespace().nth(1).unwrap_or_default().to_owned();
+    Some((path, serde_json::from_str(body).unwrap_or_default()))
 }
 
 fn stream_of(path: &str, say: &Say) -> Vec<u8> {
@@ -195,7 +242,7 @@ fn chat(say: &Say) -> Events {
             }
             "stop"
         }
-        Say::Raw(_) | Say::Nothing => "stop",
+        Say::Raw(_) | Say::Nothing | Say::Begins(_) => "stop",
     };
     events.push(chunk(json!({}), finish.into()));
     let usage = json!({ "choices": [], "usage": { "prompt_tokens": 10, "completion_tokens": 5 } });
@@ -220,7 +267,7 @@ fn responses(say: &Say) -> Events {
             }
         }
         Say::Text(text) => events.push(event("response.output_text.delta", json!({ "delta": text }))),
-        Say::Raw(_) | Say::Nothing => {}
+        Say::Raw(_) | Say::Nothing | Say::Begins(_) => {}
     }
     let usage = json!({ "input_tokens": 10, "output_tokens": 5 });
     events.push(event("response.completed", json!({ "response": { "usage": usage } })));
@@ -248,7 +295,7 @@ fn messages(say: &Say) -> Events {
             events.push(event("content_block_delta", json!({ "index": 0, "delta": delta })));
             "end_turn"
         }
-        Say::Raw(_) | Say::Nothing => "end_turn",
+        Say::Raw(_) | Say::Nothing | Say::Begins(_) => "end_turn",
     };
     let end = json!({ "delta": { "stop_reason": reason }, "usage": { "output_tokens": 5 } });
     events.push(event("message_delta", end));

@@ -17,6 +17,7 @@ struct Written {
     text: String,
     /// The screen as it is now.
     screen: Option<vt100::Parser>,
+    bells: usize,
     ended: bool,
 }
 
@@ -91,6 +92,12 @@ impl Terminal {
     #[must_use]
     pub fn text(&self) -> String {
         self.written.0.lock().expect("no panic").text.clone()
+    }
+
+    /// Whether the terminal was asked to ring.
+    #[must_use]
+    pub fn rang(&self) -> bool {
+        self.written.0.lock().expect("no panic").bells > 0
     }
 
     fn wait<T>(&self, fits: impl Fn(&Written, usize) -> Option<T>) -> Result<T, String> {
@@ -183,6 +190,7 @@ fn collect(mut from: File, into: &(Mutex<Written>, Condvar)) {
         if let Some(screen) = &mut written.screen {
             screen.process(&bytes[..read]);
         }
+        written.bells += bytes[..read].iter().filter(|byte| **byte == 0x07).count();
         let (text, rest) = plain(&raw);
         written.text.push_str(&text);
         drop(written);

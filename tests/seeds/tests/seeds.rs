@@ -1,7 +1,8 @@
 //! Every fuzz target on its seeds: whole, cut at many places, and with single bytes changed.
 //!
 //! Fuzzing needs a nightly compiler and time; this needs neither, and keeps the targets from rotting. A target that is
-//! not in the table, or calls another function than the table says, fails.
+//! not in the table, or calls another function than the table says, fails. With `FUZZ_SECONDS` in the environment,
+//! seeds are changed at random for so long, and the number of executions is printed with `--nocapture`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +15,9 @@ macro_rules! targets {
     };
 }
 
-const TARGETS: [Target; 17] = targets! {
+const TARGETS: [Target; 19] = targets! {
+    "access_registry" => palyra_access::fuzzing::fuzz_registry,
+    "access_token" => palyra_access::fuzzing::fuzz_token,
     "egress_request" => palyra_egress::fuzzing::request,
     "egress_rule" => palyra_egress::fuzzing::rule,
     "http_head" => palyra_egress::fuzzing::http_head,
@@ -81,5 +84,70 @@ fn seeds_do_no_harm() {
             seeds += 1;
         }
         assert!(seeds >= 2, "{name} has {seeds} seeds");
+    }
+}
+
+/// Random numbers that are the same in every run.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 >> 16).unwrap()
+    }
+
+    fn below(&mut self, end: usize) -> usize {
+        self.next() % end.max(1)
+    }
+
+    /// A seed with a few changes: bits, bytes, pieces taken out, doubled, or taken from another seed.
+    fn changed(&mut self, seeds: &[Vec<u8>]) -> Vec<u8> {
+        let mut bytes = seeds[self.below(seeds.len())].clone();
+        for _ in 0..=self.below(6) {
+            let (from, other) = (self.below(bytes.len()), &seeds[self.below(seeds.len())]);
+            let until = (from + 1 + self.below(24)).min(bytes.len());
+            match self.below(5) {
+                0 if from < bytes.len() => bytes[from] ^= 1 << self.below(8),
+                1 if from < bytes.len() => bytes[from] = [0, 9, 10, 13, 32, 34, 92, 0x7f, 0x80, 0xff][self.below(10)],
+                2 => drop(bytes.drain(from..until.max(from))),
+                3 => {
+                    let piece = bytes[from..until.max(from)].to_vec();
+                    bytes.splice(from..from, piece);
+                }
+                _ => {
+                    let start = self.below(other.len());
+                    let end = (start + self.below(64)).min(other.len());
+                    bytes.splice(from..from, other[start..end].iter().copied());
+                }
+            }
+            bytes.truncate(1 << 16);
+        }
+        bytes
+    }
+}
+
+#[test]
+#[expect(clippy::print_stderr, reason = "a long run says how long it was")]
+fn seeds_changed_at_random_do_no_harm() {
+    let seconds: Option<u64> = std::env::var("FUZZ_SECONDS").ok().map(|text| text.parse().unwrap());
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    for (name, _, entry) in TARGETS {
+        let files = fs::read_dir(fuzz().join("seeds").join(name)).unwrap();
+        let mut paths: Vec<PathBuf> = files.map(|seed| seed.unwrap().path()).collect();
+        paths.sort();
+        let seeds: Vec<Vec<u8>> = paths.iter().map(|path| fs::read(path).unwrap()).collect();
+        let (begun, mut executions) = (std::time::Instant::now(), 0);
+        let share = std::time::Duration::from_secs(seconds.unwrap_or(0)) / u32::try_from(TARGETS.len()).unwrap();
+        while executions < tries(name) || begun.elapsed() < share {
+            let bytes = random.changed(&seeds);
+            let unharmed = std::panic::catch_unwind(|| entry(&bytes)).is_ok();
+            assert!(unharmed, "{name} is harmed by {:?}", String::from_utf8_lossy(&bytes));
+            executions += 1;
+        }
+        if seconds.is_some() {
+            eprintln!("{name}: {executions} executions, nothing found");
+        }
     }
 }

@@ -71,8 +71,8 @@ fn may_use(room: &str) -> Option<Vec<&'static str>> {
         // The keyring of the vault holds a device's keys.
         "cli" => Some(vec!["protocol", "identity", "vault", "api"]),
         "sandbox" | "plugins" => Some(vec!["protocol", "egress", "workspace"]),
-        // Makes components out of sources; knows nothing of ours but the interface package.
-        "plugins-build" => Some(vec![]),
+        // Makes components out of sources; knows nothing of ours but the interface package. So does the SDK.
+        "plugins-build" | "plugins-sdk" => Some(vec![]),
         middle if MIDDLE.contains(&middle) => Some(vec!["protocol"]),
         _ => None,
     }
@@ -80,8 +80,8 @@ fn may_use(room: &str) -> Option<Vec<&'static str>> {
 
 /// Checks what `cargo metadata --no-deps` says.
 ///
-/// The rooms are the crates below `crates/`. What stands beside the house, to measure or to test it, may use any room;
-/// this program alone uses none, so that it compiles in seconds.
+/// What is shipped lies below `crates/` and `sdk/`. What measures or tests it may use any crate; this program alone
+/// uses none, so that it compiles in seconds. `palyra-testkit` is in no list: only tests use it.
 pub fn check(metadata: &Value) -> Vec<Violation> {
     let mut found = Vec::new();
     for package in array(&metadata["packages"]) {
@@ -99,7 +99,7 @@ pub fn check(metadata: &Value) -> Vec<Violation> {
 fn is_room(metadata: &Value, package: &Value) -> bool {
     let root = metadata["workspace_root"].as_str().unwrap_or("");
     let manifest = package["manifest_path"].as_str().unwrap_or("");
-    manifest.strip_prefix(root).is_some_and(|path| path.starts_with("/crates/"))
+    manifest.strip_prefix(root).is_some_and(|path| path.starts_with("/crates/") || path.starts_with("/sdk/"))
 }
 
 fn array(value: &Value) -> &[Value] {
@@ -138,6 +138,8 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    const SDK: &str = "palyra-plugins-sdk";
+
     fn check_one(name: &str, dependency: &str, kind: Value, expect: &str) {
         check_at(&format!("crates/{name}"), name, dependency, kind, expect);
     }
@@ -161,6 +163,8 @@ mod tests {
         check_one("palyra-skills", "palyra-protocol", Value::Null, "");
         check_one("palyra-skills", "zip", Value::Null, "");
         check_one("palyra-cli", "palyra-daemon", json!("dev"), "");
+        check_one("palyra-cli", "palyra-testkit", json!("dev"), "");
+        check_at("tests/e2e", "palyra-e2e", "palyra-testkit", Value::Null, "");
         check_at("benches", "palyra-bench", "rusqlite", Value::Null, "");
         check_at("xtask", "xtask", "serde_json", Value::Null, "");
     }
@@ -191,6 +195,13 @@ mod tests {
             Value::Null,
             "must not depend on `palyra-protocol`; it may use no crate of ours",
         );
+        // What tests share is not shipped, by a crate or by what authors of skills build with.
+        for (folder, name) in [("crates/palyra-egress", "palyra-egress"), ("sdk/palyra-plugins-sdk", SDK)] {
+            let allowed = if name == SDK { "no crate of ours" } else { "protocol" };
+            let message = format!("must not depend on `palyra-testkit`; it may use {allowed}");
+            check_at(folder, name, "palyra-testkit", Value::Null, &message);
+            check_at(folder, name, "palyra-testkit", json!("build"), &message);
+        }
         check_one("palyra-engine", "rusqlite", Value::Null, "`rusqlite` belongs behind journal");
         check_one("palyra-daemon", "rustls", Value::Null, "`rustls` belongs behind identity, egress");
         check_one("palyra-engine", "zip", Value::Null, "`zip` belongs behind skills");

@@ -1,4 +1,4 @@
-//! A named invariant has a test of that name.
+//! A named invariant has a test of that name, and a promise names tests that exist.
 //!
 //! A comment `INVARIANT (name): …` is a promise to the next reader. The name leads to the proof: a function whose name
 //! holds it, or the paragraph of SPECIFICATION.md that says how it is kept.
@@ -24,6 +24,29 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
                 );
                 found.push(Violation::new(&file.path, Some(line_of(&file.text, at)), message));
             }
+        }
+    }
+    found.extend(missing_proofs(&specification, &functions, tree));
+    found
+}
+
+/// The tests and files that the last column of a table in SPECIFICATION.md names and that are not there. A word is taken
+/// for a test's name from three underscores on.
+fn missing_proofs(specification: &str, functions: &[String], tree: &Tree) -> Vec<Violation> {
+    let paths: Vec<&str> = tree.files().map(|file| file.path.as_str()).collect();
+    let is_there = |proof: &str| match proof {
+        file if file.ends_with(".rs") => paths.iter().any(|path| path.ends_with(&format!("/{file}")) || *path == file),
+        test if test.matches('_').count() >= 3 && test.chars().all(is_word) => {
+            functions.iter().any(|function| function == test)
+        }
+        _ => true,
+    };
+    let mut found = Vec::new();
+    for (number, line) in specification.lines().enumerate().filter(|(_, line)| line.starts_with("| ")) {
+        let proofs = line.trim_end_matches([' ', '|']).rsplit(" | ").next().unwrap_or("");
+        for proof in proofs.split('`').skip(1).step_by(2).filter(|proof| !is_there(proof)) {
+            let message = format!("`{proof}` is named as what holds a promise, and is not there");
+            found.push(Violation::new("SPECIFICATION.md", Some(number + 1), message));
         }
     }
     found
@@ -56,9 +79,12 @@ mod tests {
             ("crates/a/src/y.rs", &written),
             ("crates/a/src/z.rs", &promised),
             ("crates/a/tests/t.rs", "fn holds_one_notion_always() {} // fn promised()"),
-            ("SPECIFICATION.md", "`in_writing` holds."),
+            (
+                "SPECIFICATION.md",
+                "`in_writing` holds.\n| one | `holds_one_notion_always`, `t.rs` |\n| two | `no_test_is_there`, `u.rs` |",
+            ),
         ]);
         let places: Vec<_> = check(&tree).into_iter().map(|violation| violation.place).collect();
-        assert_eq!(places, ["crates/a/src/z.rs"]);
+        assert_eq!(places, ["crates/a/src/z.rs", "SPECIFICATION.md", "SPECIFICATION.md"]);
     }
 }

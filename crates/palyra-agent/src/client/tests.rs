@@ -3,10 +3,8 @@
 use super::*;
 use crate::conversation::{Message, Role};
 use palyra_egress::{EgressRecord, EgressRules, Roots, SystemResolver};
-use std::io::{Read as _, Write as _};
-use std::net::TcpListener;
+use palyra_testkit::serve;
 use std::sync::Mutex;
-use std::thread::JoinHandle;
 
 #[derive(Default)]
 struct Watch(Mutex<Vec<EgressRecord>>);
@@ -18,37 +16,6 @@ impl FetchWatch for Watch {
 
     fn connection(&self, record: &EgressRecord) {
         self.0.lock().unwrap().push(record.clone());
-    }
-}
-
-/// A provider that gives these answers, one a connection, and tells what it was asked.
-fn provider(answers: Vec<String>) -> (u16, JoinHandle<Vec<String>>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let thread = std::thread::spawn(move || {
-        let mut asked = Vec::new();
-        for answer in answers {
-            let (mut socket, _) = listener.accept().unwrap();
-            asked.push(read_request(&mut socket));
-            socket.write_all(answer.as_bytes()).unwrap();
-        }
-        asked
-    });
-    (port, thread)
-}
-
-fn read_request(socket: &mut std::net::TcpStream) -> String {
-    let mut bytes = Vec::new();
-    let mut buffer = [0; 4096];
-    loop {
-        let count = socket.read(&mut buffer).unwrap();
-        bytes.extend_from_slice(&buffer[..count]);
-        let text = String::from_utf8_lossy(&bytes);
-        let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
-        let length = head.lines().find_map(|line| line.to_lowercase().strip_prefix("content-length: ")?.parse().ok());
-        if body.len() >= length.unwrap_or(0) || count == 0 {
-            return text.into_owned();
-        }
     }
 }
 
@@ -92,7 +59,7 @@ fn call(port: u16, rule: &str, cancel: &CancelSignal) -> Called {
 
 #[test]
 fn an_answer_comes_piece_by_piece_and_is_recorded() {
-    let (port, asked) = provider(vec![stream("200 OK", "", HELLO)]);
+    let (port, asked) = serve(vec![stream("200 OK", "", HELLO)]);
     let called = call(port, &format!("127.0.0.1:{port}"), &CancelSignal::never().unwrap());
     assert_eq!(called.result.unwrap().text, "hello");
     assert_eq!((called.pieces, called.records.len()), (2, 1));
@@ -104,13 +71,13 @@ fn an_answer_comes_piece_by_piece_and_is_recorded() {
 #[test]
 fn passing_errors_are_tried_again_and_others_are_not() {
     let busy = stream("503 Busy", "Retry-After: 0\r\n", &[]);
-    let (port, asked) = provider(vec![busy.clone(), busy, stream("200 OK", "", HELLO)]);
+    let (port, asked) = serve(vec![busy.clone(), busy, stream("200 OK", "", HELLO)]);
     let called = call(port, &format!("127.0.0.1:{port}"), &CancelSignal::never().unwrap());
     assert_eq!(called.result.unwrap().text, "hello");
     assert_eq!(asked.join().unwrap().len(), 3);
 
     let refused = "HTTP/1.1 401 No\r\nContent-Length: 33\r\n\r\n{\"error\":{\"message\":\"wrong key\"}}\n".to_owned();
-    let (port, asked) = provider(vec![refused]);
+    let (port, asked) = serve(vec![refused]);
     let called = call(port, &format!("127.0.0.1:{port}"), &CancelSignal::never().unwrap());
     let error = called.result.unwrap_err();
     assert_eq!((error.code(), error.to_string().contains("wrong key")), ("model_key_refused", true));
@@ -118,9 +85,35 @@ fn passing_errors_are_tried_again_and_others_are_not() {
 }
 
 #[test]
+fn only_errors_that_pass_are_tried_again() {
+    for (status, tries) in
+        [(400, 1), (401, 1), (403, 1), (404, 1), (409, 1), (422, 1), (501, 1), (408, 4), (429, 4), (500, 4), (529, 4)]
+    {
+        let refused = stream(&format!("{status} No"), "Retry-After: 0\r\n", &[]);
+        let answers = (0..tries).map(|_| refused.clone()).collect();
+        let (port, asked) = provider(answers);
+        let called = call(port, &format!("127.0.0.1:{port}"), &CancelSignal::never().unwrap());
+        assert!(matches!(called.result, Err(ModelError::Status { status: found, .. }) if found == status), "{status}");
+        // It would have been asked once more, and refused the connection, had it not given up.
+        assert_eq!(asked.join().unwrap().len(), tries, "{status}");
+        assert_eq!(called.records.len(), tries, "{status}: as many connections as tries");
+    }
+}
+
+#[test]
+fn waits_between_tries_grow_and_differ() {
+    for tried in 1..TRIES {
+        let longest = Duration::from_millis(250 << tried);
+        let waits: Vec<Duration> = (0..64).map(|_| backoff(tried)).collect();
+        assert!(waits.iter().all(|wait| (longest / 2..=longest).contains(wait)), "{tried}: {waits:?}");
+        assert!(waits.iter().any(|wait| *wait != waits[0]), "no chance in {waits:?}");
+    }
+}
+
+#[test]
 fn a_broken_stream_after_the_first_word_is_not_repeated() {
     for (events, code) in [(&HELLO[..1], "model_answer_cut_off"), (&[HELLO[0], "{"][..], "model_answer_malformed")] {
-        let (port, asked) = provider(vec![stream("200 OK", "", events)]);
+        let (port, asked) = serve(vec![stream("200 OK", "", events)]);
         let called = call(port, &format!("127.0.0.1:{port}"), &CancelSignal::never().unwrap());
         assert_eq!(called.result.unwrap_err().code(), code);
         assert_eq!(asked.join().unwrap().len(), 1);
@@ -137,7 +130,7 @@ fn the_rules_of_egress_apply() {
 #[test]
 fn a_cancelled_call_ends_also_between_tries() {
     let (handle, signal) = CancelSignal::new().unwrap();
-    let (port, asked) = provider(vec![stream("503 Busy", "Retry-After: 60\r\n", &[])]);
+    let (port, asked) = serve(vec![stream("503 Busy", "Retry-After: 60\r\n", &[])]);
     let waiting = std::thread::spawn(move || call(port, &format!("127.0.0.1:{port}"), &signal).result);
     asked.join().unwrap();
     handle.cancel();

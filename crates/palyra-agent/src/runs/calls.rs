@@ -5,6 +5,7 @@ use super::carry_on::ActiveRun;
 use super::live::{LiveRun, RunNews};
 use crate::reply::{ModelReply, ToolCallRequest};
 use palyra_engine::{CallInProgress, CallUpdate, EngineError, OutputPiece, OutputStream, Proposal, VerifiedPeer};
+use palyra_protocol::memory::recorded_output;
 use palyra_protocol::{ApprovalId, CallId, CallState, Problem, RunId, RunResult, SessionId};
 use serde_json::json;
 use std::sync::Arc;
@@ -85,7 +86,7 @@ impl Runs {
     }
 
     /// The canonical name of an offered tool.
-    fn canonical(&self, offered: &[String], alias: &str) -> Option<String> {
+    pub(super) fn canonical(&self, offered: &[String], alias: &str) -> Option<String> {
         let catalog = self.engine().catalog();
         let name = catalog.by_alias(alias).map_or_else(|| alias.to_owned(), ToString::to_string);
         offered.contains(&name).then_some(name)
@@ -102,6 +103,14 @@ impl OneCall {
             );
             return Ok((not_proposed(&self.wanted, &problem), Duration::ZERO));
         };
+        if super::retained::is_withheld(&tool, &self.wanted.arguments) {
+            let problem = Problem::new(
+                "memory_text_gone",
+                "the daemon was started anew, and the text that was to be retained is not there any more",
+                "search for it, and retain it again if it is not found",
+            );
+            return Ok((not_proposed(&self.wanted, &problem), Duration::ZERO));
+        }
         let arguments = self.wanted.arguments.trim();
         let input = if arguments.is_empty() { "{}" } else { arguments };
         let proposal = Proposal {
@@ -213,6 +222,7 @@ fn result(wanted: &ToolCallRequest, update: &CallUpdate) -> RunResult {
     let outcome = update.outcome.as_deref();
     let succeeded = update.state == CallState::Succeeded;
     let output = outcome.and_then(|outcome| outcome.output.as_ref()).filter(|output| !output.is_null());
+    let withheld = output.map(recorded_output).filter(|recorded| Some(&**recorded) != output);
     let content = if succeeded {
         output.map_or_else(|| "{}".to_owned(), ToString::to_string)
     } else {
@@ -230,6 +240,7 @@ fn result(wanted: &ToolCallRequest, update: &CallUpdate) -> RunResult {
         call_id: Some(update.call_id.clone()),
         state: Some(update.state),
         content: bounded(content),
+        recorded: withheld.map(|withheld| bounded(withheld.to_string())),
         is_error: !succeeded,
         attestation_sha256: outcome.and_then(|o| o.attestation.as_ref()).map(|a| a.execution_sha256),
     }
@@ -246,6 +257,7 @@ fn not_proposed(wanted: &ToolCallRequest, problem: &Problem) -> RunResult {
         call_id: None,
         state: None,
         content: json!({ "error": problem }).to_string(),
+        recorded: None,
         is_error: true,
         attestation_sha256: None,
     }

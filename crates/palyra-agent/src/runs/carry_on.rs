@@ -169,14 +169,14 @@ impl Runs {
         let active_ms = millis(active_time);
         let unknown = results.iter().find(|result| result.state == Some(CallState::Indeterminate));
         let unknown = unknown.map(|result| result.call_id.clone());
-        let event =
-            RunResults { run: active.opened.run.clone(), turn: active.turn, results: results.clone(), active_ms };
+        let recorded = results.iter().map(RunResult::as_recorded).collect();
+        let event = RunResults { run: active.opened.run.clone(), turn: active.turn, results: recorded, active_ms };
         self.engine().record_run(&JournalEvent::RunResults(Box::new(event))).await?;
         if let Some(call) = unknown {
             let call = call.map_or_else(String::new, |id| id.to_string());
             let problem = Problem::new(
                 "run_indeterminate",
-                format!("nobody knows whether the call {call} took effect"),
+                format!("it is not known whether the call {call} took effect"),
                 "look at what it was about to do, then start a new run in the same session",
             );
             return Err(Stop::with(RunState::Indeterminate, problem));
@@ -223,7 +223,7 @@ impl Runs {
             run: active.opened.run.clone(),
             turn,
             model: answered.clone(),
-            reply: serde_json::to_value(&reply)
+            reply: serde_json::to_value(self.as_recorded(active, &reply))
                 .map_err(|e| Stop::with(RunState::Failed, Problem::plain("internal", e.to_string())))?,
             input_tokens: reply.usage.input,
             output_tokens: reply.usage.output,

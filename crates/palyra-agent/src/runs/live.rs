@@ -5,7 +5,7 @@
 
 use palyra_protocol::{ApprovalId, CallId, CallState, Principal, Problem, RunId, RunResult, RunState, SessionId};
 use serde::Serialize;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -126,6 +126,26 @@ pub enum RunNews {
     },
 }
 
+impl RunNews {
+    /// Its `type`.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Opened { .. } => "opened",
+            Self::Asking { .. } => "asking",
+            Self::Text { .. } => "text",
+            Self::ToolCall { .. } => "tool_call",
+            Self::Arguments { .. } => "arguments",
+            Self::Turn { .. } => "turn",
+            Self::Call { .. } => "call",
+            Self::Approval { .. } => "approval",
+            Self::Output { .. } => "output",
+            Self::Result { .. } => "result",
+            Self::Ended { .. } => "ended",
+        }
+    }
+}
+
 /// What somebody sees of a run.
 #[derive(Debug)]
 pub struct Watch {
@@ -148,12 +168,20 @@ struct Watcher {
 /// One run that is carried on.
 #[derive(Debug, Default)]
 pub(super) struct LiveRun {
-    watchers: Mutex<Vec<Watcher>>,
-    /// What the model has said of its present answer, for those who come late.
-    said: Mutex<Option<(u64, String)>>,
+    audience: Mutex<Audience>,
     cancel: CancellationToken,
     by: OnceLock<Principal>,
     ended: CancellationToken,
+}
+
+/// Who watches, and what those who come late have to be told.
+#[derive(Debug, Default)]
+struct Audience {
+    watchers: Vec<Watcher>,
+    /// What the model has said of its present answer.
+    said: Option<(u64, String)>,
+    /// The approvals that wait for a person.
+    asked: Vec<Arc<RunNews>>,
 }
 
 impl LiveRun {
@@ -177,62 +205,125 @@ impl LiveRun {
     }
 
     pub(super) fn end(&self) {
-        self.watchers.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.audience().watchers.clear();
         self.ended.cancel();
     }
 
-    /// Watches from here on; what the model has begun to say comes first.
+    /// Watches from here on; what the model has begun to say and the approvals that wait come first.
     pub(super) fn watch(&self) -> Watch {
-        let watch = self.enter(false);
-        let said = self.said.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some((turn, text)) = said {
-            let watchers = self.watchers.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(own) = watchers.last() {
-                // There is room: it has just been made.
-                drop(own.sender.try_send(Arc::new(RunNews::Text { turn, text })));
-            }
+        let mut audience = self.audience();
+        let (sender, watch) = channel();
+        let said = audience.said.clone().map(|(turn, text)| Arc::new(RunNews::Text { turn, text }));
+        for news in said.into_iter().chain(audience.asked.iter().map(Arc::clone)) {
+            // There is room: nothing was sent yet, and a turn has fewer calls than the backlog.
+            drop(sender.try_send(news));
         }
+        audience.watchers.push(Watcher { sender, patient: false });
         watch
     }
 
     /// The watch of the caller that begins the run, which misses nothing.
-    pub(super) fn enter(&self, patient: bool) -> Watch {
-        let (sender, news) = mpsc::channel(BACKLOG);
-        self.watchers.lock().unwrap_or_else(PoisonError::into_inner).push(Watcher { sender, patient });
-        Watch { news }
+    pub(super) fn watch_from_the_beginning(&self) -> Watch {
+        let (sender, watch) = channel();
+        self.audience().watchers.push(Watcher { sender, patient: true });
+        watch
     }
 
     /// Tells everybody.
     pub(super) async fn tell(&self, news: RunNews) {
-        self.remember(&news);
         let news = Arc::new(news);
-        let mut waiting = Vec::new();
-        self.watchers.lock().unwrap_or_else(PoisonError::into_inner).retain(|watcher| {
-            match watcher.sender.try_send(Arc::clone(&news)) {
-                Ok(()) => true,
-                Err(mpsc::error::TrySendError::Full(_)) if watcher.patient => {
-                    waiting.push(watcher.sender.clone());
-                    true
-                }
-                Err(_) => false,
-            }
-        });
-        for sender in waiting {
+        let slow = self.audience().tell(&news);
+        for sender in slow {
             let sent = tokio::time::timeout(PATIENCE, sender.send(Arc::clone(&news))).await;
             if !matches!(sent, Ok(Ok(()))) {
-                let mut watchers = self.watchers.lock().unwrap_or_else(PoisonError::into_inner);
-                watchers.retain(|watcher| !watcher.sender.same_channel(&sender));
+                self.audience().watchers.retain(|watcher| !watcher.sender.same_channel(&sender));
             }
         }
     }
 
-    fn remember(&self, news: &RunNews) {
-        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        match (news, &mut *said) {
-            (RunNews::Text { text, .. }, Some((_, all))) => all.push_str(text),
-            (RunNews::Text { turn, text }, none) => *none = Some((*turn, text.clone())),
-            (RunNews::Asking { .. } | RunNews::Turn { .. } | RunNews::Ended { .. }, said) => *said = None,
+    fn audience(&self) -> MutexGuard<'_, Audience> {
+        self.audience.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn channel() -> (mpsc::Sender<Arc<RunNews>>, Watch) {
+    let (sender, news) = mpsc::channel(BACKLOG);
+    (sender, Watch { news })
+}
+
+impl Audience {
+    /// Tells those who have room; gives back those who have to be waited for.
+    fn tell(&mut self, news: &Arc<RunNews>) -> Vec<mpsc::Sender<Arc<RunNews>>> {
+        self.remember(news);
+        let mut waiting = Vec::new();
+        self.watchers.retain(|watcher| match watcher.sender.try_send(Arc::clone(news)) {
+            Ok(()) => true,
+            Err(mpsc::error::TrySendError::Full(_)) if watcher.patient => {
+                waiting.push(watcher.sender.clone());
+                true
+            }
+            Err(_) => false,
+        });
+        waiting
+    }
+
+    fn remember(&mut self, news: &Arc<RunNews>) {
+        match &**news {
+            RunNews::Text { turn, text } => {
+                self.said.get_or_insert_with(|| (*turn, String::new())).1.push_str(text);
+            }
+            RunNews::Asking { .. } | RunNews::Turn { .. } | RunNews::Ended { .. } => self.said = None,
+            RunNews::Approval { .. } => self.asked.push(Arc::clone(news)),
+            RunNews::Call { call_id, .. } => self.answered(call_id),
+            RunNews::Result { result, .. } => {
+                if let Some(call_id) = &result.call_id {
+                    self.answered(call_id);
+                }
+            }
             _ => {}
         }
+    }
+
+    fn answered(&mut self, call: &CallId) {
+        self.asked.retain(|news| !matches!(&**news, RunNews::Approval { call_id, .. } if call_id == call));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn one_who_comes_late_hears_what_was_begun_and_what_waits_and_nothing_twice() {
+        let live = LiveRun::default();
+        let text = |text: &str| RunNews::Text { turn: 1, text: text.to_owned() };
+        let asks = |call_id: &CallId| RunNews::Approval {
+            turn: 1,
+            index: 0,
+            call_id: call_id.clone(),
+            tool: "palyra.echo".to_owned(),
+            approval_id: ApprovalId::mint(),
+        };
+        let (answered, waits) = (CallId::mint(), CallId::mint());
+        for news in [text("a"), text("b"), asks(&answered), asks(&waits)] {
+            live.tell(news).await;
+        }
+        let state = CallState::Executing;
+        let tool = "palyra.echo".to_owned();
+        live.tell(RunNews::Call { turn: 1, index: 0, call_id: answered, tool, state }).await;
+        let mut watch = live.watch();
+        live.tell(text("c")).await;
+        let asking = RunNews::Asking { turn: 2 };
+        assert_eq!(serde_json::to_value(&asking).unwrap()["type"], asking.name());
+        live.end();
+        let mut heard = Vec::new();
+        while let Some(news) = watch.next().await {
+            heard.push(match &*news {
+                RunNews::Text { text, .. } => text.clone(),
+                RunNews::Approval { call_id, .. } => call_id.to_string(),
+                other => panic!("{other:?}"),
+            });
+        }
+        assert_eq!(heard, ["ab".to_owned(), waits.to_string(), "c".to_owned()]);
     }
 }

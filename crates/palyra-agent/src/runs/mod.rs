@@ -14,6 +14,8 @@ mod calls;
 mod carry_on;
 mod live;
 mod recorded;
+mod retained;
+mod routine;
 mod start;
 
 pub use live::{RunNews, Watch};
@@ -22,6 +24,7 @@ pub use start::{AskedAs, StartRun, StartedRun, WantedTools};
 
 use crate::models::Models;
 use live::LiveRun;
+use palyra_engine::routines::ROUTINE_CHANNEL;
 use palyra_engine::{Engine, EngineError, ErrorKind, VerifiedPeer};
 use palyra_protocol::{JournalEvent, PolicyAction, Problem, RunId, RunResumed, RunState};
 use std::collections::HashMap;
@@ -29,6 +32,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+/// The code of a run whose caller is not let in any more after a restart.
+const CALLER_GONE: &str = "run_caller_gone";
 /// The most runs at a time.
 const AT_ONCE: usize = 256;
 
@@ -71,23 +76,32 @@ impl Runs {
         &self.0.engine
     }
 
-    /// Carries on what the last end of the daemon left. A run whose caller would not be let in any more stays where it
-    /// is.
+    /// Carries on what the last end of the daemon left. A run whose caller would not be let in any more ends as
+    /// indeterminate: nobody says what became of it, and somebody else may resume it.
     ///
     /// # Errors
-    /// The runs cannot be read.
+    /// The runs cannot be read, or an end could not be made durable.
     pub async fn recover(&self) -> Result<usize, EngineError> {
         let mut carried_on = 0;
         for run in self.engine().open_runs().await? {
-            match self.carry_on_recorded(&run).await {
-                Ok(()) => carried_on += 1,
-                Err(error) => tracing::warn!(%run, code = error.problem.code, "a run is not carried on: {error}"),
+            let Err(error) = self.carry_on_recorded(&run).await else {
+                carried_on += 1;
+                continue;
+            };
+            tracing::warn!(%run, code = error.problem.code, "a run is not carried on: {error}");
+            if matches!(error.kind, ErrorKind::Unauthenticated | ErrorKind::Forbidden | ErrorKind::Unavailable) {
+                let problem = Problem::new(
+                    CALLER_GONE,
+                    format!("the daemon was started anew, and {}", error.problem.message),
+                    format!("whoever may act for the run's principal resumes it: `palyra runs resume {run}`"),
+                );
+                self.record_end(&run, RunState::Indeterminate, Some(problem), Vec::new()).await?;
             }
         }
         Ok(carried_on)
     }
 
-    async fn carry_on_recorded(&self, run: &RunId) -> Result<(), EngineError> {
+    pub(super) async fn carry_on_recorded(&self, run: &RunId) -> Result<(), EngineError> {
         let history = self.engine().recorded_run(run).await?;
         let peer = Arc::new(self.engine().peer_of_recorded_run(&history.opened.opened.origin)?);
         self.resume_as(run, peer, None).await
@@ -105,12 +119,18 @@ impl Runs {
             let message = format!("the run is {}; there is nothing to resume", self.state_of(&shown).as_str());
             return Err(EngineError::new(ErrorKind::Conflict, Problem::plain("run_not_resumable", message)));
         }
-        if shown.state == RunState::Indeterminate {
+        let caller_gone = shown.problem.as_ref().is_some_and(|problem| problem.code == CALLER_GONE);
+        if shown.state == RunState::Indeterminate && !caller_gone {
             let problem = Problem::new(
                 "run_indeterminate",
-                "nobody knows whether one of the run's calls took effect, so it is not carried on",
+                "it is not known whether one of the run's calls took effect, so the run is not resumed",
                 "look at what the call was about to do, then start a new run in the same session",
             );
+            return Err(EngineError::new(ErrorKind::Conflict, problem));
+        }
+        if history.opened.opened.origin.channel.as_str() == ROUTINE_CHANNEL {
+            let message = "the run belongs to a routine, and only its scheduler carries it on";
+            let problem = Problem::new("run_not_resumable", message, "run the routine: `palyra routines run ROUTINE`");
             return Err(EngineError::new(ErrorKind::Conflict, problem));
         }
         let agent = (owner != peer.effective()).then(|| owner.clone());
@@ -224,7 +244,7 @@ impl Runs {
         }
     }
 
-    fn is_live(&self, run: &RunId) -> bool {
+    pub(super) fn is_live(&self, run: &RunId) -> bool {
         self.lock().contains_key(run)
     }
 
@@ -234,7 +254,10 @@ impl Runs {
             let problem = Problem::plain("run_not_resumable", "the run goes on already");
             return Err(EngineError::new(ErrorKind::Conflict, problem));
         }
-        if live.len() >= AT_ONCE || self.0.closing.is_cancelled() {
+        if self.0.closing.is_cancelled() {
+            return Err(EngineError::new(ErrorKind::Unavailable, closing()));
+        }
+        if live.len() >= AT_ONCE {
             let problem =
                 Problem::new("too_many_runs", format!("{AT_ONCE} runs are under way"), "wait until some have ended");
             return Err(EngineError::new(ErrorKind::Exhausted, problem));
@@ -253,4 +276,8 @@ impl Runs {
     fn lock(&self) -> MutexGuard<'_, HashMap<RunId, Arc<LiveRun>>> {
         self.0.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn closing() -> Problem {
+    Problem::new("shutting_down", "the daemon is shutting down", "try again after its restart")
 }

@@ -3,7 +3,7 @@
 use super::Runs;
 use super::live::{RunNews, Watch};
 use super::recorded::RunShown;
-use crate::config::DEFAULT_BUDGET;
+use crate::config::{AgentConfig, DEFAULT_BUDGET};
 use crate::conversation::{Message, ToolSpec};
 use crate::providers::ModelSettings;
 use palyra_engine::{EngineError, ErrorKind, VerifiedPeer};
@@ -72,6 +72,16 @@ pub struct StartRun {
     pub request: Option<RequestId>,
 }
 
+/// Where a run stands among others, and how far it may go.
+#[derive(Debug)]
+pub(super) struct RunPlace {
+    pub(super) run: RunId,
+    pub(super) session: SessionId,
+    /// The run whose conversation it goes on with.
+    pub(super) continues: Option<RunId>,
+    pub(super) budget: RunBudget,
+}
+
 /// A run that has begun.
 #[derive(Debug)]
 pub struct StartedRun {
@@ -89,11 +99,31 @@ impl Runs {
     /// # Errors
     /// The peer may not, or what is asked for does not exist.
     pub async fn start(&self, peer: &VerifiedPeer, start: StartRun) -> Result<StartedRun, EngineError> {
-        let engine = self.engine();
         let agent = start.agent.as_deref().map(|name| self.agent(name)).transpose()?;
-        let own = engine.peer_of_run(peer, agent.as_ref().map(|(principal, _)| principal.clone()))?;
+        let own = self.engine().peer_of_run(peer, agent.as_ref().map(|(principal, _)| principal.clone()))?;
+        let place = RunPlace {
+            run: RunId::mint(),
+            session: start.session.clone().unwrap_or_else(SessionId::mint),
+            continues: match &start.session {
+                Some(session) => self.engine().last_run_of(&own, session).await?,
+                None => None,
+            },
+            budget: agent.map_or(DEFAULT_BUDGET, |(_, config)| config.budget),
+        };
+        self.begin(own, start, place).await
+    }
+
+    /// Begins a run as this peer, whatever door it comes from.
+    pub(super) async fn begin(
+        &self,
+        own: VerifiedPeer,
+        start: StartRun,
+        place: RunPlace,
+    ) -> Result<StartedRun, EngineError> {
+        let engine = self.engine();
+        let agent = start.agent.as_deref().map(|name| self.agent(name)).transpose()?.map(|(_, config)| config);
         engine.authorize_run(&own, start.asked_as.action())?;
-        let model = self.model(&start, agent.as_ref().map(|(_, config)| config.model.as_str()))?;
+        let model = self.model(start.model.as_deref(), agent)?;
         match model.strip_prefix("replay:") {
             Some(run) => drop(engine.run_history(&own, &parse_run(run)?).await?),
             None => {
@@ -101,29 +131,23 @@ impl Runs {
                 engine.authorize_model(&own, &model)?;
             }
         }
-        let offered = agent.as_ref().and_then(|(_, config)| config.tools.as_deref());
-        let tools = self.offered(&own, offered, &start.tools)?;
+        let tools = self.offered(&own, agent.and_then(|config| config.tools.as_deref()), &start.tools)?;
         no_collision(&tools, &start.caller_tools, &engine.catalog())?;
-        let session = start.session.clone().unwrap_or_else(SessionId::mint);
-        let continues = match start.session {
-            Some(_) => engine.last_run_of(&own, &session).await?,
-            None => None,
-        };
-        let run = RunId::mint();
-        let own_system = agent.as_ref().map_or(PLAIN_SYSTEM, |(_, config)| config.system.as_str());
+        let own_system = agent.map_or(PLAIN_SYSTEM, |config| config.system.as_str());
         let system = [own_system, start.system.as_str()].into_iter().filter(|text| !text.is_empty());
+        let RunPlace { run, session, continues, budget } = place;
         let opened = RunOpened {
             origin: engine.origin_of_run(&own, &session, &run, start.request),
-            run: run.clone(),
-            session: session.clone(),
+            run,
+            session,
             agent: start.agent,
-            model: model.clone(),
+            model,
             input: value(&start.input)?,
             system: system.collect::<Vec<_>>().join("\n\n"),
             tools,
             caller_tools: if start.caller_tools.is_empty() { Value::Null } else { value(&start.caller_tools)? },
             settings: value(&start.settings)?,
-            budget: agent.as_ref().map_or(DEFAULT_BUDGET, |(_, config)| config.budget),
+            budget,
             continues,
         };
         self.open(Arc::new(own), opened).await
@@ -132,7 +156,7 @@ impl Runs {
     async fn open(&self, own: Arc<VerifiedPeer>, opened: RunOpened) -> Result<StartedRun, EngineError> {
         let (run, session, model) = (opened.run.clone(), opened.session.clone(), opened.model.clone());
         let live = self.enter(&run)?;
-        let watch = live.enter(true);
+        let watch = live.watch_from_the_beginning();
         let begun = async {
             self.engine().record_run(&JournalEvent::RunOpened(Box::new(opened))).await?;
             self.active(&run, own, Arc::clone(&live)).await
@@ -150,7 +174,7 @@ impl Runs {
         }
     }
 
-    fn agent(&self, name: &str) -> Result<(Principal, &crate::config::AgentConfig), EngineError> {
+    pub(super) fn agent(&self, name: &str) -> Result<(Principal, &AgentConfig), EngineError> {
         let plain = name.strip_prefix("agent:").unwrap_or(name);
         let config = self.models().config().agents.get(plain);
         let unknown = || {
@@ -165,8 +189,10 @@ impl Runs {
         config.map(|config| (principal, config)).ok_or_else(unknown)
     }
 
-    fn model(&self, start: &StartRun, of_agent: Option<&str>) -> Result<String, EngineError> {
-        let named = start.model.as_deref().or(of_agent).or(self.models().config().default.as_deref());
+    /// The model that is named, or the agent's, or the default.
+    pub(super) fn model(&self, named: Option<&str>, agent: Option<&AgentConfig>) -> Result<String, EngineError> {
+        let of_agent = agent.map(|config| config.model.as_str());
+        let named = named.or(of_agent).or(self.models().config().default.as_deref());
         named.map(str::to_owned).ok_or_else(|| {
             let hint = "name one with `--model`, or set `default` in `[models]` of palyra.toml";
             EngineError::invalid("no_model", "no model is named, and there is no default", hint)

@@ -43,7 +43,7 @@ pub enum AuthorCommand {
     /// Call a tool once in a throw-away place, and compare what it used with what its manifest asks for
     ///
     /// The guest gets what the manifest asks for, in an empty workspace and an empty storage that are removed
-    /// afterwards. Nothing is recorded and nobody is asked.
+    /// afterwards. Nothing is recorded and no approval is asked for.
     #[command(after_help = EXIT_CODES)]
     Try(Try),
     /// Build, verify, look into and audit signed packages
@@ -178,6 +178,12 @@ pub enum Package {
         /// The `.palyra-skill` file
         file: PathBuf,
     },
+    /// Make a registry of a directory of packages: a signed list that says what there is, and what was withdrawn
+    #[command(after_help = EXIT_CODES)]
+    Index(PackageIndex),
+    /// Let a new key follow a publisher's old one: a statement that both sign, for `palyra skills trust rotate`
+    #[command(after_help = EXIT_CODES)]
+    Rotate(PackageRotate),
     /// Examine a package against an audit policy and advisories
     #[command(after_help = EXIT_CODES)]
     Audit(PackageAudit),
@@ -216,6 +222,42 @@ pub struct PackageBuild {
     pub builder: Option<String>,
 }
 
+/// `skills package index`.
+#[derive(Debug, Args)]
+pub struct PackageIndex {
+    /// The directory with the packages
+    pub directory: PathBuf,
+    /// The registry's name; it stays the same
+    #[arg(long, value_name = "NAME")]
+    pub name: String,
+    /// The registry's key.
+    #[command(flatten)]
+    pub key: SigningKey,
+    /// How many days the list is believed
+    #[arg(long, default_value_t = 30, value_name = "DAYS", value_parser = clap::value_parser!(u64).range(1..=3650))]
+    pub days: u64,
+    /// A version that should not be installed any more, as `acme.weather@1.2.0`; may be given several times
+    #[arg(long, value_name = "SKILL@VERSION")]
+    pub withdraw: Vec<String>,
+}
+
+/// `skills package rotate`.
+#[derive(Debug, Args)]
+pub struct PackageRotate {
+    /// The publisher
+    #[arg(long, value_name = "NAME")]
+    pub publisher: String,
+    /// The file with the old key
+    #[arg(long, value_name = "FILE")]
+    pub old: PathBuf,
+    /// The file with the new key
+    #[arg(long, value_name = "FILE")]
+    pub new: PathBuf,
+    /// The statement to write; it must not be there
+    #[arg(long, value_name = "FILE")]
+    pub out: PathBuf,
+}
+
 /// Whom to trust.
 #[derive(Debug, Args)]
 pub struct Trust {
@@ -225,7 +267,7 @@ pub struct Trust {
     /// A file with a trust store
     #[arg(long, value_name = "FILE")]
     pub trust_store: Option<PathBuf>,
-    /// Accept the key of a publisher that nobody has seen before
+    /// Accept the key of a publisher that is new here
     #[arg(long)]
     pub allow_tofu: bool,
 }

@@ -188,7 +188,8 @@ impl<'a> Question<'a> {
 
     /// Shows as much as fits.
     fn page(&mut self) {
-        let rows = self.desk.screen.size().1.saturating_sub(2).max(2);
+        // The last row is the prompt's.
+        let rows = self.desk.screen.size().1.saturating_sub(1).max(2);
         let end = (self.next + rows).min(self.lines.len());
         for StyledLine { style, text } in &self.lines[self.next..end] {
             self.desk.screen.line(*style, text);
@@ -382,9 +383,15 @@ impl<'a> Question<'a> {
         self.desk.screen.prompt(&text);
     }
 
+    /// The prompt, by single letters where its words do not fit the screen.
     fn prompt_text(&self) -> String {
+        let columns = self.desk.screen.size().0;
+        let worded = self.prompt_as(columns < 60);
+        if worded.chars().count() < columns || self.desk.screen.is_reader() { worded } else { self.prompt_as(true) }
+    }
+
+    fn prompt_as(&self, narrow: bool) -> String {
         let note = self.note.as_ref().map_or_else(String::new, |note| format!("{note} — "));
-        let narrow = self.desk.screen.size().0 < 60;
         if let Some(reason) = &self.reason {
             return self.reason_text(reason, narrow);
         }
@@ -399,7 +406,8 @@ impl<'a> Question<'a> {
         }
         let left = self.lines.len() - self.next;
         if left > 0 {
-            return format!("{note}{left} more lines: space shows them, n denies, q quits");
+            let lines = if left == 1 { "line: space shows it" } else { "lines: space shows them" };
+            return format!("{note}{left} more {lines}, n denies, q quits");
         }
         let fits = |choice: &Choice| self.reviews().all(|review| choice.fits(review));
         let fits = |choice: &Choice| fits(choice) && (self.shown.len() == 1 || *choice == Choice::Once);
@@ -412,7 +420,7 @@ impl<'a> Question<'a> {
         keys.extend(others.map(|(key, word)| if narrow { key.to_owned() } else { format!("{key} {word}") }));
         let Others { more, alike } = self.others;
         if alike > 0 {
-            keys.push(if narrow { "g".to_owned() } else { format!("g {alike} alike") });
+            keys.push(format!("g {alike} alike"));
         }
         let more = if more > 0 { format!("[{more} more] ") } else { String::new() };
         format!("{note}{more}{}", keys.join(if narrow { " " } else { "  " }))

@@ -150,8 +150,12 @@ fn wrap_one(line: &StyledLine, columns: usize) -> Vec<StyledLine> {
     for c in safe(&line.text).chars() {
         let wide = c.width().unwrap_or(0);
         if used + wide > columns {
-            wrapped.push(StyledLine { style: line.style, text: std::mem::replace(&mut text, "    ".to_owned()) });
-            used = 4;
+            // Between words, where that does not leave half of the line empty.
+            let space = text.rfind(' ').map(|at| at + 1).filter(|at| width(&text[..*at]) > columns / 2);
+            let carried = text.split_off(space.unwrap_or(text.len()));
+            used = 4 + width(&carried);
+            let text = std::mem::replace(&mut text, format!("    {carried}"));
+            wrapped.push(StyledLine { style: line.style, text });
         }
         text.push(c);
         used += wide;
@@ -173,6 +177,9 @@ mod tests {
             assert!(broken.iter().all(|part| part.text.chars().count() <= columns));
             assert_eq!(broken.iter().map(|part| part.text.trim_start()).collect::<String>(), text);
         }
+        let words = StyledLine { style: Style::new(), text: "every word of it stays as it is".to_owned() };
+        let broken = wrap(&[words], 20).into_iter().map(|part| part.text).collect::<Vec<_>>();
+        assert_eq!(broken, ["every word of it ", "    stays as it is"]);
         let wide = StyledLine { style: Style::new(), text: "漢".repeat(30) };
         assert!(wrap(&[wide], 20).iter().all(|part| width(&part.text) <= 20));
         assert_eq!(cut("abcdef", 4), "abc…");

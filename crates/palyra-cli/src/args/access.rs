@@ -7,17 +7,19 @@ use palyra_protocol::{Principal, TokenId, WorkspaceRole};
 use std::time::Duration;
 
 #[derive(Debug, Subcommand)]
-#[command(after_help = "What a caller may do is what three agree on: the token's scopes, the role, and policy.
+#[command(
+    after_help = "A caller may do what three things allow together: the token's scopes, the role, and the policy.
 
 Roles:
   owner     everything, including what the workspace trusts and what it is
-  admin     manages tokens, members and agents; answers questions; sees the journal
+  admin     manages tokens, members and agents; answers approvals; sees the journal
   operator  uses: calls tools, follows its own calls
 
 Example, a token that can do exactly one thing:
   palyra access agent add agent:docs
   palyra access token create agent:docs --scope tool.execute:palyra.fs.read --expires 30d
-  PALYRA_TOKEN=palyra_… palyra call palyra.fs.read --input '{\"path\":\"README.md\"}'")]
+  PALYRA_TOKEN=palyra_… palyra call palyra.fs.read --input '{\"path\":\"README.md\"}'"
+)]
 pub enum Access {
     /// Say who the daemon takes you for, and what that allows
     Whoami,
@@ -70,14 +72,13 @@ pub enum Token {
 }
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Nobody issues more than they hold: no higher role, no wider scope, no longer life and no higher rate than their own token's.
+#[command(after_help = "A token never allows more than the one that issued it: no higher role, no wider scope,
+no longer life, no higher rate.
 The token alone goes to standard output, so it can be kept like this:
   TOKEN=$(palyra access token create agent:ci --label 'the build' --expires 30d)
 
 Scopes are the actions of the policy (`palyra access whoami` lists them), or an action on one thing:
-  --scope tool.execute:palyra.fs.read,tool.list"
-)]
+  --scope tool.execute:palyra.fs.read,tool.list")]
 pub struct CreateToken {
     /// Who speaks when it is shown: a member (`user:ana`) or a registered agent (`agent:ci`)
     pub principal: Principal,

@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 use palyra_protocol::ConsoleId;
 
-/// Open the console in a browser: what waits, calls, grants, rules, the journal
+/// Open the console in a browser: open approvals, calls, grants, rules, the journal
 ///
 /// The daemon makes a code that opens once, within two minutes. The page makes a key that never leaves its browser, and
 /// signs with it everything it asks and everything you decide there. There is no password and no cookie.

@@ -114,7 +114,8 @@ pub enum Devices {
     /// Make a client certificate for a browser on this machine, as a PKCS#12 file; its password is shown this once
     #[command(after_help = "Example:
   palyra --host home devices browser --to palyra.p12
-Import the file into the browser, then delete it. The certificate holds for a week and is revoked with this device.")]
+Import the file into the browser, then delete it. The certificate holds for a week and is
+revoked with this device.")]
     Browser {
         /// The file to write
         #[arg(long, value_name = "FILE", default_value = "palyra-browser.p12")]

@@ -11,7 +11,7 @@ pub enum Effects {
         #[arg(long, value_name = "NAME")]
         session: Option<SessionId>,
     },
-    /// Show what a call changed: every path, what waits for a person, what was dropped
+    /// Show what a call changed: every path, which changes wait for an approval, which were dropped
     #[command(after_help = "Examples:
   palyra effects show call_01K…
   palyra effects show --session work")]
@@ -50,7 +50,7 @@ impl Which {
 
 /// Put back what a call, a run or a session changed in the workspace.
 ///
-/// Files that were replaced or deleted come back with their permissions and times; files that are new go. What somebody
+/// Files that were replaced or deleted come back with their permissions and times; files that are new go. What was
 /// changed since stays as it is and is named. An undo is recorded, and can be undone by its own id.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:

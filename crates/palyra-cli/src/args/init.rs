@@ -12,8 +12,8 @@ use std::path::PathBuf;
   palyra init --print                           # shows what it would write
   palyra init --undo                            # takes everything back
 
-It writes palyra.toml and a policy in ~/.config/palyra, starts the daemon, connects your agents, and runs one command in the
-sandbox to prove that it works. Running it again is safe and keeps your edits.")]
+It writes palyra.toml and a policy in ~/.config/palyra, starts the daemon, connects your
+agents, and runs one command in the sandbox to prove that it works. Running it again is safe and keeps your edits.")]
 pub struct Init {
     /// Take what is found, and ask nothing
     #[arg(long, short)]

@@ -10,12 +10,27 @@ pub enum Manage {
     #[command(after_help = "Examples:
   palyra skills install acme.weather-1.2.0.palyra-skill
   palyra skills install acme.weather-1.2.0.palyra-skill --allow-tofu
+  palyra skills install acme.weather@^1.2 --from ./packages
+  palyra skills install acme.weather --registry /srv/skills --registry-key KEY
 
-A publisher that nobody has seen before is refused, unless you trust its key first (`palyra skills trust add`) or allow trust
-on first use. A skill's tools can be called once `allowed_tools` in palyra.toml names them.")]
+The key of a publisher that is new here is refused, unless you trust it first
+(`palyra skills trust add`) or allow trust on first use. A skill's tools can be called once
+`allowed_tools` in palyra.toml names them.")]
     Install(Install),
     /// Replace the version that runs by a newer one; shows what changes and asks if it may do more
+    #[command(
+        after_help = "A version that may do more, or tells models something else, waits for a person: here on the terminal, or
+wherever approvals are answered."
+    )]
     Update(Update),
+    /// List what a directory of packages or a registry offers
+    #[command(after_help = "Examples:
+  palyra skills available --from ./packages
+  palyra skills available --registry /srv/skills")]
+    Available {
+        #[command(flatten)]
+        source: Source,
+    },
     /// List installed skills: status, eligibility, trust, publisher, last audit
     List,
     /// Show everything about a skill: status and why, tools, what it asks for, what it is granted and what is withheld
@@ -91,10 +106,12 @@ on first use. A skill's tools can be called once `allowed_tools` in palyra.toml 
 
 #[derive(Debug, Args)]
 pub struct Install {
-    /// The artifact; `-` reads standard input
-    #[arg(value_name = "FILE")]
-    pub file: PathBuf,
-    /// Pin the key of a publisher that nobody has seen before
+    /// The artifact; `-` reads standard input. With a source: the skill, as `acme.weather` or `acme.weather@^1.2`
+    #[arg(value_name = "FILE|SKILL")]
+    pub what: String,
+    #[command(flatten)]
+    pub source: Source,
+    /// Pin the key of a publisher that is new here
     #[arg(long)]
     pub allow_tofu: bool,
     /// Accept that the new version may do more than the one that runs
@@ -104,12 +121,28 @@ pub struct Install {
 
 #[derive(Debug, Args)]
 pub struct Update {
-    /// The artifact; `-` reads standard input
-    #[arg(value_name = "FILE")]
-    pub file: PathBuf,
+    /// The artifact; `-` reads standard input. With a source: the skill, as `acme.weather` or `acme.weather@^1.2`
+    #[arg(value_name = "FILE|SKILL")]
+    pub what: String,
+    #[command(flatten)]
+    pub source: Source,
     /// Accept what widens without being asked
     #[arg(long)]
     pub accept_changes: bool,
+}
+
+/// Where skills are found by their names.
+#[derive(Debug, Args)]
+pub struct Source {
+    /// A directory with packages
+    #[arg(long, value_name = "DIR", conflicts_with = "registry")]
+    pub from: Option<PathBuf>,
+    /// A registry: a directory whose list is signed
+    #[arg(long, value_name = "DIR")]
+    pub registry: Option<PathBuf>,
+    /// The registry's public key, in hexadecimal digits; needed once
+    #[arg(long, value_name = "KEY", requires = "registry")]
+    pub registry_key: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -160,7 +193,7 @@ pub enum Trust {
         /// The skill
         skill: String,
     },
-    /// Trust nobody and begin again: the way out where the trust store was lost or changed
+    /// Begin again with an empty trust store, where it was lost or changed outside of Palyra
     Reset {
         /// Every skill is quarantined by this
         #[arg(long)]

@@ -41,7 +41,8 @@ pub enum Memory {
   palyra memory add 'Prefers tea.' --scope principal:agent:demo
   palyra memory add 'The API allows 60 requests a minute.' --source https://api.example.com/docs
 
-An entry with a source outside is trusted as `external`. `--trust` can lower the trust further, and never raise it.")]
+An entry with a source outside is trusted as `external`. `--trust` can lower the trust
+further, and never raise it.")]
     Add {
         /// What to remember
         text: String,

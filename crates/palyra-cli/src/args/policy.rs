@@ -6,8 +6,9 @@ use std::path::PathBuf;
 
 pub const ABOUT: &str = "Check, try, compare and replay rules; ask what they would decide.
 
-Rules are Cedar files in a directory of yours (`policy_dir` of the configuration), beside those that Palyra ships. Cases
-stand beside them in `*.cases.toml` or `cases/*.toml`, groups in `groups.toml`. The usual round:
+Rules are Cedar files in a directory of yours (`policy_dir` of the configuration); they add to
+those that Palyra ships. Cases are in `*.cases.toml` or `cases/*.toml`, groups in `groups.toml`.
+The usual steps:
 
   palyra policy check DIR          does it parse, fit the schema, answer its cases?
   palyra policy diff DIR           what would be different from now?
@@ -15,11 +16,12 @@ stand beside them in `*.cases.toml` or `cases/*.toml`, groups in `groups.toml`. 
                                    what would have been decided otherwise?
   palyra policy reload             take it up; saving the files in `policy_dir` does so as well
 
-A set that does not pass never replaces the running one. Ready sets to start from are in `policies/examples`.";
+A set that does not pass never replaces the running one. Ready sets to start from are in
+`policies/examples`.";
 
 const CHECK_CODES: &str = "Exit codes:
   0  the set may run
-  8  it may not; every flaw is told with its place";
+  8  it may not; every flaw is printed with its place";
 
 #[derive(Debug, Subcommand)]
 pub enum Policy {

@@ -5,11 +5,11 @@ use palyra_protocol::Principal;
 
 #[derive(Debug, Subcommand)]
 pub enum Routines {
-    /// Add a routine: a tool call on a schedule, in an agent's name
+    /// Add a routine: a tool call or a task on a schedule, in an agent's name
     Add(Box<Add>),
     /// List the routines, and when each is due
     List,
-    /// Show one routine: its plan, when it is due, what waits
+    /// Show one routine: its plan, when it is due, which of its calls wait
     Show(Which),
     /// Have a routine not run by itself
     Pause {
@@ -30,10 +30,8 @@ pub enum Routines {
         detach: bool,
     },
     /// Run a routine once under watch: what you approve is allowed to it from then on
-    #[command(
-        after_help = "A yes to a rehearsed call is a grant that is bound to this routine as it is: to its plan's digest. A routine
-that would do anything else asks again. `palyra grants list` shows the grants."
-    )]
+    #[command(after_help = "A yes to a rehearsed call is a grant for this routine as it is, by its plan's digest.
+A routine that would do anything else asks again. `palyra grants list` shows the grants.")]
     Rehearse(Which),
     /// Remove a routine
     Remove(Which),
@@ -58,10 +56,12 @@ pub struct Which {
 #[command(after_help = "Examples:
   palyra routines add nightly --schedule '30 2 * * *' --zone Europe/Prague --agent agent:reporter \\
       --call palyra.process.run --input '{\"argv\":[\"make\",\"report\"]}'
+  palyra routines add review --schedule '0 9 * * mon-fri' --agent agent:coder --prompt 'Read the new commits.' --max-tokens 50000
   palyra routines add ping --schedule @hourly --agent agent:probe --call palyra.http.fetch --input @fetch.json
 
-Schedules have five fields: minute, hour, day of the month, month, day of the week. A time that the clock jumps over runs right
-after the jump; a fixed time that comes twice runs once; a pattern with `*` in minutes or hours runs at each of its instants.")]
+Schedules have five fields: minute, hour, day of the month, month, day of the week.
+Where the clock jumps over a time, the routine runs right after the jump. A fixed time that
+comes twice runs once; a pattern with `*` in minutes or hours runs both times.")]
 pub struct Add {
     /// What to call it
     pub name: String,
@@ -89,4 +89,16 @@ pub struct Add {
     /// The most slots that run in 24 hours
     #[arg(long, value_name = "N", default_value_t = 1440, value_parser = clap::value_parser!(u32).range(1..))]
     pub slots_per_day: u32,
+    /// The most tool calls of one prompt; never more than the agent's own budget
+    #[arg(long, value_name = "N", requires = "prompt")]
+    pub max_calls: Option<u64>,
+    /// The most calls to the model of one prompt
+    #[arg(long, value_name = "N", requires = "prompt")]
+    pub max_model_calls: Option<u64>,
+    /// The most tokens of one prompt
+    #[arg(long, value_name = "N", requires = "prompt")]
+    pub max_tokens: Option<u64>,
+    /// The most seconds of one prompt, without the time in which a person is asked
+    #[arg(long, value_name = "N", requires = "prompt")]
+    pub max_seconds: Option<u64>,
 }

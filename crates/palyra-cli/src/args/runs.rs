@@ -43,7 +43,7 @@ pub struct Who {
     /// The configured agent: its instructions, tools and budget
     #[arg(long, value_name = "AGENT")]
     pub agent: Option<String>,
-    /// Go on in this session: the model is told what was said in it
+    /// Go on in this session: the model sees what was said in it
     #[arg(long, value_name = "NAME")]
     pub session: Option<SessionId>,
 }

@@ -67,6 +67,7 @@ pub async fn calls(context: &Context, command: Calls) -> Result<(), Failure> {
             let update = connection.calls().get(GetCallRequest { call_id: call.into() }).await?.into_inner();
             if !context.json() {
                 super::call_list::given(&update)?;
+                super::call_list::changed(&connection, &update.call_id).await;
             }
             let shown = show(context, &update, Live::new()).await;
             if !context.json() {

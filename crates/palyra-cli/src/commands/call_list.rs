@@ -8,7 +8,7 @@ use crate::output::{self, BOLD, note, say, styled, when};
 use crate::review::StyledLine;
 use crate::text::{pretty, safe};
 use palyra_api::Connection;
-use palyra_api::v1::{CallUpdate, ListCallsRequest};
+use palyra_api::v1::{CallUpdate, DiffEffectsRequest, ListCallsRequest};
 use palyra_protocol::{ApprovalState, CallRecord, CallState, Review, Timestamp, ToolOutcome};
 use serde_json::Value;
 
@@ -91,6 +91,21 @@ pub fn given(update: &CallUpdate) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// What a call changed, as a difference, where it changed something and that is kept.
+pub async fn changed(connection: &Connection, call_id: &str) {
+    let request = DiffEffectsRequest { id: call_id.to_owned(), path: String::new() };
+    // Most calls change nothing; that is no failure of showing one.
+    let Ok(reply) = connection.effects().diff(request).await else { return };
+    let diff = reply.into_inner().diff;
+    if diff.is_empty() {
+        return;
+    }
+    note!("{}", styled(BOLD, "changes"));
+    for StyledLine { style, text } in crate::review::diff_lines(&diff) {
+        note!("{}", styled(style, text));
+    }
 }
 
 /// The walls that held while it ran, as the attestation tells them.

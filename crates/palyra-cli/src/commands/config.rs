@@ -6,6 +6,7 @@ use crate::context::Context;
 use crate::exit::{FAILED, Failure};
 use crate::output::{self, DIM, GOOD, note, say, styled};
 use crate::text::{safe, safe_lines};
+use palyra_api::LastStart;
 use palyra_api::v1::StatusRequest;
 use serde_json::json;
 use std::path::PathBuf;
@@ -29,7 +30,7 @@ pub async fn run(context: &Context, command: Config) -> Result<(), Failure> {
             Ok(())
         }
         Config::Show { config } => show(context, path(context, config).await?.0),
-        Config::Check { config } => check(context, path(context, config).await?.0),
+        Config::Check { config, workspace } => check(context, path(context, config).await?.0, workspace),
     }
 }
 
@@ -74,17 +75,24 @@ fn show(context: &Context, path: PathBuf) -> Result<(), Failure> {
 }
 
 /// Has `palyrad` read and check the file, and the rules that it names.
-fn check(context: &Context, path: PathBuf) -> Result<(), Failure> {
+fn check(context: &Context, path: PathBuf, workspace: Option<PathBuf>) -> Result<(), Failure> {
     let mut command = Command::new(daemon_binary()?);
     command.arg("--state-dir").arg(&context.state_dir);
+    // A last start that cannot be read decides nothing here.
+    let last = || LastStart::read(&context.state_dir).ok().flatten().map(|last| last.workspace);
+    if let Some(workspace) = workspace.or_else(last) {
+        command.arg("--workspace").arg(workspace);
+    }
     if path.exists() {
         command.arg("--config").arg(&path);
     }
     let done = command.arg("check").output().map_err(|e| Failure::io("`palyrad` cannot be started", &e))?;
     let said = String::from_utf8_lossy(if done.status.success() { &done.stdout } else { &done.stderr }).into_owned();
     if !done.status.success() {
-        let message = format!("the daemon would not start on `{}`: {}", path.display(), said.trim());
-        return Err(Failure::new(FAILED, "config_refused", message, Some("mend the file, then check it again")));
+        let why = said.trim().trim_start_matches("error: ");
+        let message = format!("the daemon would not start on `{}`: {why}", path.display());
+        let hint = path.exists().then_some("mend the file, then check it again");
+        return Err(Failure::new(FAILED, "config_refused", message, hint));
     }
     if context.json() {
         return output::json(&json!({ "path": path, "ok": true, "said": said.trim() }));

@@ -25,7 +25,8 @@ pub fn event_line(event: &JournalEvent) -> String {
         | JournalEvent::SkillStatusChanged { .. }
         | JournalEvent::SkillCurrent { .. }
         | JournalEvent::SkillRemoved { .. }
-        | JournalEvent::SkillTrustChanged { .. } => of_skills(event),
+        | JournalEvent::SkillTrustChanged { .. }
+        | JournalEvent::SkillRegistrySeen { .. } => of_skills(event),
         JournalEvent::ApprovalRequested { .. }
         | JournalEvent::ApprovalGiven { .. }
         | JournalEvent::ApprovalRebound { .. }
@@ -188,6 +189,9 @@ fn of_skills(event: &JournalEvent) -> String {
         JournalEvent::SkillCurrent { by, skill, version } => format!("{skill} runs as {version} by {by}"),
         JournalEvent::SkillRemoved { by, skill, version } => format!("{skill} {version} removed by {by}"),
         JournalEvent::SkillTrustChanged { by, changes, .. } => format!("{} by {by}", changes.join("; ")),
+        JournalEvent::SkillRegistrySeen { by, registry, revision, .. } => {
+            format!("registry {registry}, list {revision}, seen by {by}")
+        }
         other => other.kind().to_owned(),
     }
 }

@@ -106,7 +106,7 @@ fn list(context: &Context, grants: &[GrantRecord]) -> Result<(), Failure> {
         return output::json(&grants);
     }
     if grants.is_empty() {
-        say!("No standing answers.");
+        say!("No grants and no standing denials.");
         return Ok(());
     }
     let rows: Vec<_> = grants

@@ -62,16 +62,18 @@ async fn tail(context: &Context, wanted: &Tail) -> Result<(), Failure> {
         };
         let ended = event.is_none();
         if let Some(event) = event {
-            let (event, old) = (chained(event)?, found.len() >= wanted.last as usize);
-            let searching = event.seq <= newest;
+            let event = chained(event)?;
+            let searching = event.seq <= newest && !filter.wants_all();
             let at_end = event.seq == newest;
-            if filter.fits(&event) && searching && !filter.wants_all() {
+            for event in filter.take(event) {
+                if !searching {
+                    print_line(context, &event)?;
+                    continue;
+                }
                 found.push_back(event);
-                if old {
+                if found.len() > wanted.last as usize {
                     found.pop_front();
                 }
-            } else if filter.fitted && (!searching || filter.wants_all()) {
-                print_line(context, &event)?;
             }
             if !at_end {
                 continue;
@@ -92,17 +94,30 @@ struct TailFilter<'a> {
     wanted: &'a Tail,
     /// Of each call that was proposed here: whose it is, its tool, and what was decided.
     calls: HashMap<String, (String, String, Option<&'static str>)>,
-    fitted: bool,
+    /// The proposal that was seen last: whether it fits is known once it is decided.
+    proposed: Option<ChainedEvent>,
 }
 
 impl<'a> TailFilter<'a> {
     fn new(wanted: &'a Tail) -> Self {
-        Self { wanted, calls: HashMap::new(), fitted: false }
+        Self { wanted, calls: HashMap::new(), proposed: None }
     }
 
     fn wants_all(&self) -> bool {
         let Tail { last: _, follow: _, principal, tool, since, verdict } = self.wanted;
         principal.is_none() && tool.is_none() && since.is_none() && verdict.is_none()
+    }
+
+    /// The events that are known to fit with this one.
+    fn take(&mut self, event: ChainedEvent) -> Vec<ChainedEvent> {
+        let undecided = self.wanted.verdict.is_some() && event.kind == "tool.proposed";
+        let fits = self.fits(&event);
+        let before = self.proposed.take().filter(|proposed| fits && proposed.call_id == event.call_id);
+        if undecided {
+            self.proposed = Some(event);
+            return Vec::new();
+        }
+        before.into_iter().chain(fits.then_some(event)).collect()
     }
 
     fn fits(&mut self, event: &ChainedEvent) -> bool {
@@ -128,11 +143,10 @@ impl<'a> TailFilter<'a> {
             Verdict::NeedsApproval => "needs_approval",
             Verdict::Deny => "deny",
         });
-        self.fitted = since.is_none_or(|since| event.at.unix_ms() >= since)
+        since.is_none_or(|since| event.at.unix_ms() >= since)
             && principal.as_ref().is_none_or(|who| call.is_some_and(|(whose, ..)| *whose == who.to_string()))
             && tool.as_ref().is_none_or(|name| call.is_some_and(|(_, tool, _)| tool == name))
-            && verdict.is_none_or(|verdict| call.is_some_and(|(.., decided)| *decided == Some(verdict)));
-        self.fitted
+            && verdict.is_none_or(|verdict| call.is_some_and(|(.., decided)| *decided == Some(verdict)))
     }
 }
 

@@ -41,6 +41,8 @@ pub async fn serve(context: &Context, serve: Serve) -> Result<(), Failure> {
     };
     let act_as = context.act_as().map(ToString::to_string);
     if let Some(host) = context.host() {
+        // Renews the certificate if it is due, and as long as this client is there.
+        drop(context.connect_as_self().await?);
         let greeting = json!({ "palyra_mcp": 1, "act_as": act_as, "workspace": context.place().workspace });
         let stream = context.remote(host)?.connect(palyra_api::MCP_PROTOCOL).await?;
         return elsewhere(stream, &greeting).await;

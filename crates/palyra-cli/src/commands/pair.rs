@@ -136,7 +136,7 @@ struct Progress {
 impl PairingProgress for Progress {
     fn show(&mut self, words: MatchingWords) {
         note!("The daemon's screen must show the same four words:\n\n    {}\n", styled(BOLD, words));
-        note!("If they differ, deny it there: somebody stands in between. Waiting for the answer …");
+        note!("If they differ, deny it there: another machine stands in between. Waiting for the answer …");
     }
 
     fn store(&mut self, paired: &Paired) -> Result<(), PairingError> {
@@ -152,7 +152,7 @@ fn talk(
     mut progress: Progress,
 ) -> Result<Paired, Failure> {
     let nobody = |e: &std::io::Error| {
-        let message = format!("nobody pairs at `{address}`: {e}");
+        let message = format!("no daemon is pairing at `{address}`: {e}");
         let hint = "is the address right, and does a code live there? `palyra pairing code`";
         Failure::new(UNREACHABLE, "pairing_unreachable", message, Some(hint))
     };

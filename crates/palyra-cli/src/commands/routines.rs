@@ -1,18 +1,19 @@
-//! `palyra routines`: calls on a schedule.
+//! `palyra routines`: calls and tasks on a schedule.
 
 use super::read;
 use crate::args::Calls;
 use crate::args::routines::{Add, Routines, Which};
+use crate::args::runs::Runs;
 use crate::context::Context;
 use crate::exit::Failure;
 use crate::output::{self, BOLD, DIM, GOOD, WARN, note, say, styled, when};
-use crate::text::{pretty, safe};
+use crate::text::{pretty, safe, safe_lines};
 use palyra_api::Connection;
 use palyra_api::v1::{
     AddRoutineRequest, ListRoutinesRequest, PauseRoutineRequest, RoutineDocument, RoutineHistoryRequest, RoutineRequest,
 };
 use palyra_protocol::{
-    CallId, RoutineAction, RoutineBudget, RoutinePause, RoutinePlan, RoutineRecord, RoutineSchedule, SlotRecord,
+    CallId, RoutineAction, RoutineBudget, RoutinePause, RoutinePlan, RoutineRecord, RoutineSchedule, RunId, SlotRecord,
     SlotState, Timestamp,
 };
 use serde::Deserialize;
@@ -34,6 +35,7 @@ struct Told {
 #[derive(Debug, Deserialize)]
 struct Started {
     call_id: Option<CallId>,
+    run: Option<RunId>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -108,7 +110,13 @@ fn plan(add: Add) -> Result<RoutinePlan, Failure> {
         action,
         principal: add.agent,
         workspace: None,
-        budget: RoutineBudget { slots_per_day: add.slots_per_day },
+        budget: RoutineBudget {
+            slots_per_day: add.slots_per_day,
+            calls: add.max_calls,
+            model_calls: add.max_model_calls,
+            tokens: add.max_tokens,
+            seconds: add.max_seconds,
+        },
     })
 }
 
@@ -124,11 +132,12 @@ fn tell(context: &Context, document: &RoutineDocument, what: &str) -> Result<(),
 }
 
 async fn follow(context: &Context, started: &RoutineDocument, detach: bool) -> Result<(), Failure> {
-    let Started { call_id } = read(&started.document_json)?;
-    match call_id.filter(|_| !detach) {
-        Some(call) => super::call::calls(context, Calls::Follow { call }).await,
-        None if context.json() => output::json(&read::<Value>(&started.document_json)?),
-        None => {
+    let Started { call_id, run } = read(&started.document_json)?;
+    match (call_id, run) {
+        (Some(call), _) if !detach => super::call::calls(context, Calls::Follow { call }).await,
+        (_, Some(run)) if !detach => super::runs::runs(context, Runs::Follow { run }).await,
+        _ if context.json() => output::json(&read::<Value>(&started.document_json)?),
+        _ => {
             say!("{} it runs; `palyra routines history` tells its end", styled(GOOD, "✔"));
             Ok(())
         }
@@ -183,7 +192,12 @@ fn show(told: &Told) {
         safe(&plan.schedule.zone),
         safe(&told.schedule_in_words)
     );
-    say!("as        {}, at most {} slots in 24 hours", plan.principal, plan.budget.slots_per_day);
+    say!(
+        "as        {}, at most {} slots in 24 hours{}",
+        plan.principal,
+        plan.budget.slots_per_day,
+        limits(&plan.budget)
+    );
     say!("digest    {}", told.record.digest);
     say!("added     {} by {}", when(told.record.created_at), told.record.created_by);
     match (&told.paused, told.next_at) {
@@ -195,12 +209,31 @@ fn show(told: &Told) {
         say!("failures  {} one after the other", told.failures);
     }
     for slot in &told.open {
-        let call = slot.call_id.as_ref().map_or_else(String::new, |call| format!(" {call}"));
-        say!("{}   the slot of {}{call}", slot.state.as_str(), when(slot.slot.at));
+        say!("{}   the slot of {}{}", slot.state.as_str(), when(slot.slot.at), carried_out_by(slot));
     }
-    if let RoutineAction::Call { tool, input } = &plan.action {
-        say!("calls     {}\n{}", safe(tool), pretty(input));
+    match &plan.action {
+        RoutineAction::Call { tool, input } => say!("calls     {}\n{}", safe(tool), pretty(input)),
+        RoutineAction::Prompt { text, model } => {
+            let model = model.as_ref().map_or_else(String::new, |model| format!(" ({})", safe(model)));
+            say!("asks{model}\n{}", safe_lines(text));
+        }
     }
+}
+
+/// What one prompt may use, where the routine says less than the agent.
+fn limits(budget: &RoutineBudget) -> String {
+    let RoutineBudget { slots_per_day: _, calls, model_calls, tokens, seconds } = *budget;
+    let named = [(calls, "calls"), (model_calls, "calls to the model"), (tokens, "tokens"), (seconds, "s")];
+    let said = named.iter().filter_map(|(most, what)| most.map(|most| format!("{most} {what}")));
+    let said = said.collect::<Vec<_>>().join(", ");
+    if said.is_empty() { said } else { format!("; a prompt at most {said}") }
+}
+
+/// The run and the call of a slot, as far as there are any.
+fn carried_out_by(slot: &SlotRecord) -> String {
+    let run = slot.run.as_ref().map(|run| format!("  {run}"));
+    let call = slot.call_id.as_ref().map(|call| format!("  {call}"));
+    run.into_iter().chain(call).collect()
 }
 
 async fn history(context: &Context, connection: &Connection, which: Which, limit: u32) -> Result<(), Failure> {
@@ -221,10 +254,9 @@ async fn history(context: &Context, connection: &Connection, which: Which, limit
             SlotState::Missed { count } => format!("  {count} slots"),
             SlotState::Started {} | SlotState::Waiting {} | SlotState::Ran {} => String::new(),
         };
-        let call = slot.call_id.as_ref().map_or_else(String::new, |call| format!("  {call}"));
-        let kind = slot.slot.kind.as_str();
+        let (by, kind) = (carried_out_by(slot), slot.slot.kind.as_str());
         say!(
-            "{}  {kind:9}  {:8}{call}{why}  {}",
+            "{}  {kind:9}  {:8}{by}{why}  {}",
             when(slot.slot.at),
             slot.state.as_str(),
             styled(DIM, when(*recorded_at))

@@ -31,7 +31,7 @@ pub fn draw(frame: &mut Frame<'_>, app: &mut App) {
     match app.page {
         Page::Inbox => list(frame, body, app, "nothing waits for you"),
         Page::Calls => list(frame, body, app, "no calls yet"),
-        Page::Grants => list(frame, body, app, "no standing answers"),
+        Page::Grants => list(frame, body, app, "no grants and no standing denials"),
         Page::Approval => approval(frame, body, app),
         Page::Call => call(frame, body, app),
         Page::Help => put(frame, body, HELP.lines().map(Line::raw).collect()),

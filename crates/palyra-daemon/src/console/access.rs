@@ -43,7 +43,7 @@ pub(super) async fn list(State(door): State<Door>, caller: Caller) -> Result<Res
             about: "People with a role here. A token or a session of theirs never reaches further than it.".to_owned(),
             columns: &["who", "role", "since", "by"],
             rows: members.iter().map(row).collect(),
-            empty: "Nobody but the owner. `palyra access member set user:mia --role admin` adds somebody.",
+            empty: "Only the owner. `palyra access member set user:mia --role admin` adds a member.",
             older: None,
         });
     }

@@ -17,8 +17,9 @@ pub(super) async fn list(State(door): State<Door>, caller: Caller) -> Result<Res
     let effects = door.engine.effects_kept(&caller.peer, None).await?;
     let section = Section {
         title: "What calls changed",
-        about: "Newest first, as far as it is kept. An undo puts files back as they were; what somebody changed since stays."
-            .to_owned(),
+        about:
+            "Newest first, as far as it is kept. An undo puts files back as they were; what was changed since stays."
+                .to_owned(),
         columns: &["when", "call", "what", "state", "changes", ""],
         rows: effects.iter().take(MOST).map(row).collect(),
         empty: "Nothing is kept. When a call changes files, the change is listed here and can be undone.",
@@ -39,7 +40,7 @@ fn row(effect: &EffectListing) -> Vec<Cell> {
     let changes: Vec<String> = effect.effect.changes.iter().map(change).collect();
     let open = matches!(effect.effect.state, EffectState::Applied | EffectState::PartlyApplied);
     let act = || {
-        let asks = format!("Put back what {} changed? What somebody changed since stays as it is.", effect.call_id);
+        let asks = format!("Put back what {} changed? What was changed since stays as it is.", effect.call_id);
         Cell::Act(Act { label: "Undo", path: format!("/console/api/effects/{}/undo", effect.view), asks })
     };
     vec![

@@ -127,7 +127,7 @@ impl Lately {
             Plot::of("Decisions by verdict", "", named(self.verdicts)),
             Plot::of("How calls ended", "", named(self.ends)),
             Plot::of("Questions a day", "", self.prompts.into_iter().map(day)),
-            Plot::of("How long questions waited", " ms", quantiles(self.waits)),
+            Plot::of("How long approvals waited", " ms", quantiles(self.waits)),
             Plot::of("How long executions took", " ms", quantiles(self.runs)),
             Plot::of("Denials by rule", "", denials),
             Plot::of("Calls by tool", "", proposed),

@@ -5,13 +5,14 @@ use super::{Door, Reply, Streamed, document, malformed, optional, parsed, refuse
 use palyra_api::v1::skills_server::Skills;
 use palyra_api::v1::{
     CheckSkillsRequest, DiffSkillsRequest, InstallSkillNews, ListSkillsRequest, QuarantineSkillRequest,
-    ReleaseSkillRequest, ReplaySkillRequest, SkillChunk, SkillDocument, SkillRequest, TrustAddRequest, TrustKeyRequest,
-    TrustListRequest, TrustRotateRequest,
+    ReleaseSkillRequest, ReplaySkillRequest, SkillChunk, SkillDocument, SkillRequest, SkillSourceRequest,
+    TrustAddRequest, TrustKeyRequest, TrustListRequest, TrustRotateRequest,
 };
-use palyra_engine::{EngineError, InstallNews, InstallOptions, SkillId};
+use palyra_engine::{EngineError, InstallNews, InstallOptions, News, SkillId, SkillSource};
 use palyra_protocol::{CallId, Timestamp};
 use serde::Serialize;
 use serde_json::json;
+use std::path::PathBuf;
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
@@ -19,6 +20,8 @@ use tonic::{Request, Response, Status, Streaming};
 
 /// The largest artifact that is taken.
 const MOST_ARTIFACT_BYTES: usize = 128 << 20;
+/// The size of a piece that is sent.
+const PIECE: usize = 1 << 20;
 /// How many news may wait for a slow client.
 const BACKLOG: usize = 64;
 
@@ -30,8 +33,8 @@ fn told<T: Serialize>(record: Result<T, EngineError>) -> Reply<SkillDocument> {
 async fn collected(mut pieces: Streaming<SkillChunk>) -> Result<(Vec<u8>, InstallOptions), Status> {
     let (mut bytes, mut options) = (Vec::new(), None);
     while let Some(piece) = pieces.next().await {
-        let SkillChunk { bytes: more, allow_tofu, accept_changes } = piece?;
-        options.get_or_insert(InstallOptions { allow_tofu, accept_changes });
+        let SkillChunk { bytes: more, allow_tofu, accept_changes, ask } = piece?;
+        options.get_or_insert(InstallOptions { allow_tofu, accept_changes, ask });
         if bytes.len() + more.len() > MOST_ARTIFACT_BYTES {
             return Err(malformed(format!("an artifact has at most {MOST_ARTIFACT_BYTES} bytes")));
         }
@@ -48,9 +51,35 @@ impl Door {
     }
 }
 
+fn source(directory: &str, registry: bool, key: &str) -> Result<SkillSource, Status> {
+    let directory = PathBuf::from(directory);
+    if !directory.is_absolute() {
+        return Err(malformed("a source is named by an absolute path"));
+    }
+    Ok(SkillSource { directory, is_registry: registry, key: optional(key)? })
+}
+
 #[tonic::async_trait]
 impl Skills for Door {
     type InstallStream = Streamed<InstallSkillNews>;
+    type FetchStream = Streamed<SkillChunk>;
+
+    async fn available(&self, request: Request<SkillSourceRequest>) -> Reply<SkillDocument> {
+        let peer = self.peer(&request)?;
+        let SkillSourceRequest { directory, registry, registry_key, .. } = request.into_inner();
+        told(self.engine.skill_source(&peer, source(&directory, registry, &registry_key)?).await)
+    }
+
+    async fn fetch(&self, request: Request<SkillSourceRequest>) -> Reply<Self::FetchStream> {
+        let peer = self.peer(&request)?;
+        let SkillSourceRequest { directory, registry, registry_key, skill, requirement } = request.into_inner();
+        let source = source(&directory, registry, &registry_key)?;
+        let wanted = if requirement.is_empty() { "*" } else { &requirement };
+        let bytes = self.engine.fetch_skill(&peer, source, (parsed(&skill)?, wanted)).await.map_err(refused)?;
+        let piece = |piece: &[u8]| Ok(SkillChunk { bytes: piece.to_vec(), ..SkillChunk::default() });
+        let pieces: Vec<_> = bytes.chunks(PIECE).map(piece).collect();
+        Ok(Response::new(Box::pin(tokio_stream::iter(pieces))))
+    }
 
     async fn list(&self, request: Request<ListSkillsRequest>) -> Reply<SkillDocument> {
         let peer = self.peer(&request)?;
@@ -84,7 +113,7 @@ impl Skills for Door {
                     drop(tell.try_send(Ok(wire(news))));
                 }
             });
-            let installed = engine.install_skill(&peer, bytes, options, news).await.map_err(refused);
+            let installed = engine.install_skill(&peer, bytes, options, News::to(news)).await.map_err(refused);
             drop(telling.await);
             let end = installed.and_then(|info| {
                 Ok(InstallSkillNews { document_json: document(&info)?, ..InstallSkillNews::default() })
@@ -184,6 +213,11 @@ impl Skills for Door {
 
 fn wire(news: InstallNews) -> InstallSkillNews {
     match news {
+        InstallNews::Waiting(approval) => InstallSkillNews {
+            step: "waiting for a person".to_owned(),
+            approval_id: approval.to_string(),
+            ..InstallSkillNews::default()
+        },
         InstallNews::Step(step) => InstallSkillNews { step: step.to_owned(), ..InstallSkillNews::default() },
         InstallNews::Compiling { module, done, functions } => {
             InstallSkillNews { step: "compiling".to_owned(), module, done, functions, ..InstallSkillNews::default() }

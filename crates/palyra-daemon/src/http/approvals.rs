@@ -43,7 +43,7 @@ struct Approvals {
         ("all" = Option<bool>, Query, description = "Those that have ended as well"),
         ("after" = Option<String>, Query, description = "Those that were asked after this one"),
     ),
-    responses((status = 200, description = "The questions", body = Approvals, content_type = "application/json"), Refusals)
+    responses((status = 200, description = "The approvals", body = Approvals, content_type = "application/json"), Refusals)
 )]
 pub(super) async fn list(
     State(door): State<Door>,
@@ -160,9 +160,9 @@ enum Width {
     post,
     path = "/v1/approvals/{approval_id}/decide",
     operation_id = "decide_approval",
-    params(("approval_id" = String, Path, description = "The question")),
+    params(("approval_id" = String, Path, description = "The approval")),
     request_body(content = Decide, content_type = "application/json"),
-    responses((status = 200, description = "The question, answered", body = Approval, content_type = "application/json"), Refusals)
+    responses((status = 200, description = "The approval, answered", body = Approval, content_type = "application/json"), Refusals)
 )]
 pub(super) async fn decide(
     State(door): State<Door>,

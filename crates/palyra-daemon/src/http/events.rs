@@ -64,12 +64,8 @@ impl From<OutputPiece> for Output {
 pub(crate) async fn events(State(door): State<Door>, caller: Caller, Id(id): Id<CallId>) -> Result<Response, Refused> {
     let watch = door.engine.watch_call(&caller.peer, &id).await;
     let watch = watch.map_err(|error| Refused::from(error).or_not_found("call", id.as_str()))?;
-    let following = Following { door, caller, id, next: Next::State(Box::new(watch.now.clone())), watch };
-    let events = stream::unfold(following, |mut following| async move {
-        let event = following.event().await?;
-        Some((Ok::<_, Infallible>(event), following))
-    });
-    Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response())
+    let next = Next::State(Box::new(watch.now.clone()));
+    Ok(streamed(Following { door, caller, id, next, watch }))
 }
 
 /// One who follows a call.
@@ -90,8 +86,7 @@ enum Next {
     Nothing,
 }
 
-impl Following {
-    /// The next event; nothing at the end.
+impl Follow for Following {
     async fn event(&mut self) -> Option<Event> {
         loop {
             match std::mem::replace(&mut self.next, Next::Wait) {
@@ -117,7 +112,9 @@ impl Following {
             }
         }
     }
+}
 
+impl Following {
     /// Waits for what comes next: an event of its own, or another [`Next`].
     async fn wait(&mut self) -> Option<Event> {
         let Some(news) = &mut self.watch.news else { return self.end().await };
@@ -161,16 +158,40 @@ impl Following {
         Event::default().event("closing").data("{}")
     }
 
-    /// An event, unless the follower's right was withdrawn meanwhile.
     fn told<T: Serialize>(&mut self, name: &'static str, data: &T) -> Option<Event> {
-        let still = self.door.engine.admit(&self.caller.peer, PolicyAction::CallRead, None);
-        let text = still.ok().and_then(|()| serde_json::to_string(data).ok());
-        let event = text.map(|text| Event::default().event(name).data(text));
+        let event = event_for(&self.door, &self.caller, PolicyAction::CallRead, (name, data));
         if event.is_none() {
             self.next = Next::Nothing;
         }
         event
     }
+}
+
+/// An event with its name and its data, unless the follower's right was withdrawn meanwhile.
+pub(super) fn event_for<T: Serialize>(
+    door: &Door,
+    caller: &Caller,
+    right: PolicyAction,
+    (name, data): (&'static str, &T),
+) -> Option<Event> {
+    door.engine.admit(&caller.peer, right, None).ok()?;
+    let text = serde_json::to_string(data).ok()?;
+    Some(Event::default().event(name).data(text))
+}
+
+/// The events that a follower is told, to the last.
+pub(super) fn streamed<F: Follow + Send + 'static>(following: F) -> Response {
+    let events = stream::unfold(following, |mut following| async move {
+        let event = following.event().await?;
+        Some((Ok::<_, Infallible>(event), following))
+    });
+    Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response()
+}
+
+/// One who follows something.
+pub(super) trait Follow {
+    /// The next event; nothing at the end.
+    fn event(&mut self) -> impl Future<Output = Option<Event>> + Send;
 }
 
 /// Waits for a piece of output; for ever when none can come.

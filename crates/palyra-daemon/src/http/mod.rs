@@ -18,6 +18,7 @@ mod listen;
 mod payload;
 mod problem;
 mod records;
+mod runs;
 mod site;
 mod tools;
 mod unread_body;
@@ -91,6 +92,8 @@ fn routes() -> OpenApiRouter<Door> {
         .routes(routes!(calls::invoke))
         .routes(routes!(calls::get, calls::cancel))
         .routes(routes!(events::events))
+        .routes(routes!(runs::get))
+        .routes(routes!(runs::events))
         .routes(routes!(approvals::list))
         .routes(routes!(approvals::show))
         .routes(routes!(approvals::decide))

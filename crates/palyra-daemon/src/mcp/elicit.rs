@@ -88,7 +88,7 @@ async fn ask(client: &Peer<RoleServer>, message: String, withdrawn: Cancellation
         said = &mut sent.rx => said.ok()?,
         () = withdrawn.cancelled() => {
             // Answered elsewhere, or the call has ended.
-            drop(sent.cancel(Some("the question has been answered".to_owned())).await);
+            drop(sent.cancel(Some("the approval has been answered".to_owned())).await);
             return None;
         }
     };

@@ -37,7 +37,7 @@ pub(super) fn differences(manifest: &Manifest, entry: &str, described: &[ToolDes
     for own in described {
         if !declared.iter().any(|tool| tool.id.as_str() == own.name) {
             let message =
-                format!("the code has the tool `{}`, which skill.toml does not name; nobody can call it", own.name);
+                format!("the code has the tool `{}`, which skill.toml does not name, so it cannot be called", own.name);
             let mut difference = Difference::new(&own.name, message);
             difference.snippet = snippet(own);
             found.push(difference);

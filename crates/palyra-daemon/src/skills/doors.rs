@@ -9,13 +9,12 @@ use palyra_egress::{
     Fetcher, Roots, SystemResolver,
 };
 use palyra_plugins::{
-    CallControl, FileChange, FileFault, FilesDoor, Grant, HttpAllowance, HttpDoor, HttpFault, HttpReply, HttpRequest,
-    SecretFault, SecretsDoor, WorkspacePath, open_root,
+    CallControl, DirectoryFiles, Grant, HttpAllowance, HttpDoor, HttpFault, HttpReply, HttpRequest, SecretFault,
+    SecretsDoor,
 };
 use palyra_protocol::Secret;
 use palyra_protocol::display::safe;
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -57,29 +56,11 @@ impl SecretsDoor for GivenSecrets {
     }
 }
 
-/// The throw-away workspace.
-#[derive(Debug)]
-pub(super) struct TrialFiles {
-    base: OwnedFd,
-}
-
-impl TrialFiles {
-    pub(super) fn open(path: &Path) -> Result<Self, Refusal> {
-        let opened = std::fs::File::open(path);
-        let base = opened.map_err(|error| Refusal::io("the throw-away workspace cannot be opened", &error))?;
-        Ok(Self { base: base.into() })
-    }
-}
-
-impl FilesDoor for TrialFiles {
-    fn root(&self, root: &WorkspacePath) -> Result<OwnedFd, FileFault> {
-        open_root(self.base.as_fd(), root)
-    }
-
-    fn before_change(&self, _: &WorkspacePath, _: FileChange) -> Result<(), FileFault> {
-        // All of it is thrown away.
-        Ok(())
-    }
+/// The files of the throw-away workspace.
+pub(super) fn files(path: &Path) -> Result<DirectoryFiles, Refusal> {
+    let opened = std::fs::File::open(path);
+    let base = opened.map_err(|error| Refusal::io("the throw-away workspace cannot be opened", &error))?;
+    Ok(DirectoryFiles::new(base.into()))
 }
 
 /// Other hosts: answered from files, reached under the grant's own rules, or not at all.
@@ -115,7 +96,7 @@ impl HttpDoor for TrialHttp {
         match &self.fetcher {
             Some(fetcher) => fetch(fetcher, request, allowance),
             None => Err(HttpFault::Unreachable(format!(
-                "a trial reaches nobody; add `--network`, or `--reply {host}=FILE`"
+                "a trial has no network; add `--network`, or `--reply {host}=FILE`"
             ))),
         }
     }

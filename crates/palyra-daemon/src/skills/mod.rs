@@ -14,6 +14,7 @@ mod interrupt;
 mod keys;
 mod package;
 mod refusal;
+mod registry;
 mod report;
 mod requested;
 mod scaffold;
@@ -47,6 +48,8 @@ pub fn command(skills: SkillsAuthor) -> ExitCode {
         AuthorCommand::Package(Package::Build(build)) => package::build(&build, format),
         AuthorCommand::Package(Package::Verify(verify)) => package::verify(&verify, format),
         AuthorCommand::Package(Package::Inspect { file }) => package::inspect(&file, format),
+        AuthorCommand::Package(Package::Index(index)) => registry::index(&index, format),
+        AuthorCommand::Package(Package::Rotate(rotate)) => registry::rotate(&rotate, format),
         AuthorCommand::Package(Package::Audit(audit)) => audit::audit(&audit, format),
         AuthorCommand::Import(import) => import::import(&import, format),
     };

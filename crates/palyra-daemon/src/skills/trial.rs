@@ -2,7 +2,7 @@
 
 use super::build::{Workshop, warn};
 use super::compare::{Difference, differences};
-use super::doors::{GivenSecrets, TrialFiles, TrialHttp};
+use super::doors::{self, GivenSecrets, TrialHttp};
 use super::interrupt::{Interrupt, interruptible};
 use super::refusal::{FAILED, NOT_A_CALL, Refusal};
 use super::requested::{allowing, requested};
@@ -195,7 +195,7 @@ fn doors(trial: &Trial, grant: &Grant, place: &Place) -> Result<Doors, Refusal> 
     Ok(Doors {
         http: Some(Arc::new(TrialHttp::new(trial, grant)?)),
         secrets: Some(Arc::new(GivenSecrets::read(trial)?)),
-        files: Some(Arc::new(TrialFiles::open(&place.workspace())?)),
+        files: Some(Arc::new(doors::files(&place.workspace())?)),
         storage: Some(Arc::new(StorageDirectory::open(&place.storage())?)),
     })
 }

@@ -1,6 +1,7 @@
 //! Fetching over real sockets, TLS included.
 
 use super::*;
+use palyra_testkit::{TlsIdentity, listen, ok, read_request, serve_on};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc;
@@ -66,42 +67,6 @@ fn run(
     (result, records.iter().collect())
 }
 
-fn listen() -> (TcpListener, u16) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    (listener, port)
-}
-
-/// Reads a head and the body its Content-Length announces.
-fn read_request(socket: &mut impl Read) -> String {
-    let mut read = String::new();
-    let mut byte = [0; 1];
-    while !read.ends_with("\r\n\r\n") && socket.read(&mut byte).unwrap() == 1 {
-        read.push(char::from(byte[0]));
-    }
-    let length = read.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok()).unwrap_or(0);
-    let mut body = vec![0; length];
-    socket.read_exact(&mut body).unwrap();
-    read + &String::from_utf8(body).unwrap()
-}
-
-/// Serves one request with each of these answers; gives what was asked.
-fn serve(listener: TcpListener, answers: Vec<String>) -> JoinHandle<Vec<String>> {
-    std::thread::spawn(move || {
-        let one = |answer: &String| {
-            let (mut socket, _) = listener.accept().unwrap();
-            let asked = read_request(&mut socket);
-            socket.write_all(answer.as_bytes()).unwrap();
-            asked
-        };
-        answers.iter().map(one).collect()
-    })
-}
-
-fn ok(body: &str) -> String {
-    format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nX-Served: yes\r\n\r\n{body}", body.len())
-}
-
 fn redirect(status: u16, to: &str) -> String {
     format!("HTTP/1.1 {status} Moved\r\nLocation: {to}\r\nContent-Length: 0\r\n\r\n")
 }
@@ -109,7 +74,7 @@ fn redirect(status: u16, to: &str) -> String {
 #[test]
 fn a_request_is_sent_as_given_and_recorded() {
     let (listener, port) = listen();
-    let served = serve(listener, vec![ok("hello")]);
+    let served = serve_on(listener, vec![ok("hello")]);
     let fetcher = fetcher(&[&format!("127.0.0.1:{port}")], nobody(), Roots::System);
     let url = format!("http://127.0.0.1:{port}/a?b=secret");
     let (result, records) = run(&fetcher, request("POST", &url, &[("X-Mine", "1")], "body"), &FetchLimits::default());
@@ -131,7 +96,7 @@ fn a_request_is_sent_as_given_and_recorded() {
 fn a_method_that_may_have_a_body_has_it() {
     for (method, body) in [("DELETE", "x"), ("PATCH", "y"), ("PUT", ""), ("HEAD", ""), ("DELETE", "")] {
         let (listener, port) = listen();
-        let served = serve(listener, vec!["HTTP/1.1 204 No Content\r\n\r\n".to_owned()]);
+        let served = serve_on(listener, vec!["HTTP/1.1 204 No Content\r\n\r\n".to_owned()]);
         let fetcher = fetcher(&[&format!("localhost:{port}")], nobody(), Roots::System);
         let (result, _) =
             run(&fetcher, request(method, &format!("http://localhost:{port}/"), &[], body), &FetchLimits::default());
@@ -144,8 +109,8 @@ fn a_method_that_may_have_a_body_has_it() {
 fn each_redirect_is_asked_about_and_credentials_stay_behind() {
     let ((first, a), (second, b)) = (listen(), listen());
     let to = format!("http://localhost:{b}/there");
-    let served_a = serve(first, vec![redirect(302, &to)]);
-    let served_b = serve(second, vec![redirect(302, "/end"), ok("done")]);
+    let served_a = serve_on(first, vec![redirect(302, &to)]);
+    let served_b = serve_on(second, vec![redirect(302, "/end"), ok("done")]);
     let fetcher = fetcher(&[&format!("localhost:{a}"), &format!("localhost:{b}")], nobody(), Roots::System);
     let secret =
         [("Authorization", "Bearer s3cret"), ("Cookie", "s3cret"), ("X-Token", "s3cret"), ("Accept", "text/plain")];
@@ -169,7 +134,7 @@ fn a_redirect_to_a_host_that_no_rule_allows_is_denied() {
     for to in ["http://169.254.169.254/latest/meta-data", "http://127.0.0.1:1/", "https://other.test/", "//other.test/"]
     {
         let (listener, port) = listen();
-        let served = serve(listener, vec![redirect(302, to)]);
+        let served = serve_on(listener, vec![redirect(302, to)]);
         let fetcher = fetcher(&[&format!("localhost:{port}")], nobody(), Roots::System);
         let (result, records) =
             run(&fetcher, request("GET", &format!("http://localhost:{port}/"), &[], ""), &FetchLimits::default());
@@ -184,7 +149,7 @@ fn a_redirect_to_a_host_that_no_rule_allows_is_denied() {
 fn a_hop_to_another_origin_or_with_another_method_is_put_to_whoever_decides() {
     let ((first, a), (second, b)) = (listen(), listen());
     let there = format!("http://localhost:{b}/there");
-    let served_a = serve(first, vec![redirect(307, "/same"), redirect(303, "/other-method"), redirect(302, &there)]);
+    let served_a = serve_on(first, vec![redirect(307, "/same"), redirect(303, "/other-method"), redirect(302, &there)]);
     let fetcher = fetcher(&[&format!("localhost:{a}"), &format!("localhost:{b}")], nobody(), Roots::System);
     let (watch, records, questions) = watch(&[b]);
     let cancel = CancelSignal::never().unwrap();
@@ -210,7 +175,7 @@ fn a_hop_to_another_origin_or_with_another_method_is_put_to_whoever_decides() {
 #[test]
 fn redirects_come_to_an_end() {
     let (listener, port) = listen();
-    let served = serve(listener, vec![redirect(302, "/again"); 3]);
+    let served = serve_on(listener, vec![redirect(302, "/again"); 3]);
     let fetcher = fetcher(&[&format!("localhost:{port}")], nobody(), Roots::System);
     let limits = FetchLimits { max_redirects: 2, ..FetchLimits::default() };
     let (result, _) = run(&fetcher, request("GET", &format!("http://localhost:{port}/"), &[], ""), &limits);
@@ -245,7 +210,7 @@ fn rules_about_requests_hold_for_plain_http_and_admit_no_tls() {
 #[test]
 fn a_long_body_is_cut_and_a_long_head_refused() {
     let (listener, port) = listen();
-    let served = serve(listener, vec![ok(&"x".repeat(5000))]);
+    let served = serve_on(listener, vec![ok(&"x".repeat(5000))]);
     let fetcher = fetcher(&[&format!("localhost:{port}")], nobody(), Roots::System);
     let url = format!("http://localhost:{port}/");
     let limits = FetchLimits { max_body_bytes: 1000, max_header_bytes: 4096, ..FetchLimits::default() };
@@ -255,7 +220,7 @@ fn a_long_body_is_cut_and_a_long_head_refused() {
     let listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
     let served = std::thread::spawn(move || {
         let (mut socket, _) = listener.accept().unwrap();
-        read_request(&mut socket);
+        read_request(&mut socket).unwrap();
         let _gone = socket.write_all(format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "y".repeat(100_000)).as_bytes());
     });
     assert_eq!(run(&fetcher, request("GET", &url, &[], ""), &limits).0.unwrap_err().code(), "fetch_failed");
@@ -277,7 +242,7 @@ fn a_silent_server_is_given_up_on_and_a_cancelled_fetch_ends() {
         // The first connection belongs to the fetch that gave up.
         drop(listener.accept().unwrap());
         let (mut socket, _) = listener.accept().unwrap();
-        read_request(&mut socket);
+        read_request(&mut socket).unwrap();
         handle.cancel();
         let _until_it_ends = socket.read(&mut [0; 1]);
     });
@@ -287,34 +252,22 @@ fn a_silent_server_is_given_up_on_and_a_cancelled_fetch_ends() {
     served.join().unwrap();
 }
 
-/// A server with a certificate for these names, and the authority that signed it.
+/// A server with a certificate for these names, and that certificate.
 fn tls_server(names: &[&str], answer: String) -> (u16, Vec<u8>, JoinHandle<Option<String>>) {
-    let key = rcgen::KeyPair::generate().unwrap();
-    let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-    let certificate = rcgen::CertificateParams::new(names).unwrap().self_signed(&key).unwrap();
-    let der = certificate.der().clone();
-    let private = rustls::pki_types::PrivateKeyDer::Pkcs8(key.serialize_der().into());
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(vec![der.clone()], private)
-        .unwrap();
+    let identity = TlsIdentity::of(names);
+    let config = identity.server();
     let (listener, port) = listen();
     let thread = std::thread::spawn(move || {
         let (socket, _) = listener.accept().unwrap();
-        let connection = rustls::ServerConnection::new(Arc::new(config)).unwrap();
+        let connection = rustls::ServerConnection::new(config).unwrap();
         let mut stream = rustls::StreamOwned::<_, TcpStream>::new(connection, socket);
-        let mut byte = [0; 1];
-        stream.read_exact(&mut byte).ok()?;
-        let asked = format!("{}{}", char::from(byte[0]), read_request(&mut stream));
+        let asked = read_request(&mut stream).ok()?;
         stream.write_all(answer.as_bytes()).unwrap();
         stream.conn.send_close_notify();
         stream.flush().unwrap();
         Some(asked)
     });
-    (port, der.to_vec(), thread)
+    (port, identity.der().to_vec(), thread)
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Gates give the same result however the bytes are cut, and nothing passes an end.
 
-use super::super::hello::tests::{greeting, name_extension};
+use super::super::tls_hello::tests::{greeting, name_extension};
 use super::*;
 use proptest::prelude::*;
 

@@ -1,4 +1,4 @@
-//! What a refused or failed client is told, in the protocol it speaks.
+//! The answers to refused and failed clients, in the protocol that each speaks.
 
 use super::super::denial::{Denial, DenialCode};
 use super::super::socks;

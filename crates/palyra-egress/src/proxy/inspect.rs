@@ -4,7 +4,7 @@
 //! that cover it are attached, and it is sent over a connection of our own, whose certificate is checked as
 //! `palyra.http.fetch` checks it. The answer goes back as it comes, through a filter that knows what was attached.
 //! Everything that cannot be looked at is refused by name: bytes that are not TLS, HTTP/2, an upgrade, an answer that
-//! is compressed though nobody asked for that.
+//! is compressed unasked.
 
 use super::super::credentials::{AnswerFilter, Attached, Credentials, OutgoingRequest};
 use super::super::denial::{Denial, DenialCode};

@@ -228,7 +228,7 @@ async fn look_before_replacing(file: &RegistryFile, journal: &JournalStore, know
         Ok(None) => Ok(()),
         Ok(Some(odd)) => {
             let kept = odd.aside.map_or_else(String::new, |path| format!("; it is kept as `{}`", path.display()));
-            let why = format!("while the daemon ran, somebody else wrote or removed it{kept}");
+            let why = format!("while the daemon ran, another program wrote or removed it{kept}");
             tracing::warn!(file = %file.path().display(), "the access registry was not as it was left: {why}");
             note_refusal(journal, &refused(file, odd.found, known, why)).await
         }

@@ -8,6 +8,7 @@ use crate::reload::RulesStay;
 use palyra_access::Feature;
 use palyra_journal::{JournalError, Resolve};
 use palyra_policy::{PolicyAction, PolicyRequestContext, PolicyResource};
+use palyra_protocol::routine::is_rehearsal;
 use palyra_protocol::{
     ApprovalDecision, ApprovalId, ApprovalRecord, ApprovalResolution, ApprovalScope, ApprovalState, ConsoleSignature,
     DecisionSignature, DecisionStatement, Digest, GrantMatcher, JournalEvent, PrincipalKind, Problem, Timestamp,
@@ -246,6 +247,12 @@ impl Engine {
         }
     }
 
+    /// Whether a call waits in the rehearsal of a routine.
+    fn is_rehearsed(&self, asked: &ApprovalRecord) -> bool {
+        let live = self.live().get(&asked.call_id);
+        live.is_some_and(|live| is_rehearsal(&asked.session, &live.follow().0.run))
+    }
+
     fn yes(
         &self,
         peer: &VerifiedPeer,
@@ -265,7 +272,7 @@ impl Engine {
         }
         // What is approved in a rehearsal is allowed to the routine from then on, unless people are to see each call.
         let single = asked.subject.is_call() && asked.people <= 1 && !asked.fresh;
-        if single && answer.scope == ApprovalScope::Once && self.routine_room().rehearses(&asked.call_id) {
+        if single && answer.scope == ApprovalScope::Once && self.is_rehearsed(asked) {
             answer.scope = ApprovalScope::Session;
         }
         let grant = self.grant(peer, asked, &answer, now)?;

@@ -136,7 +136,7 @@ impl Engine {
                 ErrorKind::Unavailable,
                 Problem::new(
                     "shutting_down",
-                    "the daemon is shutting down; the question stays open",
+                    "the daemon is shutting down; the approval stays open",
                     format!("after the restart, decide it: `palyra approvals show {}`", approval.approval_id),
                 ),
             ))),
@@ -161,8 +161,8 @@ impl Engine {
 
     /// How an approval ends whose time is over.
     pub(crate) fn expired(&self, approval: &ApprovalRecord) -> Resolve {
-        let hint = "propose the call again when somebody can answer";
-        let problem = Problem::new("approval_expired", "nobody answered the approval in time", hint);
+        let hint = "propose the call again when a person can answer";
+        let problem = Problem::new("approval_expired", "no person answered the approval in time", hint);
         self.unanswered(approval, ApprovalState::Expired, Principal::daemon(), problem)
     }
 

@@ -79,16 +79,10 @@ impl Engine {
         if policy.policy_hash() != asked.policy_hash {
             return Vec::new();
         }
-        let basis = self.tool_facts().basis(&call.tool, &call.facets);
-        let question = Asked {
-            tool: &call.tool,
-            workspace: &call.workspace_root,
-            origin: &call.origin,
-            facets: &call.facets,
-            basis: &basis,
-        };
-        let (request, context) = question.question();
-        let verdict = policy.decide(&request, &context);
+        let facts = self.tool_facts();
+        let basis = facts.basis_now(&call.tool, &call.facets, &call.origin);
+        let Ok(questions) = Asked::recorded(&call, &basis).questions() else { return Vec::new() };
+        let verdict = policy.decide_all(&questions);
         // Where no rule forbids it, the one that would permit what a person approved is the one that asks.
         let mut ids = verdict.rule_ids();
         if ids.is_empty() {

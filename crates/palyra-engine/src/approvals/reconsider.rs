@@ -7,7 +7,7 @@
 
 use crate::engine::Engine;
 use crate::error::EngineError;
-use crate::flow::decide::Asked;
+use crate::flow::decide::{Asked, writes_guarded};
 use palyra_journal::{JournalError, Rebind};
 use palyra_policy::PolicyEngine;
 use palyra_protocol::{ApprovalRecord, ApprovalState, DecisionKind, Problem};
@@ -62,20 +62,14 @@ impl Engine {
         }
         let view = self.journal().call(&asked.call_id).await?;
         Ok(view.record.is_some_and(|call| {
-            let basis = self.tool_facts().basis(&call.tool, &call.facets);
-            let question = Asked {
-                tool: &call.tool,
-                workspace: &call.workspace_root,
-                origin: &call.origin,
-                facets: &call.facets,
-                basis: &basis,
-            };
-            let (request, context) = question.question();
-            let verdict = policy.decide(&request, &context);
+            let facts = self.tool_facts();
+            let basis = facts.basis_now(&call.tool, &call.facets, &call.origin);
+            let Ok(questions) = Asked::recorded(&call, &basis).questions() else { return false };
+            let verdict = policy.decide_all(&questions);
             // The summary names the rules that decided, each with its reason.
             verdict.kind() == DecisionKind::NeedsApproval
                 && verdict.people().max(1) == asked.people
-                && verdict.is_fresh() == asked.fresh
+                && (verdict.is_fresh() || writes_guarded(&call.facets)) == asked.fresh
                 && verdict.summary() == asked.why
         }))
     }

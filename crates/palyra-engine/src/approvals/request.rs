@@ -122,15 +122,15 @@ impl Engine {
                     // What was asked before the restart is not refused after it, but counts.
                     self.live().ask_by_itself(&record.principal, bytes, None).map_err(EngineError::crowded)?;
                     let answer = self.await_approval(&record.approval_id);
-                    let waits_for = match &record.subject {
-                        ApprovalSubject::Effects(effects) => Some(effects.call_id.to_string()),
-                        _ => None,
-                    };
-                    let asked = self.follow_request(record, answer, bytes);
-                    if let Some(view) = waits_for
-                        && let Some(here) = self.where_view_is(&view)
-                    {
-                        here.follow_waiting(view, asked);
+                    let asked = self.follow_request(Arc::clone(&record), answer, bytes);
+                    match &record.subject {
+                        ApprovalSubject::Effects(effects) => {
+                            let view = effects.call_id.to_string();
+                            if let Some(here) = self.where_view_is(&view) {
+                                here.follow_waiting(view, asked);
+                            }
+                        }
+                        _ => self.follow_skill_change(asked),
                     }
                     waiting += 1;
                 }

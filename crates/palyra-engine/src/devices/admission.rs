@@ -3,8 +3,8 @@
 use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
 use palyra_access::{Admitted, PairedDevice, TokenRefusal};
-use palyra_identity::{CertificateRefusal, ConnectedDevice, DeviceState, DeviceView, Identity};
-use palyra_protocol::{DeviceId, PrincipalKind, Problem, WorkspaceId};
+use palyra_identity::{CertificateRefusal, ConnectedDevice, DeviceState, DeviceView, Identity, Standing};
+use palyra_protocol::{DeviceId, Digest, PrincipalKind, Problem, Timestamp, WorkspaceId};
 use std::sync::Arc;
 
 impl Engine {
@@ -20,8 +20,24 @@ impl Engine {
         workspace: &WorkspaceId,
     ) -> Result<Admitted, EngineError> {
         let identity = self.identity().ok_or_else(unavailable)?;
-        let source = format!("device {}", device.device_id());
-        let standing = identity.check(device).map_err(|refusal| {
+        let standing = identity.check(device).map(|standing| (standing, device.certificate(), device.not_after()));
+        self.admit_standing(identity, (device.device_id(), workspace), standing)
+    }
+
+    /// How far a device is let in that is not connected: for what it began and what goes on without it.
+    pub(crate) fn admit_absent_device(&self, id: &DeviceId, workspace: &WorkspaceId) -> Result<Admitted, EngineError> {
+        let identity = self.identity().ok_or_else(unavailable)?;
+        self.admit_standing(identity, (id, workspace), identity.check_absent(id))
+    }
+
+    fn admit_standing(
+        &self,
+        identity: &Identity,
+        (id, workspace): (&DeviceId, &WorkspaceId),
+        standing: Result<(Standing, Digest, Timestamp), CertificateRefusal>,
+    ) -> Result<Admitted, EngineError> {
+        let source = format!("device {id}");
+        let (standing, certificate, expires_at) = standing.map_err(|refusal| {
             identity.count_refusal(&source, refusal.code());
             refused(&refusal)
         })?;
@@ -31,14 +47,14 @@ impl Engine {
             role: standing.role(),
             workspace: workspace.clone(),
             issuers: standing.issuers().to_vec(),
-            certificate: device.certificate(),
-            expires_at: device.not_after(),
+            certificate,
+            expires_at,
         };
         self.access().state().admit_device(paired).map_err(|refusal| match refusal {
             TokenRefusal::PrincipalGone => {
                 identity.count_refusal(&source, "device_principal_gone");
                 let message = "whom this device acts for is no longer here";
-                let problem = Problem::new("device_principal_gone", message, "pair it again for somebody who is");
+                let problem = Problem::new("device_principal_gone", message, "pair it again for a member");
                 EngineError::new(ErrorKind::Unauthenticated, problem)
             }
             other => self.refuse_token(other, &source),
@@ -71,7 +87,7 @@ impl Engine {
                 if here || device.principal.kind() == PrincipalKind::Device {
                     return None;
                 }
-                ("device_principal_gone", "acts for somebody who is no longer here")
+                ("device_principal_gone", "acts for a principal who is no longer a member here")
             }
             Ok(DeviceView { state: DeviceState::Revoked, .. }) => ("device_revoked", "was revoked"),
             Ok(DeviceView { state: DeviceState::Lapsed, .. }) => ("device_lapsed", "has no certificate that holds"),

@@ -1,11 +1,12 @@
 //! Paired devices, as the engine knows them.
 //!
 //! `palyra-identity` holds the authority, the registry and pairing. Here they are bound to the journal
-//! ([`journal_link`]), opened when they are first needed, tended, and asked about callers ([`admission`]). [`manage`]
+//! ([`journal_link`]) and the vault ([`authority_keys`]), opened when they are first needed, tended, and asked about callers ([`admission`]). [`manage`]
 //! is what people do with devices, [`pairing`] how a new one is let in. The engine opens no socket: the daemon's remote
 //! door does.
 
 mod admission;
+mod authority_keys;
 mod journal_link;
 mod manage;
 mod pairing;
@@ -15,9 +16,10 @@ pub use pairing::PairingOrder;
 
 use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
+use authority_keys::AuthorityKeys;
 use journal_link::JournalLink;
 use palyra_identity::pairing::PairingDesk;
-use palyra_identity::{Host, Identity, IdentityError, IdentitySetup, KeyVault, REGISTRY_FILE};
+use palyra_identity::{Host, Identity, IdentityError, IdentitySetup, REGISTRY_FILE};
 use palyra_protocol::Problem;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -36,8 +38,6 @@ pub struct DeviceSetup {
     pub state_dir: PathBuf,
     /// The hosts that a new authority is made for, besides its zone and this machine.
     pub hosts: Vec<Host>,
-    /// Where the authority's key rests.
-    pub vault: Arc<dyn KeyVault>,
 }
 
 /// The daemon's identity, opened.
@@ -155,7 +155,7 @@ impl Engine {
         };
         let link = Arc::new(JournalLink::start(self.downgrade()));
         let (state_dir, hosts) = (setup.state_dir.clone(), setup.hosts.clone());
-        let (vault, journal) = (Arc::clone(&setup.vault), Arc::clone(&link));
+        let (vault, journal) = (Arc::new(AuthorityKeys::new(self.downgrade())), Arc::clone(&link));
         let clock = self.journal().clock();
         let opening = tokio::task::spawn_blocking(move || {
             Identity::open(IdentitySetup { state_dir: &state_dir, hosts, vault, journal, clock })

@@ -58,7 +58,7 @@ impl WorkspaceEngine {
             }
             ApprovalState::Allowed => "the rules changed, and deny it now",
             ApprovalState::Denied => "a person denied it",
-            ApprovalState::Expired => "nobody answered in time",
+            ApprovalState::Expired => "no person answered in time",
             ApprovalState::Cancelled => "it was withdrawn",
         };
         self.drop_waiting(store, view, about, reason)

@@ -12,11 +12,12 @@ use crate::flow::resolve::{Refusal, ResolvedCall};
 use crate::memory::Memory;
 use palyra_journal::Opening;
 use palyra_policy::{
-    EffectUse, PolicyAction, PolicyEngine, PolicyRequest, PolicyRequestContext, PolicyResource, SkillTrust, Verdict,
+    EffectUse, PolicyAction, PolicyEngine, PolicyRequest, PolicyRequestContext, PolicyResource, Questions, SkillTrust,
+    Verdict,
 };
 use palyra_protocol::{
-    ByClient, DecisionBasis, DecisionId, DecisionKind, Facets, MemoryVerb, Origin, Problem, SecretCaller, SecretRef,
-    SecretUse, ToolCall, ToolCapability, ToolDecision, ToolName, ToolSource, WorkspaceId,
+    ByClient, CallRecord, DecisionBasis, DecisionId, DecisionKind, Facets, MemoryVerb, Origin, Problem, SecretCaller,
+    SecretRef, SecretUse, ToolCall, ToolCapability, ToolDecision, ToolName, ToolSource, WorkspaceId,
 };
 use std::sync::Arc;
 
@@ -165,9 +166,14 @@ impl Engine {
 
     /// What is told about a proposal that is no call: where policy forbids what it names, that, and nothing of what is
     /// there.
-    pub(crate) fn decide_unresolved(&self, refusal: Refusal, detail: Detail) -> Result<DeniedCall, Refusal> {
+    pub(crate) fn decide_unresolved(
+        &self,
+        policy: &PolicyEngine,
+        refusal: Refusal,
+        detail: Detail,
+    ) -> Result<DeniedCall, Refusal> {
         let Some(call) = refusal.named.as_deref().cloned() else { return Err(refusal) };
-        let decision = decide(&self.policy(), self.tool_facts(), &call, detail);
+        let decision = decide(policy, self.tool_facts(), &call, detail);
         match decision.decision {
             DecisionKind::Deny => Ok(DeniedCall(Judged { call, decision: Arc::new(decision) })),
             DecisionKind::Allow | DecisionKind::NeedsApproval => Err(refusal),
@@ -199,6 +205,12 @@ impl ToolFacts<'_> {
         let allowlisted = self.config.allowed_tools.contains(tool);
         DecisionBasis { allowlisted, capabilities, risk: metadata.risk, recalled_trust: None }
     }
+
+    /// The same with what the caller's session has recalled by now.
+    pub(crate) fn basis_now(&self, tool: &ToolName, facets: &Facets, origin: &Origin) -> DecisionBasis {
+        let recalled_trust = self.memory.and_then(|memory| memory.recalled_trust(origin));
+        DecisionBasis { recalled_trust, ..self.basis(tool, facets) }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -219,20 +231,11 @@ fn decide_about(
     (call, facets): (&ToolCall, &Facets),
     detail: Detail,
 ) -> ToolDecision {
-    let mut basis = facts.basis(call.tool(), facets);
-    basis.recalled_trust = facts.memory.and_then(|memory| memory.recalled_trust(call.origin()));
+    let basis = facts.basis_now(call.tool(), facets, call.origin());
     let asked =
         Asked { tool: call.tool(), workspace: call.workspace_root(), origin: call.origin(), facets, basis: &basis };
-    let (request, context) = asked.question();
-    let verdict = of_skill(
-        policy,
-        &request,
-        &context,
-        of_own_things(policy, &request, &context, call.origin().workspace.as_ref()),
-    );
-    let verdict = strictest(policy, &request, &context, verdict);
-    let verdict = match verdict {
-        Ok(verdict) => verdict,
+    let verdict = match asked.questions() {
+        Ok(questions) => policy.decide_all(&questions),
         Err(out_of_scope) => return refused_by_scope(policy, call, basis, out_of_scope),
     };
     ToolDecision {
@@ -253,23 +256,12 @@ fn decide_about(
     }
 }
 
-/// How much a verdict leaves.
-fn strictness(verdict: &Verdict) -> u8 {
-    match verdict {
-        Verdict::Allow(_) => 0,
-        Verdict::Waived { .. } => 1,
-        Verdict::NeedsApproval { .. } => 2,
-        Verdict::Deny(_) => 3,
-    }
-}
-
-/// What policy says about a call, and about the memory and the routine that it uses: the strictest of all.
+/// The memory and the routine that a call uses, as policy is asked about them.
 fn of_own_things(
-    policy: &PolicyEngine,
     request: &PolicyRequest,
     context: &PolicyRequestContext,
     workspace: Option<&WorkspaceId>,
-) -> Verdict {
+) -> impl Iterator<Item = (PolicyRequest, PolicyRequestContext)> {
     let facets = &context.facets;
     let of_memory = facets.memory.as_ref().map(|used| {
         let kind = used.scope_kind.as_deref().unwrap_or("principal");
@@ -283,82 +275,20 @@ fn of_own_things(
             ("principal", ..) => format!("principal:{}", request.principal),
             _ => kind.to_owned(),
         };
-        let owned = kind != "workspace";
-        (action, PolicyResource::Memory(scope), owned)
+        (action, PolicyResource::Memory(scope), kind != "workspace")
     });
     let of_routine =
         facets.routine.as_ref().map(|used| (used.action, PolicyResource::CronJob(used.routine.clone()), true));
-    let mut verdict = policy.decide(request, context);
-    for (action, resource, owned) in of_memory.into_iter().chain(of_routine) {
-        let asked = PolicyRequest { principal: request.principal.clone(), action, resource };
+    of_memory.into_iter().chain(of_routine).map(|(action, resource, owned)| {
         let owned_by = owned.then(|| request.principal.clone());
-        let own = policy.decide(&asked, &PolicyRequestContext { owned_by, ..context.clone() });
-        if strictness(&own) > strictness(&verdict) {
-            verdict = own;
-        }
-    }
-    verdict
-}
-
-/// What policy says about a call, each secret that it uses, and guarded paths that a client would write: the strictest
-/// of all. A secret is asked about as `vault.get`, which is sensitive: neither a rule that waives approvals of a tool
-/// nor a yes to other calls covers it.
-fn strictest(
-    policy: &PolicyEngine,
-    request: &PolicyRequest,
-    context: &PolicyRequestContext,
-    mut verdict: Verdict,
-) -> Result<Verdict, SecretRef> {
-    for SecretUse { secret, .. } in &context.facets.secrets {
-        let skill = context.skill_id.as_deref();
-        if !secret.scope().admits(SecretCaller { principal: &request.principal, channel: &context.channel, skill }) {
-            return Err(secret.clone());
-        }
-        let asked = PolicyRequest {
-            principal: request.principal.clone(),
-            action: PolicyAction::VaultGet,
-            resource: PolicyResource::Secret(secret.to_string()),
-        };
-        let of_secret = policy.decide(&asked, context);
-        if strictness(&of_secret) > strictness(&verdict) {
-            verdict = of_secret;
-        }
-    }
-    if let Some(ByClient { guarded }) = context.facets.by_client.as_ref().filter(|by| !by.guarded.is_empty()) {
-        let of_effect = policy.decide(&PolicyRequest { action: PolicyAction::EffectApply, ..request.clone() }, &{
-            let effect = EffectUse { guarded: guarded.clone(), ..EffectUse::default() };
-            PolicyRequestContext { is_sensitive_action: false, effect, ..context.clone() }
-        });
-        // Of two that ask, this one says more.
-        if strictness(&of_effect) >= strictness(&verdict) {
-            verdict = of_effect;
-        }
-    }
-    Ok(verdict)
+        let asked = PolicyRequest { principal: request.principal.clone(), action, resource };
+        (asked, PolicyRequestContext { owned_by, ..context.clone() })
+    })
 }
 
 /// Whether the client would write guarded paths: no grant for other files covers that.
-fn writes_guarded(facets: &Facets) -> bool {
+pub(crate) fn writes_guarded(facets: &Facets) -> bool {
     facets.by_client.as_ref().is_some_and(|by| !by.guarded.is_empty())
-}
-
-/// What policy says about the skill that brings a call's tool, as `skill.execute`, where that is stricter.
-fn of_skill(
-    policy: &PolicyEngine,
-    request: &PolicyRequest,
-    context: &PolicyRequestContext,
-    verdict: Verdict,
-) -> Verdict {
-    let Some(skill) = &context.skill_id else { return verdict };
-    let asked = PolicyRequest {
-        principal: request.principal.clone(),
-        action: PolicyAction::SkillExecute,
-        resource: PolicyResource::Skill(skill.clone()),
-    };
-    // A waiver of the tool's approval is for the same call: it stands in for the skill's too.
-    let of_skill = policy.decide(&asked, context);
-    let waived = matches!((&verdict, &of_skill), (Verdict::Waived { .. }, Verdict::NeedsApproval { .. }));
-    if strictness(&of_skill) > strictness(&verdict) && !waived { of_skill } else { verdict }
 }
 
 /// The decision about a call that wants a secret of others: no rule can lift that.
@@ -395,8 +325,44 @@ pub(crate) struct Asked<'a> {
     pub(crate) basis: &'a DecisionBasis,
 }
 
-impl Asked<'_> {
-    /// The question, with everything that the daemon knows about the call.
+impl<'a> Asked<'a> {
+    /// A call as it was recorded.
+    pub(crate) fn recorded(call: &'a CallRecord, basis: &'a DecisionBasis) -> Self {
+        Self { tool: &call.tool, workspace: &call.workspace_root, origin: &call.origin, facets: &call.facets, basis }
+    }
+
+    /// What policy is asked: about the call, and about each thing that it uses.
+    ///
+    /// # Errors
+    /// The call wants a secret of others, which no rule can lift.
+    pub(crate) fn questions(self) -> Result<Questions, SecretRef> {
+        let workspace = self.origin.workspace.clone();
+        let (request, context) = self.question();
+        let about = |action, resource| PolicyRequest { principal: request.principal.clone(), action, resource };
+        let mut uses = Vec::new();
+        // The skill comes first: what stands in for the tool's approval stands in for the skill's.
+        if let Some(skill) = &context.skill_id {
+            uses.push((about(PolicyAction::SkillExecute, PolicyResource::Skill(skill.clone())), context.clone()));
+        }
+        uses.extend(of_own_things(&request, &context, workspace.as_ref()));
+        for SecretUse { secret, .. } in &context.facets.secrets {
+            let skill = context.skill_id.as_deref();
+            if !secret.scope().admits(SecretCaller { principal: &request.principal, channel: &context.channel, skill })
+            {
+                return Err(secret.clone());
+            }
+            // Sensitive: neither a rule that waives approvals of a tool nor a yes to other calls covers it.
+            uses.push((about(PolicyAction::VaultGet, PolicyResource::Secret(secret.to_string())), context.clone()));
+        }
+        if let Some(ByClient { guarded }) = context.facets.by_client.as_ref().filter(|by| !by.guarded.is_empty()) {
+            let effect = EffectUse { guarded: guarded.clone(), ..EffectUse::default() };
+            let context = PolicyRequestContext { is_sensitive_action: false, effect, ..context.clone() };
+            uses.push((PolicyRequest { action: PolicyAction::EffectApply, ..request.clone() }, context));
+        }
+        Ok(Questions { call: (request, context), uses })
+    }
+
+    /// The question about the call itself, with everything that the daemon knows about the call.
     pub(crate) fn question(self) -> (PolicyRequest, PolicyRequestContext) {
         let Self { tool, workspace, origin, facets, basis } = self;
         let request = PolicyRequest {

@@ -120,15 +120,20 @@ impl Executed {
 
     /// Enters what became of what it changed: in the output, which callers see, and for the attestation.
     pub(crate) fn with_effect(mut self, settled: Settled) -> Self {
-        let Settled { record, notes, problem } = settled;
         if self.output.is_object() {
-            if let Some(record) = &record {
+            if let Some(record) = &settled.record {
                 self.output["effect"] = json!(record);
             }
-            if !notes.is_empty() {
-                self.output["notes"] = json!(notes);
+            if !settled.notes.is_empty() {
+                self.output["notes"] = json!(settled.notes);
             }
         }
+        self.with_effect_beside(settled)
+    }
+
+    /// The same beside an output that stays what the tool's code made it.
+    pub(crate) fn with_effect_beside(mut self, settled: Settled) -> Self {
+        let Settled { record, problem, .. } = settled;
         self.effect = record;
         if let Some(problem) = problem {
             self.state = CallState::Failed;

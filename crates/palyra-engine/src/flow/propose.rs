@@ -80,8 +80,9 @@ impl Engine {
             Ok(token) => (token, None),
             Err(barred) => (peer.token().cloned(), Some(barred.problem)),
         };
-        let barred = barred.or_else(|| reserved(peer, &proposal));
-        let session = if proposal.session.is_some() { SessionNamed::ByCaller } else { SessionNamed::ByDaemon };
+        let named = proposal.session.as_ref();
+        let barred = barred.or_else(|| named.and_then(|session| reserved(peer, session)));
+        let session = if named.is_some() { SessionNamed::ByCaller } else { SessionNamed::ByDaemon };
         let proposal = self.alleged(peer, token, proposal);
         let call_id = CallId::mint();
         let as_proposed = (proposal.tool.as_str(), CallState::Proposed);
@@ -218,7 +219,7 @@ impl WorkspaceEngine {
         loop {
             let decided = match self.resolve(id, proposal).await {
                 Ok(resolved) => self.decide(resolved),
-                Err(refusal) => Decided::Denied(self.decide_unresolved(refusal, Detail::AsNeeded)?),
+                Err(refusal) => Decided::Denied(self.decide_unresolved(&self.policy(), refusal, Detail::AsNeeded)?),
             };
             live.update(|now| now.decision = Some(Arc::clone(decided.decision())));
             if let Some(permit) = self.clear(decided, live).await? {
@@ -293,9 +294,8 @@ impl WorkspaceEngine {
 }
 
 /// The sessions of routines are theirs: a grant for such a session covers the routine and nobody else.
-fn reserved(peer: &VerifiedPeer, proposal: &Proposal) -> Option<Problem> {
-    let session = proposal.session.as_ref().filter(|session| session.as_str().starts_with(ROUTINE_SESSION))?;
-    (!peer.is_routine()).then(|| {
+pub(crate) fn reserved(peer: &VerifiedPeer, session: &SessionId) -> Option<Problem> {
+    (session.as_str().starts_with(ROUTINE_SESSION) && !peer.is_routine()).then(|| {
         let message = format!("the session `{session}` belongs to a routine");
         Problem::new("session_reserved", message, "name another session")
     })

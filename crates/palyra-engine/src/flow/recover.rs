@@ -69,7 +69,7 @@ impl Engine {
         }
         let problem = Problem::new(
             "indeterminate",
-            "the daemon stopped between the intent and the outcome; nobody knows how far the call got, and it is not run again",
+            "the daemon stopped while the call ran; how far it got is not known, and it is not run again",
             hint,
         );
         self.journal().end_call(&call.call_id, CallState::Executing, CallState::Indeterminate, problem).await?;

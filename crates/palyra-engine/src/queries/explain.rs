@@ -57,7 +57,7 @@ impl Engine {
                 (resolved.call, decision)
             }
             Err(refusal) => {
-                let denied = self.decide_unresolved(refusal, Detail::Full);
+                let denied = self.decide_unresolved(&policy, refusal, Detail::Full);
                 let denied = denied.map_err(|refusal| EngineError::new(ErrorKind::Invalid, refusal.problem))?;
                 (denied.call().clone(), denied.decision().clone())
             }
@@ -103,8 +103,7 @@ impl Engine {
         let Some(grant) = self.live_grant(call, decision.policy_hash).await? else { return Ok(()) };
         decision.decision = DecisionKind::Allow;
         decision.people = 0;
-        decision.summary =
-            format!("A person's standing answer covers this call: `{grant}`. Without it: {}", decision.summary);
+        decision.summary = format!("A grant covers this call: `{grant}`. Without it: {}", decision.summary);
         if let Some(fields) = decision.explanation.as_object_mut() {
             fields.insert("grant".to_owned(), serde_json::json!(grant));
         }

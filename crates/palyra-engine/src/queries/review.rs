@@ -161,14 +161,10 @@ impl Engine {
             facets: &call.facets,
             basis: &basis,
         };
-        let (request, context) = asked.question();
-        replay.feed(&PastDecision {
-            call_id: &call.call_id,
-            at: past.at,
-            request: &request,
-            context: &context,
-            decided: answered.decision,
-        });
+        // A secret of others is refused by every set of rules.
+        let Ok(questions) = asked.questions() else { return Ok(()) };
+        let (call_id, at, decided) = (&call.call_id, past.at, answered.decision);
+        replay.feed(&PastDecision { call_id, at, questions: &questions, decided });
         Ok(())
     }
 

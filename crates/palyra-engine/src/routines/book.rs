@@ -136,6 +136,13 @@ impl Book {
         }
     }
 
+    /// A slot that waited for a person goes on. The journal keeps that it waited; only the next slot asks.
+    pub(super) fn goes_on(&mut self, id: &RoutineId, slot: &SlotKey) {
+        if let Some(open) = self.routines.get_mut(id).and_then(|entry| entry.open.get_mut(slot)) {
+            open.state = SlotState::Started {};
+        }
+    }
+
     /// Enters when a routine is due next; what was entered before does not count any more.
     pub(super) fn plan_next(&mut self, id: &RoutineId) {
         match self.routines.get(id).and_then(Entry::next) {

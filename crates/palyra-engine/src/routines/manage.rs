@@ -1,22 +1,25 @@
 //! Routines for people and tools: add, list, show, pause, resume, run, rehearse, remove, history.
 
 use super::MAX_ROUTINES;
+use super::RunProgress;
 use super::book::Entry;
 use super::schedule::Schedule;
-use super::slots::Begun;
+use super::slots::{Action, Begun};
 use crate::access::VerifiedPeer;
 use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
 use palyra_policy::{PolicyAction, PolicyRequestContext, PolicyResource};
 use palyra_protocol::{
     CallId, CanonicalJson, JournalEvent, Principal, PrincipalKind, Problem, RoutineAction, RoutineChange, RoutineId,
-    RoutinePause, RoutinePlan, RoutineRecord, SlotKey, SlotKind, SlotRecord, SlotState, Timestamp,
+    RoutinePause, RoutinePlan, RoutineRecord, RunId, SlotKey, SlotKind, SlotRecord, SlotState, Timestamp,
 };
 use serde::Serialize;
 use std::sync::Arc;
 
 /// The longest name.
 const MAX_NAME: usize = 64;
+/// The longest prompt.
+const MAX_PROMPT: usize = 64 << 10;
 /// The longest reason of a pause.
 const MAX_REASON: usize = 500;
 /// The most slots that a history tells.
@@ -61,6 +64,8 @@ pub struct StartedSlot {
     pub slot: SlotKey,
     /// Its call, where the routine is a call.
     pub call_id: Option<CallId>,
+    /// Its run, where the routine is a prompt.
+    pub run: Option<RunId>,
 }
 
 impl Engine {
@@ -132,10 +137,15 @@ impl Engine {
                 let input = input.map_err(|e| unfit(Problem::plain(e.code(), e.to_string())))?;
                 tool.validate(input.value()).map_err(unfit)
             }
-            RoutineAction::Prompt { .. } if self.routine_room().runs.get().is_none() => {
-                Err(EngineError::new(ErrorKind::Unavailable, no_runs()))
+            RoutineAction::Prompt { text, .. } if text.trim().is_empty() || text.len() > MAX_PROMPT => {
+                let message = format!("a prompt has 1 to {MAX_PROMPT} bytes");
+                Err(EngineError::invalid("routine_prompt", message, "say what the agent is to do: `--prompt TEXT`"))
             }
-            RoutineAction::Prompt { .. } => Ok(()),
+            RoutineAction::Prompt { .. } => {
+                let runs = self.routine_room().runs.get();
+                let checked = runs.map_or_else(|| Err(no_runs()), |runs| runs.check(plan));
+                checked.map_err(|problem| EngineError::new(ErrorKind::Invalid, problem))
+            }
         }
     }
 
@@ -263,15 +273,21 @@ impl Engine {
             }
             entry.failures
         };
-        let routine_id = record.routine_id.clone();
-        let started =
-            SlotRecord { routine_id: routine_id.clone(), slot, state: SlotState::Started {}, call_id: None, failures };
+        let (routine_id, state) = (record.routine_id.clone(), SlotState::Started {});
+        let started = SlotRecord { routine_id: routine_id.clone(), slot, state, call_id: None, run: None, failures };
         self.note_slot(started).await?;
-        let call_id = self.begin(Begun { record: Arc::clone(record), slot });
-        if let Some(call_id) = &call_id {
-            self.on_record(call_id).await;
-        }
-        Ok(StartedSlot { routine_id, slot, call_id })
+        let (call_id, run) = match self.begin(Begun { record: Arc::clone(record), slot }) {
+            Action::Call(call_id) => {
+                self.on_record(&call_id).await;
+                (Some(call_id), None)
+            }
+            Action::Run(run, mut progress) => {
+                let opened = progress.wait_for(|progress| *progress != RunProgress::Beginning).await.is_ok();
+                (None, opened.then_some(run))
+            }
+            Action::Nothing => (None, None),
+        };
+        Ok(StartedSlot { routine_id, slot, call_id, run })
     }
 
     /// A routine by id or name, for whoever asks policy next.

@@ -20,12 +20,12 @@ pub use agenda::Agenda;
 pub use manage::{RoutineView, SlotView, StartedSlot};
 pub use schedule::{CATCH_UP, Due, Schedule, ScheduleError};
 
+use crate::access::VerifiedPeer;
 use book::Book;
-use palyra_protocol::{CallId, Principal, Problem, RoutineRecord, SlotKey};
-use std::collections::HashSet;
+use palyra_protocol::{CallId, Problem, RoutinePlan, RoutineRecord, RunId, SessionId};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 /// The channel of calls that routines make.
 pub const ROUTINE_CHANNEL: &str = "routine";
@@ -38,23 +38,50 @@ pub const MAX_ROUTINES: usize = 10_000;
 
 /// What carries out a routine's prompt: an agent's run, every call of which goes the one path.
 pub trait StartRun: std::fmt::Debug + Send + Sync {
-    /// Runs it to its end. A run of the same slot is started at most once, whatever happens to the daemon.
-    fn run(&self, order: RunOrder) -> Pin<Box<dyn Future<Output = Result<(), Problem>> + Send>>;
+    /// Whether a prompt of this routine could be carried out: its agent or its model is there.
+    ///
+    /// # Errors
+    /// Why it could not.
+    fn check(&self, routine: &RoutinePlan) -> Result<(), Problem>;
+
+    /// Carries a run out to its end: begins it, or goes on with what is on record under its id.
+    fn run(&self, order: RunOrder) -> Pin<Box<dyn Future<Output = SlotEnd> + Send>>;
 }
 
 /// A prompt that is due.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct RunOrder {
-    /// The routine.
+    /// The routine: its agent, its task, its budget.
     pub routine: Arc<RoutineRecord>,
-    /// The slot; the run's id is made from it.
-    pub slot: SlotKey,
-    /// In whose name.
-    pub principal: Principal,
-    /// The task.
-    pub prompt: String,
-    /// The model, where the routine names one.
-    pub model: Option<String>,
+    /// The run of this slot, and of no other.
+    pub run: RunId,
+    /// The routine's own session.
+    pub session: SessionId,
+    /// As whom the run's calls are proposed.
+    pub peer: VerifiedPeer,
+    /// Where the scheduler hears how the run stands.
+    pub progress: watch::Sender<RunProgress>,
+}
+
+/// How a prompt's run stands.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum RunProgress {
+    /// It is not on record yet.
+    #[default]
+    Beginning,
+    /// It goes on.
+    Running,
+    /// The next turn does not come before a person answers: this is one of the calls that wait.
+    Waiting(CallId),
+}
+
+/// How a slot's action ended.
+#[derive(Debug)]
+pub enum SlotEnd {
+    /// It came to its end.
+    Done(Result<(), Problem>),
+    /// The daemon ends: the next start takes it up.
+    LeftOpen,
 }
 
 /// The routines of a running daemon.
@@ -63,8 +90,6 @@ pub(crate) struct Routines {
     book: Mutex<Book>,
     /// Told when the earliest slot may be another.
     changed: Notify,
-    /// Calls of rehearsals: a yes to one of them is a grant for the routine.
-    rehearsing: Mutex<HashSet<CallId>>,
     runs: OnceLock<Arc<dyn StartRun>>,
     /// Held by whoever changes the set: one change at a time.
     changing: tokio::sync::Mutex<()>,
@@ -73,20 +98,6 @@ pub(crate) struct Routines {
 impl Routines {
     fn book(&self) -> MutexGuard<'_, Book> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether a call belongs to a rehearsal.
-    pub(crate) fn rehearses(&self, call: &CallId) -> bool {
-        self.rehearsing.lock().unwrap_or_else(PoisonError::into_inner).contains(call)
-    }
-
-    fn rehearsal(&self, call: &CallId, under_way: bool) {
-        let mut calls = self.rehearsing.lock().unwrap_or_else(PoisonError::into_inner);
-        if under_way {
-            calls.insert(call.clone());
-        } else {
-            calls.remove(call);
-        }
     }
 }
 

@@ -111,6 +111,7 @@ impl Engine {
             slot: SlotKey { kind: SlotKind::Scheduled, at },
             state,
             call_id: None,
+            run: None,
             failures,
         };
         if let Some(last) = due.last_missed {

@@ -6,6 +6,7 @@
 //! same as at its last audit is not read again.
 
 use super::drift::Snapshot;
+use super::views::AuditPass;
 use super::{OpenSkills, blocking, daemon, refusals};
 use crate::engine::{Engine, WeakEngine};
 use crate::error::{EngineError, ErrorKind};
@@ -211,35 +212,39 @@ impl Engine {
         open: &Arc<OpenSkills>,
         cause: SkillCause,
         by: &Principal,
-    ) -> Result<(), EngineError> {
+    ) -> Result<AuditPass, EngineError> {
         let _one_pass_at_a_time = open.passing.lock().await;
-        let mut first_error = None;
+        let (mut first_error, mut pass) = (None, AuditPass::default());
         let versions = open.book().versions();
         for (skill, version) in versions {
-            // One that cannot be looked at does not keep the others from it.
-            if let Err(error) = self.audit_one(open, (&skill, &version), cause, by).await {
-                tracing::error!(error = &error as &dyn std::error::Error, %skill, %version, "a skill cannot be audited");
-                first_error.get_or_insert(error);
+            match self.audit_one(open, (&skill, &version), cause, by).await {
+                Ok(true) => pass.read += 1,
+                Ok(false) => pass.unchanged += 1,
+                // One that cannot be looked at does not keep the others from it.
+                Err(error) => {
+                    tracing::error!(error = &error as &dyn std::error::Error, %skill, %version, "a skill cannot be audited");
+                    first_error.get_or_insert(error);
+                }
             }
         }
-        let skills: Vec<SkillId> = open.book().ids().cloned().collect();
-        skills.iter().for_each(|skill| self.list_tools_of(open, skill));
-        first_error.map_or(Ok(()), Err)
+        self.list_all_tools(open);
+        first_error.map_or(Ok(pass), Err)
     }
 
+    /// Audits one version; says whether its files were read for that.
     async fn audit_one(
         &self,
         open: &Arc<OpenSkills>,
         (skill, version): (&SkillId, &SkillVersion),
         cause: SkillCause,
         by: &Principal,
-    ) -> Result<(), EngineError> {
+    ) -> Result<bool, EngineError> {
         let (at, names, now) = (Arc::clone(open), (skill.clone(), version.clone()), self.clock().now());
-        let Some(found) = blocking(move || at.look(&names.0, &names.1, now)).await?? else { return Ok(()) };
+        let Some(found) = blocking(move || at.look(&names.0, &names.1, now)).await?? else { return Ok(false) };
         let _one_change_at_a_time = open.changing.lock().await;
-        let Some(state) = open.book().version(skill, version).cloned() else { return Ok(()) };
+        let Some(state) = open.book().version(skill, version).cloned() else { return Ok(false) };
         let change = match found {
-            Found::Same => return Ok(()),
+            Found::Same => return Ok(false),
             Found::Drifted(reason) => {
                 Some(quarantine(&state.status, SkillCause::Drift, reason, vec![DRIFT.to_owned()]))
             }
@@ -258,8 +263,8 @@ impl Engine {
         };
         // What a person has quarantined stays with that person's reason.
         match change.filter(|change| change.to != state.status && !state.is_held()) {
-            Some(change) => self.set_status(open, (skill, version), change, by).await,
-            None => Ok(()),
+            Some(change) => self.set_status(open, (skill, version), change, by).await.map(|()| true),
+            None => Ok(true),
         }
     }
 
@@ -355,12 +360,12 @@ async fn pass(engine: &Engine, open: &Arc<OpenSkills>, cause: SkillCause) -> Res
     }
     let at = Arc::clone(open);
     let cause = blocking(move || at.refresh()).await??.unwrap_or(cause);
-    engine.audit_all(open, cause, &daemon()?).await
+    engine.audit_all(open, cause, &daemon()?).await.map(drop)
 }
 
 impl Engine {
     /// Audits everything because a person asked for it; policy and advisories are read anew.
-    pub(super) async fn audit_now(&self, open: &Arc<OpenSkills>, by: &Principal) -> Result<(), EngineError> {
+    pub(super) async fn audit_now(&self, open: &Arc<OpenSkills>, by: &Principal) -> Result<AuditPass, EngineError> {
         let at = Arc::clone(open);
         let cause = blocking(move || at.refresh()).await??.unwrap_or(SkillCause::Checked);
         self.audit_all(open, cause, by).await

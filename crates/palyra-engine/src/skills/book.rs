@@ -9,7 +9,9 @@ use crate::config::ToolCallConfig;
 use crate::error::EngineError;
 use crate::tools::Tool;
 use palyra_plugins::PluginHost;
-use palyra_protocol::{InstalledSkill, JournalEvent, Principal, SkillCause, SkillStatus, SkillStatusChange, Timestamp};
+use palyra_protocol::{
+    InstalledSkill, JournalEvent, Principal, PublicKey, SkillCause, SkillStatus, SkillStatusChange, Timestamp,
+};
 use palyra_skills::constants::MANIFEST_ENTRY;
 use palyra_skills::{ManagedDirectory, Manifest, SkillId, SkillVersion};
 use std::collections::BTreeMap;
@@ -19,6 +21,8 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub(super) struct SkillBook {
     skills: BTreeMap<SkillId, Entry>,
+    /// Registries by their names: the key of each, and the newest list that was seen.
+    registries: BTreeMap<String, (PublicKey, u64)>,
 }
 
 /// One skill: its versions, and which of them runs.
@@ -55,6 +59,11 @@ impl Version {
     /// Whether a person quarantined it: then no audit changes that.
     pub(super) fn is_held(&self) -> bool {
         self.change.as_ref().is_some_and(|(_, _, change)| change.cause == SkillCause::Quarantined)
+    }
+
+    /// Its tools, whether or not they may be listed.
+    pub(super) fn tools(&self) -> &[Arc<dyn Tool>] {
+        &self.tools
     }
 
     /// Makes its tools from its manifest.
@@ -121,9 +130,17 @@ impl SkillBook {
                     }
                 }
             }
+            JournalEvent::SkillRegistrySeen { registry, key, revision, .. } => {
+                self.registries.insert(registry, (key, revision));
+            }
             _ => {}
         }
         Ok(())
+    }
+
+    /// A registry's key, and the newest list of it that was seen.
+    pub(super) fn registry(&self, name: &str) -> Option<(PublicKey, u64)> {
+        self.registries.get(name).copied()
     }
 
     /// Reads the manifest of every version, as it was admitted, and makes its tools. What cannot be read is left to the

@@ -1,33 +1,31 @@
 //! What the code of a skill reaches the world through, for one call.
 //!
-//! Each door asks again after the grant did: egress rules and policy about every request, the vault about every secret,
-//! the guard about every file. What a door hands out was recorded before: connections as they end, secrets as they are
+//! Each door asks again after the grant did: egress rules and policy about every request, the vault about every secret.
+//! Files have a module of their own ([`super::files`]). What a door hands out was recorded before: connections as they end, secrets as they are
 //! released.
 
 use super::super::tools::http_fetch::Hops;
-use crate::effects::Effects;
 use crate::flow::execute::Running;
 use crate::tools::Place;
 use crate::vault::{OpenValue, Released, RunCredentials};
-use crate::workspaces::WorkspaceEngine;
 use palyra_egress::{
     Credentials as _, FetchError, FetchLimits, FetchRequest, FetchSink, FetchUrl, FetchWatch as _, Fetcher,
 };
 use palyra_plugins::{
-    CallControl, Doors, FileChange, FileFault, FilesDoor, Grant, HttpAllowance, HttpDoor, HttpFault, HttpReply,
-    HttpRequest, SecretFault, SecretsDoor, StorageDirectory, WorkspacePath, open_root,
+    CallControl, Doors, FilesDoor, Grant, HttpAllowance, HttpDoor, HttpFault, HttpReply, HttpRequest, SecretFault,
+    SecretsDoor, StorageDirectory,
 };
-use palyra_protocol::{EffectPath, Problem, Secret, SecretDelivery, SecretRef, SecretUse};
+use palyra_protocol::{Problem, Secret, SecretDelivery, SecretRef, SecretUse};
 use palyra_sandbox::CancelSignal;
 use std::collections::HashMap;
 use std::fmt;
-use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
 /// What the doors of one call are made of.
 pub(super) struct CallDoors<'a> {
     pub(super) grant: &'a Grant,
     pub(super) released: Option<&'a Released>,
+    pub(super) files: Option<Arc<dyn FilesDoor>>,
     pub(super) storage: Option<Arc<StorageDirectory>>,
     pub(super) signal: CancelSignal,
 }
@@ -35,7 +33,7 @@ pub(super) struct CallDoors<'a> {
 impl CallDoors<'_> {
     /// Opens what the grant names, and nothing else.
     pub(super) async fn open(self, run: &Running<'_>) -> Result<Doors, Problem> {
-        let Self { grant, released, storage, signal } = self;
+        let Self { grant, released, files, storage, signal } = self;
         let mut doors = Doors::default();
         if !grant.http().is_empty() {
             let credentials = released.map(Released::credentials).transpose()?.flatten();
@@ -52,9 +50,7 @@ impl CallDoors<'_> {
             let values = readable.map(|(found, value)| (found.secret.clone(), value.clone())).collect();
             doors.secrets = Some(Arc::new(VaultDoor { values }));
         }
-        if !grant.roots().is_empty() {
-            doors.files = Some(Arc::new(WorkspaceDoor { engine: run.engine().clone() }));
-        }
+        doors.files = files;
         doors.storage = storage.map(|storage| storage as Arc<dyn palyra_plugins::StorageDoor>);
         Ok(doors)
     }
@@ -200,32 +196,6 @@ impl SecretsDoor for VaultDoor {
         let reference = SecretRef::from_operator(&format!("{scope}/{key}")).map_err(|_| SecretFault::NotFound)?;
         let value = self.values.get(&reference).ok_or(SecretFault::NotFound)?;
         Ok(Secret::new(value.value().expose().to_vec()))
-    }
-}
-
-/// The workspace.
-#[derive(Debug)]
-struct WorkspaceDoor {
-    engine: WorkspaceEngine,
-}
-
-impl FilesDoor for WorkspaceDoor {
-    fn root(&self, root: &WorkspacePath) -> Result<OwnedFd, FileFault> {
-        let base = std::fs::File::open(self.engine.workspace().root()).map_err(|_| FileFault::NoEntry)?;
-        open_root(base.as_fd(), root)
-    }
-
-    fn before_change(&self, path: &WorkspacePath, _change: FileChange) -> Result<(), FileFault> {
-        if guarded(self.engine.effects(), path) { Err(FileFault::NotPermitted) } else { Ok(()) }
-    }
-}
-
-/// Whether a path runs as code later or says what may run. A skill never changes such a file: nothing of it could wait
-/// for a person.
-fn guarded(effects: &Effects, path: &WorkspacePath) -> bool {
-    match path.to_string().parse::<EffectPath>() {
-        Ok(path) => effects.guard().lists(&path) || effects.guard().guards_file(&path, None, &[]),
-        Err(_) => true,
     }
 }
 

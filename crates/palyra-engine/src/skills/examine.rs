@@ -12,7 +12,7 @@ use palyra_policy::{PolicyAction, PolicyResource};
 use palyra_protocol::{Digest, Problem, Timestamp};
 use palyra_skills::package::Inspection;
 use palyra_skills::{
-    Artifact, AuditReport, SkillDiff, SkillKind, TrustRefusal, Verification, VerifyPurpose, VerifyRequest,
+    Artifact, AuditReport, SkillDiff, TrustRefusal, Verification, VerifyPurpose, VerifyRequest,
     audit_skill_artifact_security, verify_skill_artifact,
 };
 use serde::Serialize;
@@ -51,10 +51,6 @@ impl OpenSkills {
     /// Reads an artifact's bytes and asks everything about it. Blocks.
     pub(super) fn examine(&self, bytes: &[u8], allow_tofu: bool, now: Timestamp) -> Result<Examined, EngineError> {
         let artifact = Artifact::open(bytes).map_err(|error| refusals::artifact(&error))?;
-        if artifact.manifest().kind != SkillKind::Component {
-            let message = "this skill holds instructions and scripts; this daemon runs skills that are components";
-            return Err(EngineError::invalid("skill_kind_unsupported", message, "install a skill of kind `component`"));
-        }
         let (basis, trust) = (self.basis()?, self.trust().document()?);
         let request = VerifyRequest { purpose: VerifyPurpose::Install, allow_tofu, now };
         let verification = verify_skill_artifact(&artifact, &trust, &request);

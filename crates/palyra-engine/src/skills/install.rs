@@ -5,6 +5,7 @@
 //! installed and quarantined, and whatever ran before goes on.
 
 use super::audit::{LastAudit, eligible, first_fault, quarantine, standing};
+use super::consent::widening;
 use super::examine::Examined;
 use super::{OpenSkills, blocking, refusals, views};
 use crate::access::VerifiedPeer;
@@ -12,10 +13,12 @@ use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
 use palyra_plugins::CompileProgress;
 use palyra_policy::{PolicyAction, PolicyResource};
-use palyra_protocol::{InstalledSkill, JournalEvent, Problem, SkillCause, SkillStatus};
+use palyra_protocol::{ApprovalId, InstalledSkill, JournalEvent, Principal, Problem, SkillCause, SkillStatus};
 use palyra_skills::archive::Entry;
 use palyra_skills::constants::MANIFEST_ENTRY;
-use palyra_skills::{SkillId, SkillVersion, TrustDecision, VerifyPurpose, VerifyRequest, verify_skill_artifact};
+use palyra_skills::{
+    SkillDiff, SkillId, SkillVersion, TrustDecision, VerifyPurpose, VerifyRequest, verify_skill_artifact,
+};
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
@@ -26,6 +29,8 @@ pub struct InstallOptions {
     pub allow_tofu: bool,
     /// Whether a version that may do more than the one before is accepted.
     pub accept_changes: bool,
+    /// Whether a person is asked about such a version; it is refused otherwise.
+    pub ask: bool,
 }
 
 /// How far an installation is.
@@ -33,6 +38,8 @@ pub struct InstallOptions {
 pub enum InstallNews {
     /// What is being done now.
     Step(&'static str),
+    /// A person is asked whether this version may do more.
+    Waiting(ApprovalId),
     /// So much of a component is compiled.
     Compiling {
         /// The component.
@@ -44,11 +51,30 @@ pub enum InstallNews {
     },
 }
 
-type News = mpsc::UnboundedSender<InstallNews>;
+/// Whom the progress of an installation is told.
+#[derive(Debug, Clone)]
+pub struct News(Option<mpsc::UnboundedSender<InstallNews>>);
 
-/// Nobody may listen any more; the installation goes on.
+impl News {
+    /// Told to a channel. Nobody may listen any more; the installation goes on.
+    #[must_use]
+    pub fn to(listener: mpsc::UnboundedSender<InstallNews>) -> Self {
+        Self(Some(listener))
+    }
+
+    pub(super) fn nobody() -> Self {
+        Self(None)
+    }
+
+    pub(super) fn tell_waiting(&self, approval: ApprovalId) {
+        tell(self, InstallNews::Waiting(approval));
+    }
+}
+
 fn tell(news: &News, what: InstallNews) {
-    let _nobody_listens = news.send(what);
+    if let Some(listener) = &news.0 {
+        let _nobody_listens = listener.send(what);
+    }
 }
 
 impl Engine {
@@ -68,29 +94,48 @@ impl Engine {
         let open = self.open_skills()?;
         let (at, now) = (Arc::clone(&open), self.clock().now());
         tell(&news, InstallNews::Step("verifying and auditing"));
-        let examined = Arc::new(blocking(move || at.examine(&bytes, options.allow_tofu, now)).await??);
+        let looked = blocking(move || at.examine(&bytes, options.allow_tofu, now).map(|examined| (examined, bytes)));
+        let (examined, bytes) = looked.await??;
         let verified = examined.verification.clone().map_err(|refusal| refusals::trust(&refusal))?;
         let (skill, version) = (verified.skill_id, verified.version);
         self.authorize(peer, PolicyAction::SkillManage, PolicyResource::Skill(skill.to_string()), None)?;
         refuse_installed(&open, &skill, &version)?;
-        refuse_widening(&examined, options)?;
-        if standing(&examined.audit, &[]).is_empty() {
-            compile(&open, &examined, &news).await?;
+        if let Some(changes) = examined.changes.as_ref().filter(|changes| changes.widens && !options.accept_changes) {
+            if !options.ask {
+                return Err(widens(changes));
+            }
+            return self.install_with_consent(&open, peer, (bytes, changes), (skill.as_str(), news)).await;
         }
-        tell(&news, InstallNews::Step("recording and unpacking"));
-        let by = peer.effective();
+        self.install_examined(&open, Arc::new(examined), (peer.effective(), options), &news).await
+    }
+
+    /// Compiles, records and unpacks an artifact that was looked at and may be installed.
+    pub(super) async fn install_examined(
+        &self,
+        open: &Arc<OpenSkills>,
+        examined: Arc<Examined>,
+        (by, options): (&Principal, InstallOptions),
+        news: &News,
+    ) -> Result<views::SkillInfo, EngineError> {
+        let verified = examined.verification.clone().map_err(|refusal| refusals::trust(&refusal))?;
+        let (skill, version, now) = (verified.skill_id, verified.version, self.clock().now());
+        refuse_installed(open, &skill, &version)?;
+        if standing(&examined.audit, &[]).is_empty() {
+            compile(open, &examined, news).await?;
+        }
+        tell(news, InstallNews::Step("recording and unpacking"));
         let _one_change_at_a_time = open.changing.lock().await;
         // Compiling takes a while, and somebody may have changed something meanwhile: asked again, now that nobody can.
-        refuse_installed(&open, &skill, &version)?;
+        refuse_installed(open, &skill, &version)?;
         let request = VerifyRequest { purpose: VerifyPurpose::Install, allow_tofu: options.allow_tofu, now };
         let trust = open.trust().document()?;
         let verification = verify_skill_artifact(&examined.artifact, &trust, &request);
         let verification = verification.map_err(|refusal| refusals::trust(&refusal))?;
-        self.change_trust(&open, by, verification.changes).await?;
-        let (at, artifact) = (Arc::clone(&open), Arc::clone(&examined));
+        self.change_trust(open, by, verification.changes).await?;
+        let (at, artifact) = (Arc::clone(open), Arc::clone(&examined));
         blocking(move || at.managed.install(&artifact.artifact)).await?.map_err(|error| refusals::unpack(&error))?;
-        self.enter_skill(&open, (&skill, &version), &examined, verification.decision, peer).await?;
-        let info = views::info(&open, self.config(), &skill, Some(&version));
+        self.enter_skill(open, (&skill, &version), &examined, verification.decision, by).await?;
+        let info = views::info(open, self.config(), &skill, Some(&version));
         info.ok_or_else(|| EngineError::internal("what was just installed is gone"))
     }
 
@@ -101,9 +146,8 @@ impl Engine {
         (skill, version): (&SkillId, &SkillVersion),
         examined: &Examined,
         trust: TrustDecision,
-        peer: &VerifiedPeer,
+        by: &Principal,
     ) -> Result<(), EngineError> {
-        let by = peer.effective();
         let names = || (skill.to_string(), version.to_string());
         let digest = |entry: &Entry| (entry.name.clone(), entry.digest);
         let manifest = examined.artifact.entry(MANIFEST_ENTRY);
@@ -152,15 +196,11 @@ fn refuse_installed(open: &OpenSkills, skill: &SkillId, version: &SkillVersion) 
 }
 
 /// An update that may do more than the version before, or tells a model something else, needs a person's word.
-fn refuse_widening(examined: &Examined, options: InstallOptions) -> Result<(), EngineError> {
-    let Some(changes) = examined.changes.as_ref().filter(|changes| changes.widens && !options.accept_changes) else {
-        return Ok(());
-    };
-    let widening: Vec<String> =
-        changes.changes.iter().filter(|change| change.widens).map(ToString::to_string).collect();
-    let message = format!("version {} may do more than {}:\n{}", changes.to, changes.from, widening.join("\n"));
-    let hint = "look at it with `palyra skills diff FILE`; then `palyra skills update FILE --accept-changes`";
-    Err(EngineError::new(ErrorKind::Conflict, Problem::new("skill_update_widens", message, hint)))
+fn widens(changes: &SkillDiff) -> EngineError {
+    let lines = widening(changes).replace('\n', "; ");
+    let message = format!("version {} may do more than {}: {lines}", changes.to, changes.from);
+    let hint = "look at it with `palyra skills diff FILE`; `palyra skills update FILE` asks a person";
+    EngineError::new(ErrorKind::Conflict, Problem::new("skill_update_widens", message, hint))
 }
 
 /// Compiles every component, on a thread that may wait, and tells how far it is.

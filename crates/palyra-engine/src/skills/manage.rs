@@ -76,8 +76,8 @@ impl Engine {
     pub async fn check_skills(&self, peer: &VerifiedPeer) -> Result<SkillListing, EngineError> {
         self.authorize(peer, PolicyAction::SkillManage, PolicyResource::Daemon, None)?;
         let open = self.open_skills()?;
-        self.audit_now(&open, peer.effective()).await?;
-        Ok(views::listing(&open))
+        let pass = self.audit_now(&open, peer.effective()).await?;
+        Ok(SkillListing { pass: Some(pass), ..views::listing(&open) })
     }
 
     /// Quarantines a version, or the one that runs.
@@ -259,7 +259,7 @@ fn named(
 fn refuse_standing(skill: &SkillId, failed: &[String], overrides: &[String]) -> Result<(), EngineError> {
     let firm = failed.iter().find(|id| FIRM.iter().any(|check| check.as_str() == id.as_str()));
     if let Some(id) = firm {
-        let message = format!("`{skill}` fails `{id}`, which nobody can let pass");
+        let message = format!("`{skill}` fails `{id}`, which cannot be let pass");
         let hint = CheckId::ALL.iter().find(|check| check.as_str() == id).map_or("", |check| check.remedy());
         return Err(refusals::conflict("skill_check_firm", message, hint));
     }

@@ -12,24 +12,32 @@
 
 mod audit;
 mod book;
+mod consent;
 mod doors;
 mod drift;
 mod examine;
+mod files;
 mod install;
 mod manage;
 mod records;
 mod refusals;
 mod replay;
+mod script;
+mod sources;
+#[cfg(test)]
+mod tests;
 mod tool;
 mod trust;
 mod views;
 
 pub use examine::ExaminedSkill;
-pub use install::{InstallNews, InstallOptions};
+pub use install::{InstallNews, InstallOptions, News};
 pub use replay::ReplayReport;
+pub use sources::{SkillSource, SourceListing};
 pub use trust::TrustedKey;
-pub use views::{SkillInfo, SkillListing, SkillView};
+pub use views::{AuditPass, SkillInfo, SkillListing, SkillView};
 
+use crate::catalog::SourceTools;
 use crate::config::WasmRuntime;
 use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
@@ -148,8 +156,13 @@ impl Engine {
             return;
         }
         if let Ok(open) = self.open_skills() {
-            let skills: Vec<SkillId> = open.book().ids().cloned().collect();
-            skills.iter().for_each(|skill| self.list_tools_of(&open, skill));
+            if let Err(error) = self.tidy_pending(&open).await {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "artifacts that waited were not looked through"
+                );
+            }
+            self.list_all_tools(&open);
         }
     }
 
@@ -182,7 +195,8 @@ impl Engine {
             clock: self.journal().clock(),
         })
         .map_err(|error| refusals::plugin(&error))?;
-        let events = self.journal().skill_events().await?;
+        let mut events = self.journal().skill_events().await?;
+        events.extend(self.journal().skill_registries().await?);
         let recorded = self.recorded_trust().await?;
         let config = self.config().clone();
         blocking(move || {
@@ -216,12 +230,29 @@ impl Engine {
         open.book().enter(self.clock().now(), event)
     }
 
+    /// The tools of a skill that may be listed.
+    fn listed_tools(open: &OpenSkills, skill: &SkillId) -> Result<SourceTools, String> {
+        let tools = if open.trust().problem().is_some() { Vec::new() } else { open.book().tools_of(skill) };
+        let source = ToolSource::skill(skill.as_str()).map_err(|error| error.to_string())?;
+        Ok((source, tools))
+    }
+
+    /// Makes the catalog hold the tools of every skill's current version that is eligible, and no others.
+    fn list_all_tools(&self, open: &OpenSkills) {
+        let skills: Vec<SkillId> = open.book().ids().cloned().collect();
+        let all: Result<Vec<SourceTools>, String> =
+            skills.iter().map(|skill| Self::listed_tools(open, skill)).collect();
+        if all.is_ok_and(|all| self.replace_sources(all).is_ok()) {
+            return;
+        }
+        // One whose tools cannot be listed takes nobody else's with it.
+        skills.iter().for_each(|skill| self.list_tools_of(open, skill));
+    }
+
     /// Makes the catalog hold the tools of a skill's current version if that is eligible, and none otherwise.
     fn list_tools_of(&self, open: &OpenSkills, skill: &SkillId) {
-        let tools = if open.trust().problem().is_some() { Vec::new() } else { open.book().tools_of(skill) };
-        let replaced = ToolSource::skill(skill.as_str()).map_err(|error| error.to_string());
-        let replaced =
-            replaced.and_then(|source| self.replace_tools(&source, tools).map_err(|error| error.to_string()));
+        let listed = Self::listed_tools(open, skill);
+        let replaced = listed.and_then(|one| self.replace_sources(vec![one]).map_err(|error| error.to_string()));
         if let Err(error) = replaced {
             tracing::error!(%error, %skill, "the tools of a skill cannot be listed");
         }

@@ -58,7 +58,9 @@ pub(super) fn store(error: &StoreError) -> EngineError {
         StoreError::Disk { .. } | StoreError::Ledger { .. } => (ErrorKind::Unavailable, None),
         StoreError::Tampered { .. } | StoreError::Flaw(_) => (
             ErrorKind::Unavailable,
-            Some("put the file back from a backup, or trust nobody and begin again: `palyra skills trust reset`"),
+            Some(
+                "put the file back from a backup, or begin again with an empty trust store: `palyra skills trust reset`",
+            ),
         ),
         StoreError::Change(_) | StoreError::Stale => (ErrorKind::Conflict, None),
     };

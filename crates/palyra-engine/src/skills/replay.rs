@@ -64,7 +64,7 @@ impl Engine {
             return Err(no("replay_record_gone", message, "raise `keep_record_bytes` in `[skills]`"));
         };
         if Digest::of(&record).to_string() != attested {
-            let message = format!("the record of `{call_id}` is not the attested one: somebody changed it");
+            let message = format!("the record of `{call_id}` is not the attested one: it was changed");
             return Err(no("replay_record_changed", message, "restore it from a backup of the state directory"));
         }
         let input = canonical_text(&call.input).map_err(|error| EngineError::internal(error.to_string()))?;

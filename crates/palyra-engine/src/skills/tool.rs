@@ -1,4 +1,5 @@
 //! A skill's tool: what a manifest says, as a tool of the catalog, and a call of it as a job for the host of Tier A.
+//! Tools whose code is a script are in [`super::script`].
 //!
 //! Facets name everything that the grant opens: the skill with the digests of its code and its grant, hosts, secrets,
 //! paths. So a yes is a yes to this code with this grant. The input was held to the manifest's schema by the catalog;
@@ -6,7 +7,8 @@
 
 use super::doors::{self, CallDoors};
 use super::drift::Snapshot;
-use super::{OpenSkills, blocking};
+use super::files::CallFiles;
+use super::{OpenSkills, blocking, script};
 use crate::catalog::CatalogError;
 use crate::config::ToolCallConfig;
 use crate::flow::execute::{Executed, Running};
@@ -15,8 +17,8 @@ use crate::tools::{Executing, Input, Job, Place, Prepared, Tool};
 use crate::vault::Released;
 use jsonschema::PatternOptions;
 use palyra_plugins::{
-    ComponentSource, Execution, Grant, Plugin, PluginCall, PluginError, PluginHost, RequestedCapabilities,
-    RequestedLimits, ToolAnswer,
+    ComponentSource, Execution, FilesDoor, Grant, Plugin, PluginCall, PluginError, PluginHost, RequestedCapabilities,
+    RequestedLimits, ToolAnswer, WorkspacePath,
 };
 use palyra_protocol::json::canonical_text;
 use palyra_protocol::{
@@ -25,7 +27,8 @@ use palyra_protocol::{
 };
 use palyra_sandbox::{CancelSignal, OutputSink as _, OutputStream};
 use palyra_skills::manifest::ToolCode;
-use palyra_skills::{Manifest, SkillId, SkillVersion};
+use palyra_skills::unpack::UnpackError;
+use palyra_skills::{Manifest, SkillId, SkillKind, SkillVersion};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -41,6 +44,8 @@ pub(super) struct SkillCode {
     publisher: String,
     trust: &'static str,
     pub(super) modules: BTreeMap<String, Digest>,
+    pub(super) content: Digest,
+    kind: SkillKind,
     pub(super) requested: RequestedCapabilities,
     pub(super) grant: Arc<Grant>,
     /// The components that were loaded, by the name of their entry.
@@ -58,6 +63,8 @@ impl SkillCode {
             publisher: installed.publisher.clone(),
             trust,
             modules: installed.modules.clone(),
+            content: installed.content_sha256,
+            kind: manifest.kind,
             grant: Arc::new(host.grant(&requested)),
             requested,
             plugins: Mutex::default(),
@@ -88,26 +95,79 @@ impl SkillCode {
         Ok(plugin)
     }
 
-    fn facet(&self, entry: &str) -> Option<SkillUse> {
+    /// What would run: the component, or for scripts everything that was signed.
+    pub(super) fn code_of(&self, entry: &str) -> Option<Digest> {
+        match self.kind {
+            SkillKind::Component => self.modules.get(entry).copied(),
+            SkillKind::Instructions => Some(self.content),
+        }
+    }
+
+    pub(super) fn facet(&self, entry: &str) -> Option<SkillUse> {
         Some(SkillUse {
             id: self.id.to_string(),
             version: self.version.to_string(),
             publisher: self.publisher.clone(),
             trust: self.trust.to_owned(),
-            module_sha256: *self.modules.get(entry)?,
+            module_sha256: self.code_of(entry)?,
             grant_sha256: self.grant.digest(),
         })
+    }
+
+    /// The skill and its part of the workspace, as rules and people judge a call.
+    pub(super) fn facets(&self, entry: &str) -> Facets {
+        let texts = |roots: &[WorkspacePath]| roots.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let read = texts(self.grant.read_roots());
+        Facets {
+            trees_read: read.clone(),
+            paths_read: read,
+            paths_written: texts(self.grant.write_roots()),
+            skill: self.facet(entry),
+            ..Facets::default()
+        }
     }
 
     /// What the grant lets it do to the world.
     pub(super) fn capabilities(&self) -> BTreeSet<ToolCapability> {
         let grant = &self.grant;
         let has = [
+            (ToolCapability::ProcessExec, self.kind == SkillKind::Instructions),
             (ToolCapability::Network, !grant.http().is_empty()),
             (ToolCapability::SecretsRead, !grant.secrets().is_empty()),
             (ToolCapability::FilesystemWrite, !grant.write_roots().is_empty()),
         ];
         has.into_iter().filter(|(_, has)| *has).map(|(capability, _)| capability).collect()
+    }
+}
+
+impl SkillCode {
+    /// Refuses to run a version that may not run any more.
+    pub(super) fn refuse_ineligible(&self, open: &OpenSkills) -> Result<(), Problem> {
+        let (id, version) = (&self.id, &self.version);
+        if open.book().version(id, version).map(|state| state.status) == Some(SkillStatus::Eligible) {
+            return Ok(());
+        }
+        let message = format!("`{id}` {version} is not eligible any more");
+        Err(Problem::new("skill_not_eligible", message, format!("see why: `palyra skills info {id}`")))
+    }
+
+    /// Why the files of this version cannot be used; one whose files were changed is quarantined.
+    pub(super) async fn unusable(&self, run: &Running<'_>, open: &OpenSkills, error: &UnpackError) -> Problem {
+        if !error.is_drift() {
+            return super::refusals::unpack(error).problem;
+        }
+        let (id, version) = (&self.id, &self.version);
+        run.engine().quarantine_drifted(open, id, version, error.to_string()).await;
+        Problem::new(
+            "skill_drifted",
+            format!("`{id}` {version} was changed on the disk, so it is quarantined and did not run"),
+            format!("install it again: `palyra skills remove {id}`, then `palyra skills install FILE`"),
+        )
+    }
+
+    /// The skill, for attestations.
+    pub(super) fn attested(&self) -> Value {
+        json!({ "id": self.id, "version": self.version, "publisher": self.publisher })
     }
 }
 
@@ -154,8 +214,10 @@ pub(super) fn tools(
     config: &ToolCallConfig,
 ) -> Result<Vec<Arc<dyn Tool>>, CatalogError> {
     let mut tools: Vec<Arc<dyn Tool>> = Vec::with_capacity(manifest.tools.len());
+    if manifest.kind == SkillKind::Instructions {
+        tools.push(script::instructions(manifest, code)?);
+    }
     for tool in &manifest.tools {
-        let ToolCode::Module(entry) = &tool.code else { continue };
         let name = manifest.metadata.skill_id.tool_name(&tool.id)?;
         let options = jsonschema::options().with_pattern_options(PatternOptions::regex());
         let output = options.build(&tool.output_schema).map_err(|error| CatalogError::Schema {
@@ -172,15 +234,27 @@ pub(super) fn tools(
             output_schema: tool.output_schema.clone(),
             capabilities: code.capabilities(),
             risk: manifest.risk_of(tool),
-            executor: ExecutorKind::Wasm,
+            executor: match &tool.code {
+                ToolCode::Module(_) => ExecutorKind::Wasm,
+                ToolCode::Script { .. } => ExecutorKind::Process,
+            },
             example: json!({}),
         };
-        let (code, tool) = (Arc::clone(code), tool.id.to_string());
+        let code = Arc::clone(code);
         let listed = config.allowed_tools.contains(&definition.name);
         if !listed {
             tracing::debug!(tool = %definition.name, "a skill's tool is not in `allowed_tools`");
         }
-        tools.push(Arc::new(SkillTool { definition, code, entry: entry.clone(), tool, output: Arc::new(output) }));
+        let output = Arc::new(OutputSchema(output));
+        tools.push(match &tool.code {
+            ToolCode::Module(entry) => {
+                let (entry, tool) = (entry.clone(), tool.id.to_string());
+                Arc::new(SkillTool { definition, code, entry, tool, output })
+            }
+            ToolCode::Script { path, interpreter } => {
+                Arc::new(script::ScriptTool::new(definition, code, (path, interpreter), output))
+            }
+        });
     }
     Ok(tools)
 }
@@ -192,7 +266,7 @@ struct SkillTool {
     code: Arc<SkillCode>,
     entry: String,
     tool: String,
-    output: Arc<jsonschema::Validator>,
+    output: Arc<OutputSchema>,
 }
 
 impl Tool for SkillTool {
@@ -205,13 +279,9 @@ impl Tool for SkillTool {
             .map_err(|error| Refusal::rejected(Problem::plain("input_malformed", error.to_string())))?;
         let grant = &self.code.grant;
         let facets = Facets {
-            paths_read: grant.read_roots().iter().map(ToString::to_string).collect(),
-            trees_read: grant.read_roots().iter().map(ToString::to_string).collect(),
-            paths_written: grant.write_roots().iter().map(ToString::to_string).collect(),
             hosts: grant.http().iter().flat_map(|pattern| doors::endpoints(&pattern.to_string())).collect(),
             secrets: doors::secret_uses(grant, place),
-            skill: self.code.facet(&self.entry),
-            ..Facets::default()
+            ..self.code.facets(&self.entry)
         };
         let job = SkillJob {
             code: Arc::clone(&self.code),
@@ -224,6 +294,24 @@ impl Tool for SkillTool {
     }
 }
 
+/// What a manifest promises about a tool's output.
+#[derive(Debug)]
+pub(super) struct OutputSchema(jsonschema::Validator);
+
+impl OutputSchema {
+    /// Refuses an output that does not fit, with the log of the code that made it.
+    pub(super) fn check(&self, output: &Value, log: &[String]) -> Result<(), Problem> {
+        let error = self.0.iter_errors(output).next();
+        let why = error.map(|error| format!("{}: {}", error.instance_path(), error.masked_with("the value")));
+        why.map_or(Ok(()), |why| Err(misfit(&why, log)))
+    }
+}
+
+fn misfit(why: &str, log: &[String]) -> Problem {
+    let message = format!("the skill's output does not fit its own schema: {why}{}", quoted(log));
+    Problem::new("skill_output_invalid", message, "tell its publisher; what it sent to other hosts is not taken back")
+}
+
 /// A call of a skill's tool.
 #[derive(Debug)]
 struct SkillJob {
@@ -231,7 +319,7 @@ struct SkillJob {
     entry: String,
     tool: String,
     input: String,
-    output: Arc<jsonschema::Validator>,
+    output: Arc<OutputSchema>,
 }
 
 impl Job for SkillJob {
@@ -246,7 +334,11 @@ impl SkillJob {
         let plugin = self.admitted(run, &open).await?;
         let released = run.engine().release_secrets(run.call(), Vec::new()).await?;
         let (handle, signal) = CancelSignal::new().map_err(|error| Problem::plain("io", error.to_string()))?;
-        let doors = self.doors(run, &open, released.as_ref(), signal).await?;
+        let (engine, record, code) = (run.engine().clone(), run.call().record(), Arc::clone(&self.code));
+        let files = blocking(move || CallFiles::open(&engine, &record, &code.grant)).await;
+        let files = files.map_err(|error| error.problem)??;
+        let door = files.as_ref().map(|files| Arc::clone(&files.door));
+        let doors = self.doors(run, &open, (released.as_ref(), door), signal).await?;
         // Connections are recorded while the call runs; one that cannot be recorded ends it.
         let stop = if doors.http.is_some() { run.egress().stop() } else { run.cancel() };
         let call = PluginCall {
@@ -269,20 +361,12 @@ impl SkillJob {
         };
         let done = done.map_err(|error| problem(&error, &[]))?;
         tell_log(run, &done);
-        self.concluded(run, open, done).await
+        self.concluded(run, open, (done, files)).await
     }
 
     /// The component, if its version may still run and its files are what was admitted.
     async fn admitted(&self, run: &Running<'_>, open: &Arc<OpenSkills>) -> Result<Arc<Plugin>, Problem> {
-        let (id, version) = (&self.code.id, &self.code.version);
-        let status = open.book().version(id, version).map(|state| state.status);
-        if status != Some(SkillStatus::Eligible) {
-            return Err(Problem::new(
-                "skill_not_eligible",
-                format!("`{id}` {version} is not eligible any more"),
-                format!("see why: `palyra skills info {id}`"),
-            ));
-        }
+        self.code.refuse_ineligible(open)?;
         let (at, code, entry) = (Arc::clone(open), Arc::clone(&self.code), self.entry.clone());
         let loaded = blocking(move || {
             at.verify_files(&code.id, &code.version).map_err(Ok)?;
@@ -291,15 +375,7 @@ impl SkillJob {
         match loaded.await.map_err(|error| error.problem)? {
             Ok(plugin) => Ok(plugin),
             Err(Err(error)) => Err(problem(&error, &[])),
-            Err(Ok(error)) if error.is_drift() => {
-                run.engine().quarantine_drifted(open, id, version, error.to_string()).await;
-                Err(Problem::new(
-                    "skill_drifted",
-                    format!("`{id}` {version} was changed on the disk, so it is quarantined and did not run"),
-                    format!("install it again: `palyra skills remove {id}`, then `palyra skills install FILE`"),
-                ))
-            }
-            Err(Ok(error)) => Err(super::refusals::unpack(&error).problem),
+            Err(Ok(error)) => Err(self.code.unusable(run, open, &error).await),
         }
     }
 
@@ -307,7 +383,7 @@ impl SkillJob {
         &self,
         run: &Running<'_>,
         open: &Arc<OpenSkills>,
-        released: Option<&Released>,
+        (released, files): (Option<&Released>, Option<Arc<dyn FilesDoor>>),
         signal: CancelSignal,
     ) -> Result<palyra_plugins::Doors, Problem> {
         let storage = if self.code.grant.storage_bytes() > 0 {
@@ -317,16 +393,21 @@ impl SkillJob {
         } else {
             None
         };
-        CallDoors { grant: &self.code.grant, released, storage, signal }.open(run).await
+        CallDoors { grant: &self.code.grant, released, files, storage, signal }.open(run).await
     }
 
     /// What came of it: output held to its schema, usage, the record for replay.
-    async fn concluded(self, run: &Running<'_>, open: Arc<OpenSkills>, done: Execution) -> Result<Executed, Problem> {
-        let call = run.call().id().clone();
+    async fn concluded(
+        self,
+        run: &Running<'_>,
+        open: Arc<OpenSkills>,
+        (done, files): (Execution, Option<CallFiles>),
+    ) -> Result<Executed, Problem> {
+        let (call, record) = (run.call().id().clone(), run.call().record());
         let concluded = blocking(move || {
             let log: Vec<String> = done.log.iter().map(|line| line.text.clone()).collect();
-            let record = open.records.keep(&call, &done.record);
-            let enforcement = self.enforcement(&done, record);
+            let kept = open.records.keep(&call, &done.record);
+            let enforcement = self.enforcement(&done, kept);
             let (state, output, problem) = match done.result {
                 Ok(ToolAnswer::Output(text)) => match self.fitting(&text, &log) {
                     Ok(output) => (CallState::Succeeded, output, None),
@@ -341,21 +422,23 @@ impl SkillJob {
                 }
                 Err(error) => (CallState::Failed, Value::Null, Some(problem(&error, &log))),
             };
-            Executed { state, output, problem, exit: None, enforcement, effect: None, withheld: false }
+            let executed = Executed { state, output, problem, exit: None, enforcement, effect: None, withheld: false };
+            let settled = files.map(|files| files.settle(&record, state == CallState::Succeeded));
+            let settled = settled.unwrap_or_default();
+            let notes = settled.notes.clone();
+            (executed.with_effect_beside(settled), notes)
         });
-        concluded.await.map_err(|error| error.problem)
+        let (executed, notes) = concluded.await.map_err(|error| error.problem)?;
+        let mut output = run.output().clone();
+        notes.iter().for_each(|note| output.chunk(OutputStream::Stderr, format!("palyra: {note}\n").as_bytes()));
+        Ok(executed)
     }
 
     /// The output, if it is what the manifest promises.
     fn fitting(&self, text: &str, log: &[String]) -> Result<Value, Problem> {
-        let refused = |why: String| {
-            let message = format!("the skill's output does not fit its own schema: {why}{}", quoted(log));
-            Problem::new("skill_output_invalid", message, "tell its publisher; nothing that it did is taken back")
-        };
-        let output = CanonicalJson::parse(text.as_bytes()).map_err(|error| refused(error.to_string()))?;
-        let misfit = self.output.iter_errors(output.value()).next();
-        let misfit = misfit.map(|error| format!("{}: {}", error.instance_path(), error.masked_with("the value")));
-        misfit.map_or_else(|| Ok(output.into_value()), |why| Err(refused(why)))
+        let output = CanonicalJson::parse(text.as_bytes()).map_err(|error| misfit(&error.to_string(), log))?;
+        self.output.check(output.value(), log)?;
+        Ok(output.into_value())
     }
 
     /// What held it, for the attestation.
@@ -369,7 +452,7 @@ impl SkillJob {
                 { "name": "wasm_component", "applied": true, "detail": "no system call; only interfaces that the grant names are linked" },
                 { "name": "limits", "applied": true, "detail": Value::Object(limits).to_string() },
             ],
-            "skill": { "id": self.code.id, "version": self.code.version, "publisher": self.code.publisher },
+            "skill": self.code.attested(),
             "module_sha256": done.record.component,
             "grant_sha256": done.grant.digest(),
             "fuel_used": done.usage.fuel,

@@ -203,7 +203,7 @@ impl Engine {
             let _one_at_a_time = open.changing.lock().await;
             self.change_trust(&open, peer.effective(), vec![change]).await?;
         }
-        self.audit_all(&open, SkillCause::TrustStore, peer.effective()).await
+        self.audit_all(&open, SkillCause::TrustStore, peer.effective()).await.map(drop)
     }
 
     /// Begins again with a store that trusts nobody: the way out where the file was lost or changed. Every skill is
@@ -221,7 +221,7 @@ impl Engine {
             let digest = Digest::of(&bytes);
             let event = JournalEvent::SkillTrustChanged {
                 by: peer.effective().clone(),
-                changes: vec!["trust nobody and begin again".to_owned()],
+                changes: vec!["an empty trust store, to begin again".to_owned()],
                 revision: document.revision,
                 after: digest,
             };
@@ -242,6 +242,6 @@ impl Engine {
             })
             .await??;
         }
-        self.audit_all(&open, SkillCause::TrustStore, peer.effective()).await
+        self.audit_all(&open, SkillCause::TrustStore, peer.effective()).await.map(drop)
     }
 }

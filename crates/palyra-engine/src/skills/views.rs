@@ -3,12 +3,15 @@
 use super::OpenSkills;
 use super::book::Version;
 use crate::config::ToolCallConfig;
+use crate::tools::Tool;
 use palyra_plugins::{Grant, RequestedCapabilities};
 use palyra_protocol::{
-    Digest, InstalledSkill, Principal, Problem, RiskLevel, SkillStatus, SkillStatusChange, Timestamp, ToolName,
+    Digest, InstalledSkill, Principal, Problem, RiskLevel, SkillStatus, SkillStatusChange, Timestamp, ToolDefinition,
+    ToolName,
 };
 use palyra_skills::{AuditReport, CheckStatus, SkillId, SkillVersion};
 use serde::Serialize;
+use std::sync::Arc;
 
 /// Every installed skill.
 #[derive(Debug, Clone, Serialize)]
@@ -18,6 +21,18 @@ pub struct SkillListing {
     /// Why no skill is listed to anybody, where that is so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<Problem>,
+    /// What an audit has looked at, where one was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pass: Option<AuditPass>,
+}
+
+/// How many versions an audit has read. Those of which nothing has changed since the last one are not read again.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct AuditPass {
+    /// Read and audited.
+    pub read: usize,
+    /// Unchanged, like everything that their audit depends on.
+    pub unchanged: usize,
 }
 
 /// One installed version.
@@ -128,7 +143,7 @@ fn view(skill: &SkillId, version: &SkillVersion, state: &Version, current: bool)
         trust: trust.clone(),
         publisher: publisher.clone(),
         key_id: key_id.clone(),
-        tools: state.manifest.as_ref().map_or(0, |manifest| manifest.tools.len()),
+        tools: state.tools().len(),
         last_audit: state.audit.as_ref().map(|last| last.at),
         verdict: state.audit.as_ref().map(|last| last.report.verdict),
         reason: change.map(|change| change.reason.clone()),
@@ -145,7 +160,7 @@ pub(super) fn listing(open: &OpenSkills) -> SkillListing {
             .iter()
             .map(move |(version, state)| view(skill, version, state, entry.current.as_ref() == Some(version)))
     });
-    SkillListing { skills: views.collect(), problem }
+    SkillListing { skills: views.collect(), problem, pass: None }
 }
 
 /// One version, or the current one.
@@ -160,11 +175,10 @@ pub(super) fn info(
     let version = version.or(entry.current.as_ref()).or_else(|| entry.versions.keys().next_back())?;
     let state = entry.versions.get(version)?;
     let manifest = state.manifest.as_ref();
-    let tool = |tool: &palyra_skills::manifest::Tool| {
-        let name = skill.tool_name(&tool.id).ok()?;
-        let allowed = config.allowed_tools.contains(&name);
-        let risk = manifest.map_or(tool.risk, |manifest| manifest.risk_of(tool));
-        Some(SkillToolView { name, description: tool.description.clone(), risk, allowed })
+    let tool = |tool: &Arc<dyn Tool>| {
+        let ToolDefinition { name, description, risk, .. } = tool.definition();
+        let allowed = config.allowed_tools.contains(name);
+        SkillToolView { name: name.clone(), description: description.clone(), risk: *risk, allowed }
     };
     Some(SkillInfo {
         view: view(skill, version, state, entry.current.as_ref() == Some(version)),
@@ -177,7 +191,7 @@ pub(super) fn info(
             by: by.clone(),
             change: (**change).clone(),
         }),
-        tools_listed: manifest.iter().flat_map(|manifest| &manifest.tools).filter_map(tool).collect(),
+        tools_listed: state.tools().iter().map(tool).collect(),
         requested: state.code.as_ref().map(|code| code.requested.clone()),
         grant: state.code.as_ref().map(|code| (*code.grant).clone()),
         grant_sha256: state.code.as_ref().map(|code| code.grant.digest()),

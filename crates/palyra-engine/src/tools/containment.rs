@@ -130,7 +130,7 @@ fn sorted(named: &[NamedHost]) -> Vec<String> {
     hosts
 }
 
-fn is_setting(name: &str) -> bool {
+pub(super) fn is_setting(name: &str) -> bool {
     SETTINGS.contains(&name) || name.starts_with("LC_") || name.starts_with("XDG_")
 }
 

@@ -11,7 +11,7 @@ use palyra_protocol::{ExecutorKind, Facets, MemoryUse, MemoryVerb, Problem, Risk
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-pub(crate) const NAME: &str = "palyra.memory.retain";
+pub const NAME: &str = "palyra.memory.retain";
 
 #[derive(Debug)]
 struct MemoryRetain(ToolDefinition);

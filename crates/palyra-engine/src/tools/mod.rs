@@ -28,8 +28,9 @@ mod input;
 pub(crate) mod memory_retain;
 mod memory_search;
 mod outside;
+pub(crate) mod packaged;
 mod process_read;
-mod process_run;
+pub(crate) mod process_run;
 mod process_start;
 mod routine_add;
 mod routine_list;
@@ -43,6 +44,7 @@ mod tests;
 mod time_limit;
 
 pub use input::Input;
+pub use memory_retain::NAME as MEMORY_RETAIN;
 pub(crate) use outside::Elsewhere;
 pub use process_start::NAME as PROCESS_START;
 

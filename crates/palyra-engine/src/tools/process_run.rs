@@ -3,10 +3,12 @@
 use super::containment::{self, Walls};
 use super::final_directory;
 use super::input::printable;
+use super::packaged::Packaged;
 use super::schema::{effect, notes, object, path};
 use super::secrets::{self, Ways};
 use super::time_limit::TimeLimit;
 use super::{Executing, Input, Job, Made, Place, Prepared, Tool};
+use crate::config::ToolCallConfig;
 use crate::effects::{Ending, effect_problem};
 use crate::flow::execute::{Executed, Running, timed_out_by};
 use crate::flow::resolve::{Refusal, sandbox_problem};
@@ -19,12 +21,14 @@ use palyra_protocol::{
     Secret, SecretDelivery, ToolCapability, ToolDefinition, WorkspaceUse,
 };
 use palyra_sandbox::{
-    CancelSignal, EgressEnforcementMode, LimitHit, MissingPrograms, OutputSink, OutputStream, PrivateFile, ProcessExit,
-    ProcessOutcome, ProcessRequest, ResolvedExecutable, RunSecrets, SandboxError, SandboxProcessRunnerPolicy,
-    SandboxTier, WorkspaceView, check_environment, check_hosts, resolve_executable, run_constrained_process,
+    CancelSignal, EgressEnforcementMode, LimitHit, MissingPrograms, OutputSink, OutputStream, Package, PrivateFile,
+    ProcessExit, ProcessOutcome, ProcessRequest, ResolvedExecutable, RunSecrets, SandboxError,
+    SandboxProcessRunnerPolicy, SandboxTier, WorkspaceAccess, WorkspaceView, check_environment, check_hosts,
+    resolve_executable, run_constrained_process,
 };
 use palyra_vault::Redactor;
 use serde_json::{Value, json};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -156,7 +160,19 @@ impl Tool for ProcessRun {
 
 /// A command with the time that it asks for, as facts and a job.
 pub(super) fn prepare(input: Input<'_>, place: &Place<'_>, timeout: Option<Duration>) -> Result<Prepared, Refusal> {
-    let policy = &place.config.process_runner;
+    let (facets, run) = prepare_in(input, place, timeout, None)?;
+    Ok(Prepared::new(facets, run))
+}
+
+/// The same for a script of a package, which gets less than other programs.
+pub(crate) fn prepare_in(
+    input: Input<'_>,
+    place: &Place<'_>,
+    timeout: Option<Duration>,
+    package: Option<Packaged>,
+) -> Result<(Facets, Run), Refusal> {
+    let policy = policy_for(place.config, package.as_ref());
+    let policy = policy.as_ref();
     let mut command = Command::read(input, place)?;
     let telling = input.flag("/tell_directory").then(|| final_directory::telling(&command.facets.argv)).flatten();
     let tells = telling.is_some();
@@ -186,14 +202,26 @@ pub(super) fn prepare(input: Input<'_>, place: &Place<'_>, timeout: Option<Durat
         requested_egress_hosts: requested_hosts,
         view: None,
         secrets: RunSecrets::default(),
+        package: None,
     };
     let on_view = workspace == WorkspaceUse::View;
-    if discard && !on_view {
+    let writes = package.as_ref().is_some_and(|package| !package.parts.write.is_empty());
+    if (discard || writes) && !on_view {
         let hint = "run it with `\"workspace\": \"live\"` if its changes may count at once";
-        let message = "a trial needs a view of the workspace, which this host or this tier does not give";
+        let hint =
+            if discard { hint } else { "`palyra doctor` says what is missing; nothing is written without a view" };
+        let message = "it needs a view of the workspace, which this host or this tier does not give";
         return Err(Problem::new("views_unavailable", message, hint).into());
     }
-    Ok(Prepared::new(facets, Run { executable, request, egress_rules, timeout, on_view, discard, tells }))
+    Ok((facets, Run { executable, request, egress_rules, timeout, on_view, discard, tells, package }))
+}
+
+/// The configured policy, or what a package has of it.
+fn policy_for<'c>(config: &'c ToolCallConfig, package: Option<&Packaged>) -> Cow<'c, SandboxProcessRunnerPolicy> {
+    match package {
+        Some(package) => Cow::Owned(package.policy(&config.process_runner)),
+        None => Cow::Borrowed(&config.process_runner),
+    }
 }
 
 /// What a command would be decided by on a host that has every program.
@@ -322,7 +350,7 @@ fn works(input: Input<'_>, place: &Place<'_>) -> WorkspaceUse {
 
 /// A program to run.
 #[derive(Debug)]
-struct Run {
+pub(crate) struct Run {
     executable: ResolvedExecutable,
     request: ProcessRequest,
     /// The rules of its own proxy: what the call asked for.
@@ -334,6 +362,16 @@ struct Run {
     discard: bool,
     /// Whether its shell tells where it stood in the end.
     tells: bool,
+    /// The package whose script it is.
+    package: Option<Packaged>,
+}
+
+impl Run {
+    /// Gives the script's package its files, as they were admitted.
+    pub(crate) fn with_files(mut self, files: Vec<(String, Arc<[u8]>)>) -> Self {
+        self.request.package = self.package.as_ref().map(|package| Package { files, ..package.parts.clone() });
+        self
+    }
 }
 
 impl Job for Run {
@@ -364,9 +402,12 @@ impl OutputSink for Watcher {
 }
 
 /// Runs a program on a thread of its own and tells what really happened. Watchers see its output meanwhile.
-async fn ran(mut job: Run, run: &Running<'_>) -> Executed {
-    let mut policy = run.config().process_runner.clone();
+pub(crate) async fn ran(mut job: Run, run: &Running<'_>) -> Executed {
+    let mut policy = policy_for(run.config(), job.package.as_ref()).into_owned();
     policy.egress_rules = Arc::clone(&job.egress_rules);
+    if job.package.is_some() && !job.on_view {
+        policy.workspace_access = WorkspaceAccess::ReadOnly;
+    }
     let time = TimeLimit::under(run.config(), job.timeout);
     policy.wall_clock_limit_ms = u64::try_from(time.limit.as_millis()).unwrap_or(u64::MAX);
     if run.call().facets().time_limit_ms.is_some() {

@@ -1,4 +1,4 @@
-//! `palyra.routine.add`: has a tool called on a schedule, in the caller's own name.
+//! `palyra.routine.add`: a tool call or a task on a schedule, in the caller's own name.
 
 use super::schema::object;
 use super::{Executing, Input, Job, Made, Place, Prepared, Preparing, Tool};
@@ -20,10 +20,10 @@ struct RoutineAdd(ToolDefinition);
 pub(super) fn tool() -> Made {
     Ok(Arc::new(RoutineAdd(ToolDefinition {
         name: NAME.parse()?,
-        summary: "Call a tool on a schedule".to_owned(),
+        summary: "Do something on a schedule".to_owned(),
         description:
-            "Adds a routine that calls a tool in the caller's name whenever its schedule comes. A person approves the \
-                      routine; each of its calls is decided like any other."
+            "Adds a routine that calls a tool, or gives an agent a task, in the caller's name whenever its schedule \
+                      comes. A person approves the routine; each of its calls is decided like any other."
                 .to_owned(),
         input_schema: object(
             json!({
@@ -32,9 +32,11 @@ pub(super) fn tool() -> Made {
                 "zone": { "type": "string", "minLength": 1, "maxLength": 64, "description": "a time zone; UTC when absent" },
                 "tool": { "type": "string", "minLength": 1, "maxLength": 128 },
                 "input": { "type": "object", "description": "the tool's input" },
+                "prompt": { "type": "string", "minLength": 1, "description": "a task, in place of `tool` and `input`" },
+                "model": { "type": "string", "minLength": 1, "maxLength": 256, "description": "the model for `prompt`" },
                 "slots_per_day": { "type": "integer", "minimum": 1, "maximum": 1440 },
             }),
-            &["name", "schedule", "tool", "input"],
+            &["name", "schedule"],
         ),
         output_schema: object(
             json!({ "routine_id": { "type": "string" }, "name": { "type": "string" }, "digest": { "type": "string" } }),
@@ -66,20 +68,32 @@ impl Tool for RoutineAdd {
         let name = input.text("/name").to_owned();
         let routine = Some(RoutineUse { action: PolicyAction::CronCreate, routine: name.clone() });
         let slots = input.number("/slots_per_day").and_then(|slots| u32::try_from(slots).ok());
+        let usual = RoutineBudget::default();
         let job = Add {
             name,
             schedule: RoutineSchedule { pattern: pattern.to_owned(), zone: zone.to_owned() },
-            action: RoutineAction::Call {
-                tool: input.text("/tool").to_owned(),
-                input: input.value().get("input").cloned().unwrap_or_default(),
-            },
-            budget: slots.map_or_else(RoutineBudget::default, |slots_per_day| RoutineBudget { slots_per_day }),
+            action: action(input)?,
+            budget: RoutineBudget { slots_per_day: slots.unwrap_or(usual.slots_per_day), ..usual },
         };
         Ok(Prepared::new(Facets { routine, ..Facets::default() }, job))
     }
 
     fn preparing(&self) -> Preparing {
         Preparing::AtOnce
+    }
+}
+
+/// A call or a task, and not a bit of both.
+fn action(input: Input<'_>) -> Result<RoutineAction, Problem> {
+    let arguments = input.value().get("input").cloned();
+    let model = input.optional("/model").map(str::to_owned);
+    match (input.optional("/tool"), input.optional("/prompt"), arguments, model) {
+        (Some(tool), None, Some(input), None) => Ok(RoutineAction::Call { tool: tool.to_owned(), input }),
+        (None, Some(text), None, model) => Ok(RoutineAction::Prompt { text: text.to_owned(), model }),
+        _ => {
+            let message = "a routine has either `tool` and `input`, or `prompt` and perhaps `model`";
+            Err(Problem::new("routine_action", message, "say one of the two"))
+        }
     }
 }
 

@@ -17,15 +17,20 @@ pub(super) fn tool() -> Made {
     Ok(Arc::new(RoutineRun(ToolDefinition {
         name: NAME.parse()?,
         summary: "Run one of one's own routines now".to_owned(),
-        description: "Runs a routine of the caller's now, besides its schedule. It answers with the call that begins."
-            .to_owned(),
+        description:
+            "Runs a routine of the caller's now, besides its schedule. It answers with the call or the run that \
+                      begins."
+                .to_owned(),
         input_schema: object(
             json!({ "routine": { "type": "string", "minLength": 1, "maxLength": 64, "description": "its name or id" } }),
             &["routine"],
         ),
         output_schema: object(
-            json!({ "routine_id": { "type": "string" }, "call_id": { "type": ["string", "null"] } }),
-            &["routine_id", "call_id"],
+            json!({
+                "routine_id": { "type": "string" }, "call_id": { "type": ["string", "null"] },
+                "run": { "type": ["string", "null"] },
+            }),
+            &["routine_id", "call_id", "run"],
         ),
         capabilities: [].into(),
         risk: RiskLevel::Low,
@@ -69,5 +74,5 @@ async fn done(routine: &str, run: &Running<'_>) -> Result<Value, Stopped> {
         own.ok_or_else(|| Problem::new("not_found", "you have no such routine", "see yours: `palyra.routine.list`"))?;
     let started =
         engine.run_routine(&record, SlotKind::Manual).await.map_err(|error| Stopped::Failed(error.problem))?;
-    Ok(json!({ "routine_id": started.routine_id, "call_id": started.call_id }))
+    Ok(json!({ "routine_id": started.routine_id, "call_id": started.call_id, "run": started.run }))
 }

@@ -15,7 +15,7 @@ use palyra_protocol::{
     ApprovalDecision, ApprovalId, ApprovalScope, CallState, DaemonKey, Facets, GrantMatcher, RiskLevel, SystemClock,
     ToolCapability, ToolDefinition, ToolSource,
 };
-use palyra_sandbox::{EgressEnforcementMode, RunHome, SandboxProcessRunnerPolicy, SandboxTier, WorkspaceAccess};
+use palyra_sandbox::{SandboxProcessRunnerPolicy, SandboxTier};
 use palyra_workspace::Workspace;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -38,28 +38,7 @@ pub(super) fn config(root: &Path, allowed: &[&str]) -> ToolCallConfig {
         execution_timeout: Duration::from_secs(60),
         longest_timeout: Duration::from_secs(3600),
         approval_timeout: Duration::from_secs(60),
-        process_runner: SandboxProcessRunnerPolicy {
-            tier: SandboxTier::C,
-            workspace_root: root.to_owned(),
-            workspace_access: WorkspaceAccess::ReadWrite,
-            read_roots: vec![],
-            write_roots: vec![],
-            allowed_executables: vec![],
-            allow_interpreters: vec![],
-            egress: EgressEnforcementMode::Strict,
-            egress_rules: Arc::default(),
-            cpu_time_limit_ms: 1000,
-            wall_clock_limit_ms: 1000,
-            memory_limit_bytes: 1 << 30,
-            max_output_bytes: 1 << 20,
-            max_processes: 64,
-            max_open_files: 256,
-            max_file_size_bytes: 1 << 30,
-            env_allowlist: vec![],
-            required_layers: vec![],
-            home: RunHome::default(),
-            protected_paths: vec![],
-        },
+        process_runner: SandboxProcessRunnerPolicy::over(root, SandboxTier::C),
         egress_rules: Arc::default(),
         wasm_runtime: WasmRuntime::Disabled,
         effects: crate::EffectsConfig::default(),

@@ -168,12 +168,15 @@ impl Identity {
     pub fn renew_server_certificate(&self) -> Result<(), IdentityError> {
         let now = self.now();
         let signer = self.server_signer(now)?;
-        let term = Term::new(now, SERVER_LIFE, Some(&signer))?;
-        let issuer = signer.issuer(self.vault.as_ref())?;
-        let (certificate, key) = authority::certify_server(&issuer, self.zone(), &signer.record.hosts, term)?;
-        let event = IdentityEvent::ServerCertificate { certificate: Digest::of(&certificate), not_after: term.until };
-        self.server().put(vec![certificate, signer.certificate.clone()], key.into(), signer.sha256, term.until)?;
-        self.note(event);
+        let term = || Term::new(now, SERVER_LIFE, Some(&signer));
+        let (issuer, terms) = (signer.issuer(self.vault.as_ref())?, [term()?, term()?]);
+        let not_after = terms[0].until;
+        let made = authority::certify_server(&issuer, self.zone(), &signer.record.hosts, terms)?;
+        let digests = [Digest::of(&made.named), Digest::of(&made.all)];
+        self.server().put(made, &signer, not_after)?;
+        for certificate in digests {
+            self.note(IdentityEvent::ServerCertificate { certificate, not_after });
+        }
         Ok(())
     }
 

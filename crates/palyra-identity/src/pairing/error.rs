@@ -23,7 +23,7 @@ pub enum PairingError {
     #[error(transparent)]
     Pake(#[from] PakeError),
     /// The other side does not know the code, or somebody is in between.
-    #[error("the other side does not know the code, or somebody is in between")]
+    #[error("the other side does not know the code, or another machine is in between")]
     WrongCode,
     /// It was the last wrong guess.
     #[error("the code was guessed wrong too often and is void")]
@@ -69,10 +69,10 @@ pub enum PairingError {
     #[error("the pairing was denied")]
     Denied,
     /// Nobody answered in time.
-    #[error("nobody approved the pairing in time")]
+    #[error("the pairing was not approved in time")]
     Unanswered,
     /// There is no such pairing any more.
-    #[error("no such pairing waits for an answer")]
+    #[error("no such pairing is open")]
     NotPending,
 
     // The caller and the host.
@@ -154,7 +154,7 @@ impl PairingError {
     #[must_use]
     pub fn hint(&self) -> Option<&'static str> {
         Some(match self.code() {
-            "wrong_code" => "check the code; if it is right, somebody may be between the two machines",
+            "wrong_code" => "check the code; if it is right, another machine may be between the two",
             "code_burned" | "no_code" => "make a new code on the daemon's machine: `palyra pairing code`",
             "pairing_busy" | "pairing_back_off" => "wait, then try again",
             "device_name_taken" => "choose another name with `--name`",
@@ -185,14 +185,14 @@ impl PairingError {
 /// A daemon's reason in words.
 fn explain(code: &str) -> &str {
     match code {
-        "wrong_code" => "the code is wrong, or somebody is in between",
+        "wrong_code" => "the code is wrong, or another machine is in between",
         "code_burned" => "the code was guessed wrong too often and is void",
         "no_code" => "no pairing code is open that this could be",
         "pairing_busy" => "too many devices are pairing at this moment",
         "pairing_back_off" => "it is closed for a while after wrong guesses",
         "pairing_too_slow" => "this device took too long",
         "pairing_denied" => "it was denied",
-        "pairing_unanswered" => "nobody approved it in time",
+        "pairing_unanswered" => "it was not approved in time",
         "device_name_taken" => "another device has this name",
         "key_repeated" => "the key was used before",
         "vault_locked" => "its vault is locked",

@@ -4,7 +4,7 @@
 //! entries of one device and nothing else.
 
 use super::document::{RootDocument, ShardId};
-use super::records::{DeviceRecord, DeviceState, DeviceView, DeviceWarning, RENEW_BEFORE, Serial};
+use super::records::{CertificateRecord, DeviceRecord, DeviceState, DeviceView, DeviceWarning, RENEW_BEFORE, Serial};
 use crate::authority::Generation;
 use crate::refusal::CertificateRefusal;
 use crate::standing::Standing;
@@ -198,12 +198,37 @@ impl State {
     /// # Errors
     /// Why it does not let its bearer in.
     pub(crate) fn standing(&self, presented: &Presented, now: Timestamp) -> Result<Standing, CertificateRefusal> {
+        let (device, certificate) = self.let_in(presented, now)?;
+        device.seen.fetch_max(now.unix_ms(), Ordering::Relaxed);
+        self.came.store(true, Ordering::Relaxed);
+        Ok(Standing::new(&device.record, now.until(certificate.holds_until()) < RENEW_BEFORE))
+    }
+
+    /// How a device stands that is not connected, by its newest certificate. It does not count as a visit.
+    ///
+    /// # Errors
+    /// Why the certificate would not let it in.
+    pub(crate) fn standing_of(
+        &self,
+        id: &DeviceId,
+        now: Timestamp,
+    ) -> Result<(Standing, &CertificateRecord), CertificateRefusal> {
+        let newest = self.device(id).and_then(DeviceRecord::newest).ok_or(CertificateRefusal::NotIssued)?;
+        let presented = Presented { serial: newest.serial, sha256: newest.sha256 };
+        let (device, certificate) = self.let_in(&presented, now)?;
+        Ok((Standing::new(&device.record, false), certificate))
+    }
+
+    fn let_in(
+        &self,
+        presented: &Presented,
+        now: Timestamp,
+    ) -> Result<(&Device, &CertificateRecord), CertificateRefusal> {
         let issued = self.serials.get(&presented.serial).filter(|issued| issued.sha256 == presented.sha256);
-        let device = issued.and_then(|issued| self.devices.get(&issued.device));
-        let Device { record, seen } = device.ok_or(CertificateRefusal::NotIssued)?;
-        let certificate = record.certificates.iter().find(|c| c.serial == presented.serial);
+        let device = issued.and_then(|issued| self.devices.get(&issued.device)).ok_or(CertificateRefusal::NotIssued)?;
+        let certificate = device.record.certificates.iter().find(|c| c.serial == presented.serial);
         let certificate = certificate.ok_or(CertificateRefusal::NotIssued)?;
-        if record.revoked.is_some() {
+        if device.record.revoked.is_some() {
             return Err(CertificateRefusal::Revoked);
         }
         if now >= certificate.not_after {
@@ -218,9 +243,7 @@ impl State {
         if !self.generations.iter().any(trusted) {
             return Err(CertificateRefusal::RetiredAuthority);
         }
-        seen.fetch_max(now.unix_ms(), Ordering::Relaxed);
-        self.came.store(true, Ordering::Relaxed);
-        Ok(Standing::new(record, now.until(certificate.holds_until()) < RENEW_BEFORE))
+        Ok((device, certificate))
     }
 
     /// Remembers when a device last came.

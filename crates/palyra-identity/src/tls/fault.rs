@@ -82,7 +82,7 @@ impl ConnectionFault {
             Self::ForeignCertificate { .. } | Self::NotTheDaemon => "check the address and port",
             Self::WrongClock { .. } => "set the clocks of both machines",
             Self::CertificateTime => "set the clocks of both machines; if they are right, pair this device again",
-            Self::Revoked => "ask whoever runs the daemon; a revoked device is paired again as a new one",
+            Self::Revoked => "ask the person who runs the daemon; a revoked device is paired again as a new one",
             Self::NotKnown | Self::AuthorityRetired | Self::CertificateRequired => {
                 "pair this device again: `palyra pairing code` there, `palyra pair HOST` here"
             }

@@ -1,6 +1,7 @@
 //! The daemon's side: the certificate that its servers show, and the check of those that devices bring.
 
 use super::{TlsClock, handshake_signatures, provider};
+use crate::authority::{Generation, ServerCredentials};
 use crate::error::IdentityError;
 use crate::identity::Identity;
 use palyra_protocol::{Digest, Timestamp};
@@ -23,6 +24,9 @@ pub struct ServerCertificates(RwLock<Option<Arc<ShownCertificate>>>);
 /// A certificate that servers show.
 #[derive(Debug)]
 pub(crate) struct ShownCertificate {
+    /// For handshakes that ask for a name.
+    named: Arc<CertifiedKey>,
+    /// For the others.
     certified: Arc<CertifiedKey>,
     /// SHA-256 of the authority's certificate that signed it.
     pub(crate) authority: Digest,
@@ -32,19 +36,24 @@ pub(crate) struct ShownCertificate {
 }
 
 impl ServerCertificates {
-    /// Shows another certificate from the next handshake on.
+    /// Shows other certificates from the next handshake on.
     pub(crate) fn put(
         &self,
-        chain: Vec<CertificateDer<'static>>,
-        key: PrivateKeyDer<'static>,
-        authority: Digest,
+        made: ServerCredentials,
+        signer: &Generation,
         not_after: Timestamp,
     ) -> Result<(), IdentityError> {
-        let certified = CertifiedKey::from_der(chain, key, &provider())?;
+        let ServerCredentials { named, all, key } = made;
+        let key = PrivateKeyDer::from(key);
+        let certified = |leaf: CertificateDer<'static>, key: PrivateKeyDer<'static>| {
+            CertifiedKey::from_der(vec![leaf, signer.certificate.clone()], key, &provider())
+        };
+        let (named, certified) = (Arc::new(certified(named, key.clone_key())?), certified(all, key)?);
         let public = certified.key.public_key().map(|key| Digest::of(&key));
         let key =
             public.ok_or_else(|| IdentityError::Certification { what: "the key has no public half".to_owned() })?;
-        let shown = ShownCertificate { certified: Arc::new(certified), authority, key, not_after };
+        let shown =
+            ShownCertificate { named, certified: Arc::new(certified), authority: signer.sha256, key, not_after };
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(shown));
         Ok(())
     }
@@ -61,8 +70,9 @@ impl ServerCertificates {
 }
 
 impl ResolvesServerCert for ServerCertificates {
-    fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        self.current().map(|shown| Arc::clone(&shown.certified))
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let shown = self.current()?;
+        Some(Arc::clone(if hello.server_name().is_some() { &shown.named } else { &shown.certified }))
     }
 }
 

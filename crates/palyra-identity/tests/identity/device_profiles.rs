@@ -2,7 +2,7 @@
 
 use crate::world::{HOUR, World};
 use palyra_identity::{
-    ConnectionFault, DeviceStore, KeyName, KeyVault, KeyVaultError, Profile, ProfileName, Renewal, SealedDirectory,
+    ConnectionFault, DeviceStore, KeyDirectory, KeyName, KeyVault, KeyVaultError, Profile, ProfileName, Renewal,
     client_config,
 };
 use palyra_protocol::{Clock as _, Secret};
@@ -23,7 +23,7 @@ struct Home {
 /// A keyring that fails when it is told to.
 #[derive(Debug)]
 struct Moody {
-    inner: SealedDirectory,
+    inner: KeyDirectory,
     fails_to_store: AtomicBool,
     fails_to_remove: AtomicBool,
 }
@@ -50,7 +50,7 @@ impl Home {
     fn paired(world: &World) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let vault = Arc::new(Moody {
-            inner: SealedDirectory::open(&dir.path().join("keys")).unwrap(),
+            inner: KeyDirectory::open(&dir.path().join("keys")).unwrap(),
             fails_to_store: AtomicBool::new(false),
             fails_to_remove: AtomicBool::new(false),
         });
@@ -146,7 +146,7 @@ fn a_copied_directory_without_the_keyring_is_nobody() {
     let copied = elsewhere.path().join("hosts");
     std::fs::create_dir(&copied).unwrap();
     std::fs::copy(home.dir.path().join("hosts/home.json"), copied.join("home.json")).unwrap();
-    let empty = Arc::new(SealedDirectory::open(&elsewhere.path().join("keys")).unwrap());
+    let empty = Arc::new(KeyDirectory::open(&elsewhere.path().join("keys")).unwrap());
     let thief = DeviceStore::open(&copied, empty).unwrap();
     assert_eq!(thief.load(&profile_name()).unwrap_err().code(), "device_key_missing");
 }

@@ -457,7 +457,7 @@ fn a_device_whose_clock_is_wrong_is_told_so() {
     for wrong in [world.clock_ms() / 2, world.clock_ms() * 2] {
         let code = world.pin().code;
         let (mut socket, served) = world.listen();
-        let clock = crate::world::TestClock::new(wrong);
+        let clock = palyra_testkit::SetClock::at(wrong);
         let paired = pairing::pair(&mut socket, &code, introduction("phone"), clock, &mut Program::default());
         assert_eq!(paired.unwrap_err().code(), "wrong_clock");
         drop(socket);

@@ -6,14 +6,15 @@ use palyra_identity::pairing::{
 };
 use palyra_identity::{
     ConnectedDevice, ConnectionFault, DeviceCredentials, Identity, IdentityError, IdentityEvent, IdentityJournal,
-    IdentitySetup, JournalFailure, KeyName, KeyVault, RecordedRegistry, RegistryChange, SealedDirectory, client_config,
+    IdentitySetup, JournalFailure, KeyDirectory, KeyName, KeyVault, RecordedRegistry, RegistryChange, client_config,
 };
 use palyra_protocol::{Clock, DeviceId, Principal, Timestamp, WorkspaceRole};
+use palyra_testkit::SetClock;
 use rustls::pki_types::PrivatePkcs8KeyDer;
 use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection, StreamOwned};
 use std::io::{self, BufRead as _, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -23,36 +24,6 @@ pub(crate) const HOUR: Duration = Duration::from_secs(3600);
 pub(crate) const DAY: Duration = Duration::from_secs(24 * 3600);
 /// How long a test waits for the other side before it fails. Nothing is asserted about it.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// A clock that a test sets.
-#[derive(Debug)]
-pub(crate) struct TestClock(AtomicU64);
-
-impl TestClock {
-    pub(crate) fn new(ms: u64) -> Arc<Self> {
-        Arc::new(Self(AtomicU64::new(ms)))
-    }
-
-    pub(crate) fn advance(&self, by: Duration) {
-        self.0.fetch_add(u64::try_from(by.as_millis()).unwrap(), Ordering::SeqCst);
-    }
-
-    pub(crate) fn set(&self, ms: u64) {
-        self.0.store(ms, Ordering::SeqCst);
-    }
-}
-
-impl Clock for TestClock {
-    fn now(&self) -> Timestamp {
-        Timestamp::from_unix_ms(self.0.load(Ordering::SeqCst))
-    }
-}
-
-impl rustls::time_provider::TimeProvider for TestClock {
-    fn current_time(&self) -> Option<rustls::pki_types::UnixTime> {
-        Some(rustls::pki_types::UnixTime::since_unix_epoch(Duration::from_millis(self.now().unix_ms())))
-    }
-}
 
 /// A journal in memory, which outlives the daemon and fails when it is told to.
 #[derive(Debug, Default)]
@@ -103,9 +74,9 @@ impl IdentityJournal for MemoryJournal {
 /// A daemon.
 pub(crate) struct World {
     pub(crate) dir: tempfile::TempDir,
-    pub(crate) clock: Arc<TestClock>,
+    pub(crate) clock: Arc<SetClock>,
     pub(crate) journal: Arc<MemoryJournal>,
-    pub(crate) vault: Arc<SealedDirectory>,
+    pub(crate) vault: Arc<KeyDirectory>,
     pub(crate) identity: Arc<Identity>,
     pub(crate) desk: Arc<PairingDesk>,
 }
@@ -118,15 +89,15 @@ impl World {
     /// A daemon whose clock begins here.
     pub(crate) fn at(now: Timestamp) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let vault = Arc::new(SealedDirectory::open(&dir.path().join("keys")).unwrap());
-        Self::start(dir, TestClock::new(now.unix_ms()), Arc::default(), vault).unwrap()
+        let vault = Arc::new(KeyDirectory::open(&dir.path().join("keys")).unwrap());
+        Self::start(dir, SetClock::at(now.unix_ms()), Arc::default(), vault).unwrap()
     }
 
     fn start(
         dir: tempfile::TempDir,
-        clock: Arc<TestClock>,
+        clock: Arc<SetClock>,
         journal: Arc<MemoryJournal>,
-        vault: Arc<SealedDirectory>,
+        vault: Arc<KeyDirectory>,
     ) -> Result<Self, IdentityError> {
         let identity = Identity::open(IdentitySetup {
             state_dir: dir.path(),

@@ -5,7 +5,7 @@
 //! start compares the two ([`MemoryStore::pending`], [`MemoryStore::applied`]) and finishes what a crash interrupted.
 //!
 //! Destroying overwrites: `secure_delete` zeroes freed pages, FTS5's own `secure-delete` takes tokens out of the index
-//! at once, and the write-ahead log is truncated before anybody is told that an entry is gone. All of it blocks;
+//! at once, and the write-ahead log is truncated before a caller hears that an entry is gone. All of it blocks;
 //! callers use a thread for blocking work.
 
 mod search;

@@ -4,27 +4,10 @@ mod subjects;
 
 use super::*;
 use palyra_journal::{CallView, Finish, HistoryFault, Page, Refused, RefusedCall};
-use palyra_protocol::{AttestationId, ExecutionStatement, FinishedCall, GrantMatcher, JournalId, ToolAttestation};
+use palyra_protocol::{FinishedCall, GrantMatcher, JournalId, ToolAttestation};
 
 fn attestation(call: &CallRecord) -> ToolAttestation {
-    let statement = ExecutionStatement {
-        attestation_id: AttestationId::mint(),
-        authority: Authority::Policy,
-        call_digest: call.digest,
-        call_id: call.call_id.clone(),
-        decision_id: DecisionId::mint(),
-        effect: None,
-        executor: "builtin".to_owned(),
-        exit: None,
-        finished_at: Timestamp::from_unix_ms(2),
-        output_sha256: Digest::ZERO,
-        problem_sha256: None,
-        sandbox_enforcement: serde_json::json!({}),
-        started_at: Timestamp::from_unix_ms(1),
-        state: CallState::Succeeded,
-        tool: call.tool.clone(),
-    };
-    statement.sign(&DaemonKey::generate().unwrap()).unwrap()
+    records::statement(call).sign(&DaemonKey::generate().unwrap()).unwrap()
 }
 
 fn finished(call: &CallRecord) -> FinishedCall {
@@ -212,7 +195,7 @@ async fn an_event_that_cannot_have_happened_is_named() {
     drop(fixture);
     let decided = |call: &CallRecord, digest| JournalEvent::ToolDecided {
         call_id: call.call_id.clone(),
-        decision: Arc::new(ToolDecision { call_digest: Some(digest), ..decision() }),
+        decision: Arc::new(ToolDecision { call_digest: Some(digest), ..records::decision(call, DecisionKind::Allow) }),
     };
     for (event, why) in [
         (decided(&waits, waits.digest), "twice"),
@@ -243,7 +226,7 @@ async fn a_decision_belongs_to_its_call() {
     let proposed = || JournalEvent::ToolProposed { call: Arc::new(record.clone()) };
     let decided = |digest, kind, fresh| JournalEvent::ToolDecided {
         call_id: record.call_id.clone(),
-        decision: Arc::new(ToolDecision { call_digest: Some(digest), decision: kind, fresh, ..decision() }),
+        decision: Arc::new(ToolDecision { call_digest: Some(digest), fresh, ..records::decision(&record, kind) }),
     };
     let started = |digest, authority| JournalEvent::ToolStarted {
         call_id: record.call_id.clone(),

@@ -1,6 +1,6 @@
 //! Compiled code on the disk, trusted only after it has been authenticated.
 //!
-//! Whoever can write machine code where the daemon maps it has become the daemon. So every file carries an
+//! A user who can write machine code where the daemon maps it has become the daemon. So every file carries an
 //! authentication code under a key that only the daemon has, over the code and over what it was compiled from and for.
 //! A file is opened once, without following a link; owner, mode and link count are looked at; all of it is
 //! authenticated through that descriptor; the same descriptor is mapped, and what is known about the file must not have

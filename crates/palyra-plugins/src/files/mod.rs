@@ -1,10 +1,10 @@
-//! Files beneath a directory that a door has opened: no link is followed and nothing above it is ever named.
+//! Files beneath a directory: no link is followed and nothing above it is ever named.
 //!
 //! Every step of a path is one `openat` with `O_NOFOLLOW` from the directory before it, so that a link that somebody
 //! puts in the way at the last moment is an error, not a way out. Only files and directories are opened; a pipe or
 //! device that lies in the workspace is looked at and left alone.
 
-use crate::doors::FileFault;
+use crate::doors::{FileFault, FilesDoor, OpenHow, Opened};
 use crate::names::WorkspacePath;
 use crate::record::{FileKind, FileStatus};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, mkdirat, openat, renameat, statat, unlinkat};
@@ -14,15 +14,48 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 /// The most entries of a directory that are told.
 const MOST_ENTRIES: usize = 10_000;
 
-/// How a file is opened.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Open {
-    pub(crate) read: bool,
-    pub(crate) write: bool,
-    pub(crate) create: bool,
-    pub(crate) exclusive: bool,
-    pub(crate) truncate: bool,
-    pub(crate) directory: bool,
+/// A directory that stands for the workspace: changes count at once.
+#[derive(Debug)]
+pub struct DirectoryFiles {
+    base: OwnedFd,
+}
+
+impl DirectoryFiles {
+    /// The files beneath a directory.
+    #[must_use]
+    pub fn new(base: OwnedFd) -> Self {
+        Self { base }
+    }
+}
+
+fn text(path: &WorkspacePath) -> String {
+    path.names().collect::<Vec<_>>().join("/")
+}
+
+impl FilesDoor for DirectoryFiles {
+    fn open(&self, path: &WorkspacePath, how: OpenHow) -> Result<Opened, FileFault> {
+        open(self.base.as_fd(), &text(path), how)
+    }
+
+    fn status(&self, path: &WorkspacePath) -> Result<FileStatus, FileFault> {
+        status(self.base.as_fd(), &text(path))
+    }
+
+    fn entries(&self, path: &WorkspacePath) -> Result<Vec<(String, FileKind)>, FileFault> {
+        entries(open_beneath(self.base.as_fd(), path)?.as_fd())
+    }
+
+    fn create_directory(&self, path: &WorkspacePath) -> Result<(), FileFault> {
+        create_directory(self.base.as_fd(), &text(path))
+    }
+
+    fn remove(&self, path: &WorkspacePath, what: FileKind) -> Result<(), FileFault> {
+        remove(self.base.as_fd(), &text(path), what)
+    }
+
+    fn rename(&self, from: &WorkspacePath, to: &WorkspacePath) -> Result<(), FileFault> {
+        rename(self.base.as_fd(), &text(from), &text(to))
+    }
 }
 
 /// Says what a failed system call means to a guest.
@@ -38,7 +71,8 @@ pub(crate) fn fault(error: Errno) -> FileFault {
         Errno::INVAL => FileFault::Invalid,
         Errno::NAMETOOLONG => FileFault::NameTooLong,
         Errno::NOSPC | Errno::DQUOT => FileFault::NoSpace,
-        Errno::FBIG => FileFault::TooLarge,
+        Errno::FBIG | Errno::OVERFLOW => FileFault::TooLarge,
+        Errno::XDEV => FileFault::CrossDevice,
         _ => FileFault::Io,
     }
 }
@@ -69,22 +103,15 @@ fn is_link(base: BorrowedFd<'_>, name: &str) -> bool {
     statat(base, name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|status| kind(&status) == FileKind::Link)
 }
 
-/// Finds a directory from the base of a workspace: what a door's `root` needs.
-///
-/// # Errors
-/// When it is not there, or a link is in the way.
-pub fn open_root(base: BorrowedFd<'_>, path: &WorkspacePath) -> Result<OwnedFd, FileFault> {
+/// Opens a directory beneath another.
+fn open_beneath(base: BorrowedFd<'_>, path: &WorkspacePath) -> Result<OwnedFd, FileFault> {
     path.names().try_fold(open_directory(base, ".")?, |here, name| open_directory(here.as_fd(), name))
 }
 
 /// Opens a file or directory.
-pub(crate) fn open(base: BorrowedFd<'_>, path: &str, how: Open) -> Result<(OwnedFd, FileKind), FileFault> {
+fn open(base: BorrowedFd<'_>, path: &str, how: OpenHow) -> Result<Opened, FileFault> {
     let Some((parent, name)) = parent(base, path)? else {
-        return if how.exclusive {
-            Err(FileFault::Exists)
-        } else {
-            Ok((open_directory(base, ".")?, FileKind::Directory))
-        };
+        return if how.exclusive { Err(FileFault::Exists) } else { Ok(Opened::Directory) };
     };
     let there = match statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(status) => Some(kind(&status)),
@@ -95,9 +122,7 @@ pub(crate) fn open(base: BorrowedFd<'_>, path: &str, how: Open) -> Result<(Owned
         Some(FileKind::Link) => return Err(FileFault::Link),
         Some(FileKind::Other) => return Err(FileFault::NotPermitted),
         Some(FileKind::Directory) if how.write => return Err(FileFault::IsDirectory),
-        Some(FileKind::Directory) if !how.exclusive => {
-            return Ok((open_directory(parent.as_fd(), name)?, FileKind::Directory));
-        }
+        Some(FileKind::Directory) if !how.exclusive => return Ok(Opened::Directory),
         Some(FileKind::File) if how.directory => return Err(FileFault::NotDirectory),
         _ => {}
     }
@@ -113,13 +138,13 @@ pub(crate) fn open(base: BorrowedFd<'_>, path: &str, how: Open) -> Result<(Owned
     let file = openat(&parent, name, flags, Mode::from_raw_mode(0o644)).map_err(fault)?;
     // What was looked at may have been replaced since.
     match kind(&fstat(&file).map_err(fault)?) {
-        FileKind::File => Ok((file, FileKind::File)),
+        FileKind::File => Ok(Opened::File(file)),
         _ => Err(FileFault::NotPermitted),
     }
 }
 
 /// What is at a path; a link is told as a link.
-pub(crate) fn status(base: BorrowedFd<'_>, path: &str) -> Result<FileStatus, FileFault> {
+fn status(base: BorrowedFd<'_>, path: &str) -> Result<FileStatus, FileFault> {
     let status = match parent(base, path)? {
         Some((parent, name)) => statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW),
         None => fstat(base),
@@ -133,7 +158,7 @@ pub(crate) fn status_of(file: BorrowedFd<'_>) -> Result<FileStatus, FileFault> {
 }
 
 /// Everything in a directory, in order. Names that are no text are left out.
-pub(crate) fn entries(directory: BorrowedFd<'_>) -> Result<Vec<(String, FileKind)>, FileFault> {
+fn entries(directory: BorrowedFd<'_>) -> Result<Vec<(String, FileKind)>, FileFault> {
     let mut found = Vec::new();
     for entry in rustix::fs::Dir::read_from(directory).map_err(fault)? {
         let entry = entry.map_err(fault)?;
@@ -157,22 +182,22 @@ pub(crate) fn entries(directory: BorrowedFd<'_>) -> Result<Vec<(String, FileKind
 }
 
 /// Creates a directory.
-pub(crate) fn create_directory(base: BorrowedFd<'_>, path: &str) -> Result<(), FileFault> {
+fn create_directory(base: BorrowedFd<'_>, path: &str) -> Result<(), FileFault> {
     let (parent, name) = parent(base, path)?.ok_or(FileFault::Exists)?;
     mkdirat(&parent, name, Mode::from_raw_mode(0o755)).map_err(fault)
 }
 
 /// Removes a file, or an empty directory.
-pub(crate) fn remove(base: BorrowedFd<'_>, path: &str, what: FileKind) -> Result<(), FileFault> {
+fn remove(base: BorrowedFd<'_>, path: &str, what: FileKind) -> Result<(), FileFault> {
     let (parent, name) = parent(base, path)?.ok_or(FileFault::NotPermitted)?;
     let flags = if what == FileKind::Directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
     unlinkat(&parent, name, flags).map_err(fault)
 }
 
 /// Renames a file or directory.
-pub(crate) fn rename(from: (BorrowedFd<'_>, &str), to: (BorrowedFd<'_>, &str)) -> Result<(), FileFault> {
-    let (old, old_name) = parent(from.0, from.1)?.ok_or(FileFault::NotPermitted)?;
-    let (new, new_name) = parent(to.0, to.1)?.ok_or(FileFault::NotPermitted)?;
+fn rename(base: BorrowedFd<'_>, from: &str, to: &str) -> Result<(), FileFault> {
+    let (old, old_name) = parent(base, from)?.ok_or(FileFault::NotPermitted)?;
+    let (new, new_name) = parent(base, to)?.ok_or(FileFault::NotPermitted)?;
     renameat(&old, old_name, &new, new_name).map_err(fault)
 }
 

@@ -18,12 +18,12 @@ fn place() -> Place {
     Place { top, base }
 }
 
-const READ: Open =
-    Open { read: true, write: false, create: false, exclusive: false, truncate: false, directory: false };
-const WRITE: Open = Open { write: true, create: true, ..READ };
+const READ: OpenHow =
+    OpenHow { read: true, write: false, create: false, exclusive: false, truncate: false, directory: false };
+const WRITE: OpenHow = OpenHow { write: true, create: true, ..READ };
 
-fn opened(place: &Place, path: &str, how: Open) -> Result<FileKind, FileFault> {
-    open(place.base.as_fd(), path, how).map(|(_, kind)| kind)
+fn opened(place: &Place, path: &str, how: OpenHow) -> Result<FileKind, FileFault> {
+    open(place.base.as_fd(), path, how).map(|opened| opened.kind())
 }
 
 #[test]
@@ -42,9 +42,9 @@ fn links_are_never_followed() {
     assert_eq!(create_directory(place.base.as_fd(), "up/new"), Err(FileFault::Link));
     assert_eq!(remove(place.base.as_fd(), "up/outside", FileKind::File), Err(FileFault::Link));
     let base = place.base.as_fd();
-    assert_eq!(rename((base, "sub/file"), (base, "up/stolen")), Err(FileFault::Link));
+    assert_eq!(rename(base, "sub/file", "up/stolen"), Err(FileFault::Link));
     let up: WorkspacePath = "up".parse().unwrap();
-    assert_eq!(open_root(base, &up).unwrap_err(), FileFault::Link);
+    assert_eq!(open_beneath(base, &up).unwrap_err(), FileFault::Link);
 }
 
 #[test]
@@ -54,14 +54,15 @@ fn files_are_opened_as_asked() {
     assert_eq!(opened(&place, "", READ), Ok(FileKind::Directory));
     assert_eq!(opened(&place, "sub", READ), Ok(FileKind::Directory));
     assert_eq!(opened(&place, "sub", WRITE), Err(FileFault::IsDirectory));
-    assert_eq!(opened(&place, "sub/file", Open { directory: true, ..READ }), Err(FileFault::NotDirectory));
+    assert_eq!(opened(&place, "sub/file", OpenHow { directory: true, ..READ }), Err(FileFault::NotDirectory));
     assert_eq!(opened(&place, "sub/none", READ), Err(FileFault::NoEntry));
     assert_eq!(opened(&place, "sub/file/x", READ), Err(FileFault::NotDirectory));
-    assert_eq!(opened(&place, "sub/file", Open { exclusive: true, ..WRITE }), Err(FileFault::Exists));
-    assert_eq!(opened(&place, "sub/new", Open { exclusive: true, ..WRITE }), Ok(FileKind::File));
-    assert_eq!(opened(&place, "sub/file", Open { truncate: true, ..WRITE }), Ok(FileKind::File));
+    assert_eq!(opened(&place, "sub/file", OpenHow { exclusive: true, ..WRITE }), Err(FileFault::Exists));
+    assert_eq!(opened(&place, "sub/new", OpenHow { exclusive: true, ..WRITE }), Ok(FileKind::File));
+    assert_eq!(opened(&place, "sub/file", OpenHow { truncate: true, ..WRITE }), Ok(FileKind::File));
     assert_eq!(status(place.base.as_fd(), "sub/file").unwrap().size, 0);
-    let names: Vec<_> = entries(open(place.base.as_fd(), "sub", READ).unwrap().0.as_fd()).unwrap();
+    let door = DirectoryFiles::new(place.base.try_clone().unwrap());
+    let names = door.entries(&"sub".parse().unwrap()).unwrap();
     assert_eq!(names, [("file".to_owned(), FileKind::File), ("new".to_owned(), FileKind::File)]);
 }
 

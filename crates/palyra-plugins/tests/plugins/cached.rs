@@ -136,6 +136,12 @@ fn a_file_that_others_may_touch_is_not_taken() {
 }
 
 #[test]
+fn a_file_of_another_user_is_not_taken() {
+    // Giving a file away takes root, like the other tests that need another user.
+    assert!(compiled_after(|file, _| std::os::unix::fs::chown(file, Some(65_534), None).unwrap()));
+}
+
+#[test]
 fn a_directory_that_others_may_write_is_refused() {
     let place = tempfile::tempdir().unwrap();
     let directory = place.path().join("code");

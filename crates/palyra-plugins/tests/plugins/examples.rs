@@ -1,6 +1,6 @@
 //! The examples of every language, built by `cargo xtask skills`, with the capabilities that they ask for.
 
-use crate::support::{EchoDoor, Workspace, allowing, call_of, output};
+use crate::support::{EchoDoor, allowing, call_of, files, output};
 use palyra_plugins::{
     CallControl, CallRecord, CodeCacheSettings, Doors, Execution, HostSettings, HttpAllowance, HttpDoor, HttpFault,
     HttpReply, HttpRequest, Plugin, PluginError, PluginHost, RequestedCapabilities, StorageDirectory, ToolAnswer,
@@ -144,7 +144,7 @@ fn python_answers_questions_about_tables() {
     std::fs::create_dir(place.path().join("data")).unwrap();
     std::fs::write(place.path().join("data/sales.csv"), csv).unwrap();
     std::os::unix::fs::symlink("/etc/passwd", place.path().join("data/link.csv")).unwrap();
-    let doors = || Doors { files: Some(Arc::new(Workspace::new(place.path()))), ..Doors::default() };
+    let doors = || Doors { files: Some(files(place.path())), ..Doors::default() };
     let sums = json!({"path": "data/sales.csv", "column": "count", "by": "city"});
     let expected = json!({"sums": {"Berlin": 16.0, "Paris": 7.0}});
     assert_eq!(example.twice("sum", &sums, doors()), expected);

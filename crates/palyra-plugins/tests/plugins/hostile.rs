@@ -1,8 +1,6 @@
 //! Each hostile example is stopped by the limit that is meant for it, and says its name and value.
 
-use crate::support::{
-    OneSecret, Workspace, allowing, bytes_of, call_of, failure, guest, host, hostile, load, output, run,
-};
+use crate::support::{OneSecret, allowing, bytes_of, call_of, failure, files, guest, host, hostile, load, output, run};
 use palyra_plugins::{
     Doors, Limit, Limits, PluginError, RequestedCapabilities, RequestedLimits, WasmPluginRunnerPolicy,
 };
@@ -162,7 +160,7 @@ fn paths_do_not_lead_out() {
         ("up/other/file", link),
         ("nothing", none),
     ] {
-        let doors = Doors { files: Some(Arc::new(Workspace::new(&workspace))), ..Doors::default() };
+        let doors = Doors { files: Some(files(&workspace)), ..Doors::default() };
         let execution = run(hostile!("path-traversal"), &asked, &format!("\"{path}\""), doors);
         assert_eq!(output(&execution), expected, "{path}");
     }

@@ -1,6 +1,6 @@
 //! A recorded call comes out the same again, without the outside; anything else is said.
 
-use crate::support::{EchoDoor, OneSecret, Workspace, allowing, call_of, failure, guest, host, hostile, load, output};
+use crate::support::{EchoDoor, OneSecret, allowing, call_of, failure, files, guest, host, hostile, load, output};
 use palyra_plugins::{
     CallRecord, Doors, Ending, Execution, Limits, Plugin, PluginHost, ReplayError, RequestedCapabilities,
     RequestedLimits, StorageDirectory, WasmPluginRunnerPolicy,
@@ -50,7 +50,7 @@ fn replies_storage_and_files_come_from_the_record() {
     let doors = Doors {
         http: Some(Arc::new(EchoDoor::default())),
         storage: Some(Arc::clone(&storage) as _),
-        files: Some(Arc::new(Workspace::new(place.path()))),
+        files: Some(files(place.path())),
         ..Doors::default()
     };
     let asked = RequestedCapabilities {

@@ -1,16 +1,15 @@
 //! What the tests share: a host, guests made from text, doors that count.
 
 use palyra_plugins::{
-    CallControl, Doors, Execution, FileChange, FileFault, FilesDoor, Grant, HostSettings, HttpAllowance, HttpDoor,
-    HttpFault, HttpReply, HttpRequest, Plugin, PluginCall, PluginError, PluginHost, RequestedCapabilities, SecretFault,
-    SecretsDoor, ToolAnswer, WasmPluginRunnerPolicy, WorkspacePath, open_root,
+    CallControl, DirectoryFiles, Doors, Execution, Grant, HostSettings, HttpAllowance, HttpDoor, HttpFault, HttpReply,
+    HttpRequest, Plugin, PluginCall, PluginError, PluginHost, RequestedCapabilities, SecretFault, SecretsDoor,
+    ToolAnswer, WasmPluginRunnerPolicy,
 };
 use palyra_plugins_build::component_of_text;
 use palyra_protocol::{Digest, Secret};
-use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
 /// The text of a guest of these tests.
 macro_rules! guest {
@@ -113,26 +112,7 @@ impl SecretsDoor for OneSecret {
     }
 }
 
-/// A workspace, and what was announced to it.
-#[derive(Debug)]
-pub(crate) struct Workspace {
-    base: OwnedFd,
-    pub(crate) announced: Mutex<Vec<(String, FileChange)>>,
-}
-
-impl Workspace {
-    pub(crate) fn new(path: &Path) -> Self {
-        Self { base: std::fs::File::open(path).unwrap().into(), announced: Mutex::default() }
-    }
-}
-
-impl FilesDoor for Workspace {
-    fn root(&self, root: &WorkspacePath) -> Result<OwnedFd, FileFault> {
-        open_root(self.base.as_fd(), root)
-    }
-
-    fn before_change(&self, path: &WorkspacePath, change: FileChange) -> Result<(), FileFault> {
-        self.announced.lock().unwrap().push((path.to_string(), change));
-        Ok(())
-    }
+/// The files of a directory.
+pub(crate) fn files(path: &Path) -> Arc<DirectoryFiles> {
+    Arc::new(DirectoryFiles::new(std::fs::File::open(path).unwrap().into()))
 }

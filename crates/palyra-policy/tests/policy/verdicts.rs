@@ -2,7 +2,8 @@
 
 use crate::{ask, listed, membership, with_rules, words};
 use palyra_policy::{
-    Detail, PastAnswer, PastDecision, PolicyAction, PolicyEngine, PolicyRequestContext, Replay, Verdict, suggest,
+    Detail, EffectUse, PastAnswer, PastDecision, PolicyAction, PolicyEngine, PolicyRequest, PolicyRequestContext,
+    Questions, Replay, Verdict, suggest,
 };
 use palyra_protocol::{
     AskWhom, CallId, DecisionKind, Environment, Facets, MissingCode, RiskLevel, Timestamp, ToolCapability,
@@ -132,6 +133,49 @@ fn one_fresh_answer_can_be_demanded() {
     assert_eq!(forbidden.kind(), DecisionKind::Deny, "a grant lifts no forbid");
 }
 
+/// What a call uses is asked about too, and the strictest answer counts in each respect: how many people, and whether
+/// a grant would do.
+#[test]
+fn the_strictest_answer_counts_also_among_those_that_ask() {
+    let counted = |id: &str, action: &str, people: u32| {
+        format!(
+            r#"@id("{id}") @reason("r") forbid (principal, action == Action::"{action}", resource)
+            unless {{ context.approval_count >= {people} }};"#
+        )
+    };
+    type Asked = (PolicyRequest, PolicyRequestContext);
+    let about = |action, resource: &str| (ask("agent:demo", action, resource), running("ls", &[]));
+    let skill = || about(PolicyAction::SkillExecute, "skill:acme.weather");
+    let secret = || about(PolicyAction::VaultGet, "secret:vault://global/key");
+    let guarded = || {
+        let (request, context) = about(PolicyAction::EffectApply, "tool:run");
+        let effect = EffectUse { guarded: vec![".git/hooks/pre-commit".to_owned()], ..EffectUse::default() };
+        (request, PolicyRequestContext { effect, is_sensitive_action: false, ..context })
+    };
+    let verdict = |rules: &[&str], used: Asked| {
+        let call = about(PolicyAction::ToolExecute, "tool:run");
+        let verdict = with_rules(&rules.concat()).decide_all(&Questions { call, uses: vec![used] });
+        (verdict.kind(), verdict.people(), verdict.is_fresh())
+    };
+    let needs = |people, fresh| (DecisionKind::NeedsApproval, people, fresh);
+    assert_eq!(verdict(&[], skill()), needs(1, false));
+    let (two, one) = (counted("skill", "skill.execute", 2), counted("skill", "skill.execute", 1));
+    assert_eq!(verdict(&[&two], skill()), needs(2, true), "the tool asks one person, the skill two");
+    assert_eq!(verdict(&[&one], skill()), needs(1, true), "a grant of the tool is none of the skill");
+    let waive = |on: &str| {
+        format!(r#"@id("waive") @reason("r") permit (principal, action == Action::"approval.waive", resource{on});"#)
+    };
+    for on in ["", r#" == Tool::"run""#] {
+        assert_eq!(verdict(&[&waive(on)], skill()).0, DecisionKind::Allow, "one waiver is for both");
+        assert_eq!(verdict(&[&waive(on), &one], skill()), needs(1, true), "a waiver is no person");
+    }
+    let tool = counted("tool", "tool.execute", 2);
+    assert_eq!(verdict(&[&tool], guarded()), needs(2, true), "guarded paths take no person away");
+    assert_eq!(verdict(&[&waive("")], guarded()).0, DecisionKind::NeedsApproval);
+    let never = r#"@id("never") @reason("r") forbid (principal, action == Action::"vault.get", resource);"#;
+    assert_eq!(verdict(&[&waive(""), never], secret()).0, DecisionKind::Deny);
+}
+
 /// The waiver of a sensitive call is asked about as what it is: a rule that speaks of sensitive calls holds for it.
 #[test]
 fn the_waive_question_knows_what_is_sensitive() {
@@ -181,14 +225,10 @@ fn a_replay_tells_what_shifts() {
     let mut replay = Replay::new(with_rules(&format!("{WAIVE}{TWO}")), 2);
     let call = CallId::mint();
     let mut feed = |who: &str, context: &PolicyRequestContext, decided| {
-        let request = ask(who, PolicyAction::ToolExecute, "tool:run");
-        replay.feed(&PastDecision {
-            call_id: &call,
-            at: Timestamp::from_unix_ms(1),
-            request: &request,
-            context,
-            decided,
-        });
+        let asked = ask(who, PolicyAction::ToolExecute, "tool:run");
+        let questions = Questions { call: (asked, context.clone()), uses: vec![] };
+        let at = Timestamp::from_unix_ms(1);
+        replay.feed(&PastDecision { call_id: &call, at, questions: &questions, decided });
     };
     for _ in 0..5 {
         feed("agent:demo", &running("cargo test", &[]), DecisionKind::NeedsApproval);

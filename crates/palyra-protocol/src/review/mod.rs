@@ -23,7 +23,7 @@ use crate::capability::RiskLevel;
 use crate::clock::Timestamp;
 use crate::containment::Containment;
 use crate::digest::Digest;
-use crate::facets::Facets;
+use crate::facets::{Facets, quote_words};
 use crate::grant_match::{GrantMatcher, directories, endpoint};
 use crate::id::{ApprovalId, CallId, SessionId};
 use crate::principal::Principal;
@@ -250,7 +250,7 @@ impl Review {
     /// What it is about, on one line.
     #[must_use]
     pub fn headline(&self) -> String {
-        let command = || self.command.as_ref().map(|command| crate::facets::quote_words(&command.argv));
+        let command = || self.command.as_ref().map(|command| quote_words(&command.argv));
         let writes = || (!self.writes.is_empty()).then(|| self.writes.join(", "));
         let network = || self.network.as_ref().map(|network| network.hosts.join(", "));
         let reads = || (!self.reads.is_empty()).then(|| self.reads.join(", "));
@@ -271,7 +271,17 @@ impl Review {
     #[must_use]
     pub fn group(&self) -> String {
         let like = self.offers.iter().find(|offer| offer.matcher != GrantMatcher::ExactCall);
-        let like = like.map_or_else(|| self.headline(), |offer| offer.matcher.describe());
+        let argv = self.command.as_ref().map(|command| command.argv.as_slice());
+        let like = like.map_or_else(
+            || self.headline(),
+            |offer| match &offer.matcher {
+                // `touch a` and `touch b`: the last word of a short command is what it is about.
+                GrantMatcher::ArgvPrefix { words } if words.len() > 1 && argv == Some(words.as_slice()) => {
+                    quote_words(&words[..words.len() - 1])
+                }
+                matcher => matcher.describe(),
+            },
+        );
         format!("{} {} {} {like}", self.subject.kind(), self.principal, self.tool)
     }
 }

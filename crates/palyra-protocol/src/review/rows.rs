@@ -203,7 +203,13 @@ impl ReviewedRule {
     fn lines(&self) -> Vec<Line> {
         let Self { id, text } = self;
         let place = line(LineKind::Place, safe(id));
-        std::iter::once(place).chain(plain_lines(&safe_lines(text))).collect()
+        // On one line, which a screen breaks by its width; a comment would run into what follows it.
+        let text = if text.contains("//") {
+            safe_lines(text)
+        } else {
+            safe_lines(&text.lines().map(str::trim).collect::<Vec<_>>().join(" "))
+        };
+        std::iter::once(place).chain(plain_lines(&text)).collect()
     }
 }
 
@@ -225,9 +231,9 @@ impl Offer {
     fn lines(&self) -> Vec<Line> {
         let Self { matcher, scope, replay } = self;
         let kept = super::text::scope(*scope);
-        let mut lines = vec![line(LineKind::Plain, format!("{kept}: {}", safe(&matcher.describe())))];
+        let would = replay.as_ref().map_or_else(String::new, |replay| format!(" ({})", replayed(replay)));
+        let mut lines = vec![line(LineKind::Plain, format!("{kept}: {}{would}", safe(&matcher.describe())))];
         let Some(replay) = replay else { return lines };
-        lines.push(line(LineKind::Plain, format!("    {}", replayed(replay))));
         let denied = replay.denied_examples.iter();
         lines.extend(denied.map(|example| line(LineKind::Warning, format!("    denied: {}", safe(example)))));
         lines

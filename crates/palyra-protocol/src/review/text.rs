@@ -113,8 +113,9 @@ pub(super) fn replayed(replay: &OfferReplay) -> String {
         denied => format!("; {denied} of them you denied"),
     };
     match (answered, of) {
-        (_, 0) => "nothing was asked before that it could have answered".to_owned(),
-        (answered, of) => format!("it would have answered {answered} of the last {of} approvals{denied}"),
+        (0, _) | (_, 0) => "would have answered none".to_owned(),
+        (1, 1) => format!("would have answered the last one{denied}"),
+        (answered, of) => format!("would have answered {answered} of the last {of}{denied}"),
     }
 }
 

@@ -6,6 +6,7 @@
 
 use super::grants::{Access, Roots};
 use super::guards::{Guard, Hold};
+use super::parts::Part;
 use super::walls::Cover;
 use crate::error::SandboxError;
 use crate::executable::FileIdentity;
@@ -120,6 +121,8 @@ pub(super) struct Blueprint<'a> {
     pub(super) home: &'a Path,
     /// Programs that are too large to be copied, and where to.
     pub(super) binds: &'a [(PathBuf, PathBuf)],
+    /// The parts of the workspace that it sees; `None`: all of it.
+    pub(super) parts: Option<&'a [Part]>,
     /// What stands in the place of hidden files that are still there.
     pub(super) covers: &'a [Cover],
     pub(super) working_directory: &'a Path,
@@ -245,7 +248,10 @@ fn workspace(words: &mut Words, blueprint: &Blueprint<'_>, guarded: &[Guard]) {
     // Outer before inner, so that an inner root is bound on top.
     binds.sort();
     for (root, option) in binds {
-        words.bind(option, root, root);
+        match blueprint.parts.filter(|_| *root == *roots.workspace) {
+            Some(parts) => parts_of(words, root, parts),
+            None => words.bind(option, root, root),
+        }
     }
     for Cover { target, content } in blueprint.covers {
         match content {
@@ -285,6 +291,21 @@ fn workspace(words: &mut Words, blueprint: &Blueprint<'_>, guarded: &[Guard]) {
         } else if protected.exists() {
             words.bind("--ro-bind", Path::new("/dev/null"), protected);
         }
+    }
+}
+
+/// The workspace with nothing in it but these parts. What is not there is left out; what was bound is proven before the
+/// command begins.
+fn parts_of(words: &mut Words, workspace: &Path, parts: &[Part]) {
+    words.flags("--perms 0755 --size 65536 --tmpfs");
+    words.add([workspace.as_ref()]);
+    for part in parts {
+        let path = part.path_in(workspace);
+        words.bind(if part.is_writable { "--bind-try" } else { "--ro-bind-try" }, &path, &path);
+    }
+    // Only what surrounds the parts, unless one of them is all of it.
+    if parts.iter().all(|part| part.path_in(workspace) != workspace) {
+        words.add(["--remount-ro".as_ref(), workspace.as_ref()]);
     }
 }
 

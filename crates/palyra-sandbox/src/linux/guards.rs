@@ -11,8 +11,8 @@
 //! guard is looked at in the tree that it built: the same file, and read-only. Anything else ends the run before it
 //! began.
 
-use super::sensitive::{self, Found, Kind, PLAIN, Sensitive};
-use super::tops::Tops;
+use super::guarded_paths::{self, Found, Kind, PLAIN, Sensitive};
+use super::opened_roots::Tops;
 use rustix::fs::{Mode, OFlags};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ pub(super) fn guards(tops: &Tops, sensitive: &[Sensitive]) -> Vec<Guard> {
     let mut guards: Vec<Guard> = Vec::new();
     for Sensitive { root, relative, kind } in sensitive {
         let Some(top) = tops.of(root).map(|top| &top.directory) else { continue };
-        let Found::Plain(file, found) = sensitive::look(top, relative) else { continue };
+        let Found::Plain(file, found) = guarded_paths::look(top, relative) else { continue };
         // A worktree's `.git` is a file that says where the repository is.
         if *kind == Kind::Way && !found.is_file() {
             continue;
@@ -54,7 +54,7 @@ pub(super) fn guards(tops: &Tops, sensitive: &[Sensitive]) -> Vec<Guard> {
         parents.reverse();
         for parent in parents {
             let path = root.join(parent);
-            if let Found::Plain(file, _) = sensitive::look(top, parent)
+            if let Found::Plain(file, _) = guarded_paths::look(top, parent)
                 && !guards.iter().any(|guard| guard.path == path)
             {
                 guards.push(Guard { path, hold: Hold::Pinned, file });
@@ -103,7 +103,7 @@ mod tests {
 
     fn guarded(root: &Path) -> (Tops, Vec<Guard>) {
         let tops = Tops::open(&Roots::resolve(&policy(root)).unwrap()).unwrap();
-        let guards = guards(&tops, &sensitive::all(&tops).unwrap());
+        let guards = guards(&tops, &guarded_paths::all(&tops).unwrap());
         (tops, guards)
     }
 

@@ -9,7 +9,7 @@ use super::grants::Roots;
 use super::plan::User;
 use super::view::{self, Needs, Rest, View};
 use crate::error::SandboxError;
-use crate::hidden::Hidden;
+use crate::hidden_files::Hidden;
 use crate::policy::SandboxTier;
 use std::fs;
 use std::os::unix::fs::MetadataExt;

@@ -14,9 +14,9 @@
 //! that whatever is put in the script's place is read by that interpreter and never executed; in Tier C its name leads
 //! to a copy as well.
 
-use super::lease;
-use super::stub;
+use super::stub_programs;
 use super::tier_c::sealed;
+use super::write_lease;
 use crate::error::SandboxError;
 use crate::executable::{Opened, ProgramFile, ResolvedExecutable};
 use crate::policy::SandboxProcessRunnerPolicy;
@@ -81,7 +81,7 @@ impl Launch {
 
 /// The program that starts others under their names; `None` on a processor that it is not written for.
 fn starter() -> Result<Option<(OwnedFd, u64)>, SandboxError> {
-    let Some(program) = stub::execute_as() else { return Ok(None) };
+    let Some(program) = stub_programs::execute_as() else { return Ok(None) };
     let fault = |e: rustix::io::Errno| SandboxError::Io { action: "prepare a program", source: e.into() };
     let memory = executable_memory().map_err(fault)?;
     rustix::io::write(&memory, &program).map_err(fault)?;
@@ -143,7 +143,7 @@ pub(super) fn is_copy(program: &OwnedFd) -> bool {
 
 /// The file itself, kept from writers until it is executed; a copy where they cannot be kept away.
 fn leased(policy: &SandboxProcessRunnerPolicy, file: &ProgramFile, opened: Opened) -> Result<OwnedFd, SandboxError> {
-    match lease::take(opened.file()) {
+    match write_lease::take(opened.file()) {
         Ok(()) if opened.is_unchanged() => {
             file.prove(policy, opened.file())?;
             Ok(opened.into_file().into())

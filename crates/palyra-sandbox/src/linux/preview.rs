@@ -2,22 +2,22 @@
 
 use super::bwrap;
 use super::cgroup::Location;
-use super::doorway;
 use super::grants::{self, Access, Roots};
+use super::guarded_paths;
 use super::guards::{self, Guard, Hold};
 use super::identity::Identity;
+use super::inside_listener;
 use super::minimum;
+use super::opened_roots::Tops;
 use super::run;
-use super::sensitive;
 use super::tier_c::has_way_out;
-use super::tops::Tops;
 use super::{host, landlock};
 use crate::arguments::check_arguments;
 use crate::environment;
 use crate::error::SandboxError;
 use crate::executable::{ResolvedExecutable, resolve_executable};
 use crate::explain::{ArgumentView, Explanation, FileAccess, FileView, Limits, NamedFile, ProgramView, Refusal};
-use crate::hidden::Hidden;
+use crate::hidden_files::Hidden;
 use crate::layout;
 use crate::outcome::Layer;
 use crate::policy::{EgressEnforcementMode, ProcessRequest, SandboxProcessRunnerPolicy, SandboxTier};
@@ -80,7 +80,7 @@ fn start(
 /// What would be kept from change.
 fn guarded(roots: &Roots) -> Result<Vec<Guard>, SandboxError> {
     let tops = Tops::open(roots)?;
-    Ok(guards::guards(&tops, &sensitive::all(&tops)?))
+    Ok(guards::guards(&tops, &guarded_paths::all(&tops)?))
 }
 
 fn program(executable: &ResolvedExecutable) -> ProgramView {
@@ -103,7 +103,7 @@ fn environment(
         SandboxTier::B => Path::new("/tmp/palyra-run-…"),
         SandboxTier::C => Path::new("/tmp"),
     };
-    let proxy = environment::has_proxy(policy).then_some(doorway::PORT);
+    let proxy = environment::has_proxy(policy).then_some(inside_listener::PORT);
     match environment::compose(policy, &request.env, temporary, proxy) {
         Ok(composed) => {
             let text = |value: std::ffi::OsString| value.to_string_lossy().into_owned();

@@ -1,8 +1,8 @@
 //! One run from beginning to end: check, prepare, start, pump, tell.
 
-use super::aside::Put;
 use super::cgroup::Seen;
 use super::grants::Roots;
+use super::held_files::Put;
 use super::identity::{self, Identity};
 use super::limits;
 use super::plan::{CStrings, Held, Plan, Program, Record, TAG_ENDED, TAG_FAILED, c_string};
@@ -12,7 +12,7 @@ use super::view::Needs;
 use super::{tier_b, tier_c};
 use crate::error::SandboxError;
 use crate::executable::ResolvedExecutable;
-use crate::hidden::Hidden;
+use crate::hidden_files::Hidden;
 use crate::hosts::check_hosts;
 use crate::outcome::{EgressCount, Enforcement, OutputSink, ProcessExit, ProcessOutcome};
 use crate::policy::{EgressEnforcementMode, ProcessRequest, SandboxProcessRunnerPolicy, SandboxTier};
@@ -108,8 +108,10 @@ pub(super) fn check<'a>(
         let source = std::io::Error::other("Tier B's rules name the workspace's own files, which a view replaces");
         return Err(SandboxError::LayerUnavailable { layer: super::own_view::LAYER, source });
     }
-    if !request.secrets.is_empty() && policy.tier == SandboxTier::B {
-        let source = std::io::Error::other("secrets go to runs of Tier C alone, whose files and network are their own");
+    if (!request.secrets.is_empty() || request.package.is_some()) && policy.tier == SandboxTier::B {
+        let source = std::io::Error::other(
+            "secrets and packages go to runs of Tier C alone, whose files and network are their own",
+        );
         return Err(SandboxError::LayerUnavailable { layer: super::trust::LAYER, source });
     }
     let needs = if request.view.is_some() { Needs::OwnMounts } else { Needs::Nothing };

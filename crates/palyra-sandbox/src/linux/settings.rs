@@ -1,10 +1,10 @@
 //! Paths in the tree that a repository's settings name: hooks, included files, programs.
 //!
-//! Bounded: settings of a size, or with a number of names, that nobody writes are refused, together with the run. What
-//! is not looked at would not be guarded.
+//! Bounded: settings of a size, or with a number of names, that no person writes are refused, together with the run.
+//! What is not looked at would not be guarded.
 
-use super::sensitive::{Found, PLAIN, look};
-use super::tops::{self, Top, Tops};
+use super::guarded_paths::{Found, PLAIN, look};
+use super::opened_roots::{self, Top, Tops};
 use crate::error::SandboxError;
 use crate::git::{self, NamedPath};
 use rustix::fs::{Mode, OFlags};
@@ -84,7 +84,7 @@ impl Reader<'_> {
         for base in bases {
             let Some(path) = plain(&base.join(&named.path)) else { continue };
             let lexical = self.tops.holding(&path);
-            let holding = lexical.or_else(|| self.tops.holding(&tops::real(&path)?));
+            let holding = lexical.or_else(|| self.tops.holding(&opened_roots::real(&path)?));
             let Some((top, relative)) = holding.filter(|(_, relative)| !relative.as_os_str().is_empty()) else {
                 continue;
             };

@@ -18,7 +18,7 @@ use super::seccomp;
 use super::workplace::Workplace;
 use crate::environment;
 use crate::error::SandboxError;
-use crate::hidden::Hidden;
+use crate::hidden_files::Hidden;
 use crate::outcome::{Enforcement, Layer, ProcessExit};
 use crate::policy::{EgressEnforcementMode, SandboxTier};
 use crate::pump::{Attendant, Pumped};

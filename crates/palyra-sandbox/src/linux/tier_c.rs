@@ -4,32 +4,33 @@
 //! executes there is bubblewrap, which makes its tree from that view, with an empty environment (it stays visible
 //! inside as process 1) and no descriptors but those named to it.
 
-use super::aside::{Aside, Put};
 use super::bwrap::{self, Blueprint, Bubblewrap, Descriptors};
 use super::caches::Caches;
 use super::cgroup::{Group, Limits, Seen};
-use super::doorway::{self, Inside};
 use super::gate::Gate;
+use super::guarded_paths;
 use super::guards::{self, Guard};
+use super::held_files::{HeldFiles, Put};
 use super::identity::Identity;
+use super::inside_listener::{self, Inside};
 use super::landlock;
 use super::launch::{self, ByPath, Proof};
 use super::limits::{self, Counted};
 use super::minimum;
+use super::opened_roots::Tops;
 use super::own_view;
+use super::parts::{self, Part};
 use super::plan::{CStrings, Held, MountStep, Plan, Program, Record, Stack, Step, c_string};
 use super::profile::Profile;
 use super::report::{Done, shared_network};
 use super::run::{self, Backend, Job, PipePairs, Prepared};
+use super::run_proxy::WayOut;
 use super::seccomp;
-use super::sensitive;
-use super::tops::Tops;
 use super::trust;
 use super::walls;
-use super::way_out::WayOut;
 use crate::environment;
 use crate::error::SandboxError;
-use crate::hidden::Hidden;
+use crate::hidden_files::Hidden;
 use crate::outcome::{EgressCount, Enforcement, Layer, OutputSink, ProcessExit};
 use crate::policy::{EgressEnforcementMode, ProcessRequest, SandboxProcessRunnerPolicy, SandboxTier};
 use crate::pump::{Attendant, Pumped};
@@ -40,7 +41,7 @@ use std::cell::OnceCell;
 use std::ffi::OsString;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Where temporary files and the home directory are, inside.
@@ -63,10 +64,12 @@ pub(super) struct TierC {
     walled: bool,
     guards: Vec<Guard>,
     proofs: Vec<Proof>,
-    aside: Aside,
+    aside: HeldFiles,
     /// What its toolchains fill; given back when it has ended.
     _caches: Caches,
     egress: EgressEnforcementMode,
+    /// The parts of this workspace that it sees, where that is not all of it.
+    parts: Option<(PathBuf, Vec<Part>)>,
     memory_limit: u64,
     group: Option<Confinement>,
 }
@@ -124,6 +127,7 @@ pub(super) fn prepare(job: Job<'_>) -> Result<(TierC, Prepared), SandboxError> {
         aside: handover.aside,
         _caches: handover.caches,
         egress: policy.egress,
+        parts: handover.parts,
         memory_limit: policy.memory_limit_bytes,
         bubblewrap,
         group,
@@ -175,20 +179,22 @@ struct Handover {
     way_out: Option<WayOut>,
     guards: Vec<Guard>,
     proofs: Vec<Proof>,
-    aside: Aside,
+    aside: HeldFiles,
     caches: Caches,
     own_mounts: Vec<MountStep>,
+    parts: Option<(PathBuf, Vec<Part>)>,
 }
 
 fn hand_over(job: &Job<'_>, bubblewrap: &Bubblewrap, grouped: bool) -> Result<Handover, SandboxError> {
     let Job { policy, executable, request, roots, working_directory, identity, hidden } = job;
     let ByPath { argv, copies, binds, proofs } = launch::by_path(policy, executable)?;
+    let parts = request.package.as_ref().map(|package| parts::of(package, request.view.is_some()));
     let way_out = has_way_out(policy)
         .then(|| WayOut::closed(&policy.egress_rules, request.secrets.credentials.clone()))
         .transpose()?;
-    let proxy = way_out.as_ref().map(|_| doorway::PORT);
+    let proxy = way_out.as_ref().map(|_| inside_listener::PORT);
     let mut environment = environment::compose(policy, &request.env, Path::new(TEMPORARY), proxy)?;
-    let private = trust::files(&request.secrets, roots, &mut environment)?;
+    let private = trust::files(request, roots, &mut environment)?;
     let (status, status_write) = run::pipe()?;
     rustix::io::ioctl_fionbio(&status, true)
         .map_err(|e| SandboxError::Io { action: "prepare a pipe", source: e.into() })?;
@@ -207,10 +213,11 @@ fn hand_over(job: &Job<'_>, bubblewrap: &Bubblewrap, grouped: bool) -> Result<Ha
     let filled = caches.paths();
     let git = policy.home.git.as_ref().map(|git| sealed(git.settings().as_bytes())).transpose()?;
     let tops = Tops::open(&written_directly(roots, request))?;
-    let sensitive = sensitive::all(&tops)?;
+    let sensitive = guarded_paths::all(&tops)?;
     let guards = guards::guards(&tops, &sensitive);
     // A guard lies in a root, so where there are no roots to look at there are no guards either.
-    let (gate, waits_for) = if grouped || way_out.is_some() || !tops.is_empty() || !proofs.is_empty() {
+    let (gate, waits_for) = if grouped || way_out.is_some() || !tops.is_empty() || !proofs.is_empty() || parts.is_some()
+    {
         Gate::around(&groups).map(|(gate, inner)| (Some(gate), Some(inner)))?
     } else {
         files.push((sealed(groups.as_bytes())?, bwrap::GATE_FILE));
@@ -238,6 +245,7 @@ fn hand_over(job: &Job<'_>, bubblewrap: &Bubblewrap, grouped: bool) -> Result<Ha
         filled: &filled,
         home,
         binds,
+        parts: parts.as_deref(),
         covers: &covers,
         working_directory,
         environment,
@@ -250,8 +258,9 @@ fn hand_over(job: &Job<'_>, bubblewrap: &Bubblewrap, grouped: bool) -> Result<Ha
     inherited.extend(copies.into_iter().map(|(fd, _)| fd));
     inherited.extend(private.into_iter().map(|file| file.content).chain(git));
     inherited.extend(covers.into_iter().filter_map(|cover| cover.content));
-    let aside = Aside::watch(tops, &sensitive);
-    Ok(Handover { own_mounts, caches, argv, inherited, status, gate, way_out, guards, proofs, aside })
+    let aside = HeldFiles::watch(tops, &sensitive);
+    let parts = parts.map(|parts| (roots.workspace.clone(), parts));
+    Ok(Handover { parts, own_mounts, caches, argv, inherited, status, gate, way_out, guards, proofs, aside })
 }
 
 /// The roots whose files a run changes at once: the workspace is none of them if it works on a view.
@@ -330,6 +339,9 @@ impl TierC {
             guards::prove(self.aside.tops(), &self.guards, inside.pid)
                 .map_err(|source| SandboxError::LayerUnavailable { layer: "guarded_paths", source })?;
             launch::prove(&self.proofs, inside.pid)?;
+            if let Some((workspace, parts)) = &self.parts {
+                parts::prove(parts, workspace, inside.pid)?;
+            }
             if let Some(way_out) = &mut self.way_out {
                 way_out.open(inside)?;
             }
@@ -340,7 +352,7 @@ impl TierC {
 
     /// Whether the network is the run's own: bubblewrap told its number, and it is not that of the host's.
     fn has_own_network(&self) -> bool {
-        let own = doorway::own_network().ok();
+        let own = inside_listener::own_network().ok();
         Inside::parse(&self.status.text).is_some_and(|inside| own.is_some_and(|own| own != inside.network))
     }
 
@@ -372,7 +384,7 @@ impl TierC {
     /// A run that was stopped while it still waited at the gate had no command, and no walls.
     fn built_by_bubblewrap(&self) -> Vec<Layer> {
         let (major, minor) = self.bubblewrap.version;
-        let layers = vec![
+        let mut layers = vec![
             Layer::applied("bubblewrap", format!("{} {major}.{minor}", self.bubblewrap.path.display())),
             Layer::applied("user_namespace", "own; creating further ones is disabled"),
             Layer::applied(
@@ -394,6 +406,8 @@ impl TierC {
             ),
             Layer::applied("seccomp", "deny-list of tier c"),
         ];
+        let granted = |parts: usize| format!("sees the package's files and {parts} granted part(s) of the workspace");
+        layers.extend(self.parts.as_ref().map(|(_, parts)| Layer::applied(parts::LAYER, granted(parts.len()))));
         if self.gate.is_none() {
             return layers;
         }

@@ -1,5 +1,5 @@
-//! What only one run has: its secrets as files, and certificates that it trusts because its proxy speaks for bound
-//! hosts.
+//! What only one run has: its secrets as files, the files of the package whose script it runs, and certificates that it
+//! trusts because its proxy speaks for bound hosts.
 //!
 //! The run's authority is added to every place where programs look for the system's certificates, by mounts over them:
 //! bundles in PEM, those that Python's `certifi` brings along, and Java's key store. Node has its own in its program,
@@ -8,7 +8,7 @@
 use super::tier_c::sealed;
 use crate::error::SandboxError;
 use crate::layout;
-use crate::policy::RunSecrets;
+use crate::policy::{Package, ProcessRequest};
 use crate::roots::Roots;
 use palyra_egress::InspectionAuthority;
 use std::collections::{BTreeMap, BTreeSet};
@@ -62,11 +62,15 @@ pub(super) struct Private {
 
 /// The files of a run, and what its environment says of them.
 pub(super) fn files(
-    secrets: &RunSecrets,
+    request: &ProcessRequest,
     roots: &Roots,
     environment: &mut BTreeMap<OsString, OsString>,
 ) -> Result<Vec<Private>, SandboxError> {
-    let mut files = Vec::new();
+    let (secrets, mut files) = (&request.secrets, Vec::new());
+    for (name, content) in request.package.iter().flat_map(|package| &package.files) {
+        let path = Path::new(Package::PLACE).join(name);
+        files.push(Private { path, content: sealed(content)?, mode: "0555" });
+    }
     for file in &secrets.files {
         let path = Path::new(SECRETS).join(&file.name);
         files.push(Private { path, content: sealed(file.content.expose())?, mode: "0400" });

@@ -21,7 +21,7 @@ use super::plan::{MountStep, TreeAccess, User, c_string};
 use super::sys::{self, Around};
 use super::walls;
 use crate::error::SandboxError;
-use crate::hidden::{Hidden, HiddenIn, HiddenProgram};
+use crate::hidden_files::{Hidden, HiddenIn, HiddenProgram};
 use crate::layout;
 use crate::scratch;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

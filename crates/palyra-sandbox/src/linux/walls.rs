@@ -12,10 +12,10 @@
 //! works, nothing runs.
 
 use super::plan::{MountStep, TreeAccess, c_string};
-use super::stub;
+use super::stub_programs;
 use super::tier_c::sealed;
 use crate::error::SandboxError;
-use crate::hidden::{Hidden, HiddenIn, HiddenProgram};
+use crate::hidden_files::{Hidden, HiddenIn, HiddenProgram};
 use crate::layout;
 use std::ffi::{CString, OsString};
 use std::os::fd::OwnedFd;
@@ -100,7 +100,7 @@ fn unescaped(text: &[u8]) -> Vec<u8> {
 
 /// What stands where a program was.
 fn gone(program: &HiddenProgram, path: &Path) -> Result<MountStep, SandboxError> {
-    match stub::refusal(program.family).filter(|_| program.is_shell()) {
+    match stub_programs::refusal(program.family).filter(|_| program.is_shell()) {
         Some(content) => Ok(MountStep::Program { path: named(path)?, content }),
         None => Ok(MountStep::Whiteout(named(path)?)),
     }
@@ -118,7 +118,7 @@ pub(super) struct Cover {
 pub(super) fn covers(hidden: &Hidden) -> Result<Vec<Cover>, SandboxError> {
     let mut covers = Vec::new();
     for (target, program) in hidden.program_files() {
-        let refusal = stub::refusal(program.family).filter(|_| program.is_shell());
+        let refusal = stub_programs::refusal(program.family).filter(|_| program.is_shell());
         covers.push(Cover { target, content: refusal.map(|program| sealed(&program)).transpose()? });
     }
     for target in hidden.files.iter().filter(|file| layout::is_system_path(file)) {

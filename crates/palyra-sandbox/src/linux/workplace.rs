@@ -15,7 +15,7 @@ use super::landlock;
 use super::plan::User;
 use super::view::{View, Walls};
 use crate::error::SandboxError;
-use crate::hidden::Hidden;
+use crate::hidden_files::Hidden;
 use crate::scratch::Scratch;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};

@@ -5,7 +5,7 @@
 //! fatal; so the kernel itself is asked.
 
 use crate::error::SandboxError;
-use crate::hidden::Hidden;
+use crate::hidden_files::Hidden;
 use crate::roots::Roots;
 use rustix::fs::{Mode, OFlags};
 use std::ffi::OsStr;

@@ -4,13 +4,13 @@ use super::{SANDBOX_EXEC, paths};
 use crate::environment;
 use crate::error::SandboxError;
 use crate::executable::{FileIdentity, ProgramFile, ResolvedExecutable};
-use crate::group::{self, Ended, Start};
 use crate::guards::{self, Guard};
-use crate::hidden::Hidden;
+use crate::hidden_files::Hidden;
 use crate::hosts::check_hosts;
 use crate::minimum;
 use crate::outcome::{EgressCount, Enforcement, Layer, LimitHit, OutputSink, ProcessExit, ProcessOutcome};
 use crate::policy::{EgressEnforcementMode, ProcessRequest, SandboxProcessRunnerPolicy, SandboxTier};
+use crate::process_group::{self, Ended, Start};
 use crate::pump::{self, Bounds, Pumped};
 use crate::roots::Roots;
 use crate::scratch::Scratch;
@@ -71,7 +71,7 @@ pub(crate) fn run(
         limits: &limits(policy),
     };
     let failed = |source| SandboxError::StartFailed { path: executable.path().to_owned(), source };
-    let (mut group, pipes) = group::start(&start).map_err(failed)?;
+    let (mut group, pipes) = process_group::start(&start).map_err(failed)?;
     let bounds = Bounds {
         started,
         wall_clock: Duration::from_millis(policy.wall_clock_limit_ms),
@@ -138,7 +138,7 @@ fn limits(policy: &SandboxProcessRunnerPolicy) -> [(Resource, u64); 5] {
         (Resource::Fsize, policy.max_file_size_bytes),
         (Resource::Nofile, policy.max_open_files.max(8)),
         // Counted per user; the policy's number is room for the run alone, so the user's other processes are added.
-        (Resource::Nproc, policy.max_processes.saturating_add(group::user_processes())),
+        (Resource::Nproc, policy.max_processes.saturating_add(process_group::user_processes())),
         (Resource::Core, 0),
     ]
 }

@@ -1,4 +1,4 @@
-//! Why an archive is refused. Every trick has a name of its own, so that a refusal says what somebody tried.
+//! Why an archive is refused. Every trick has a name of its own, so that a refusal says what was tried.
 
 use super::names::NameFault;
 

@@ -1,4 +1,4 @@
-//! What somebody has reported: files by digest, packages by name and version.
+//! What was reported: files by digest, packages by name and version.
 
 use super::report::{CheckId, Finding};
 use super::{AuditContext, Subject};

@@ -312,7 +312,7 @@ fn checked(raw: RawPolicy, digest: Digest) -> Result<AuditPolicy, Placed> {
 fn add_known_bad(bad: RawKnownBad, policy: &mut AuditPolicy) -> Result<(), Placed> {
     let reason = bad.reason.get_ref().trim().to_owned();
     if reason.is_empty() {
-        return Err(value(&bad.reason, "known_bad.reason", "say why, for whoever reads the report"));
+        return Err(value(&bad.reason, "known_bad.reason", "say why: the report shows it"));
     }
     match (bad.sha256, bad.package) {
         (Some(text), None) => {

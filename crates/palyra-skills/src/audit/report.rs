@@ -113,7 +113,7 @@ checks! {
     /// The provenance is valid and about this artifact.
     ProvenanceValid = "provenance.valid", "build the artifact again, so that its provenance is made from it";
     /// Nothing of it is known to be bad, by digest.
-    KnownBadDigest = "known_bad.digest", "remove the skill; somebody has reported this very file";
+    KnownBadDigest = "known_bad.digest", "remove the skill; this very file was reported";
     /// Nothing of it is known to be bad, by package and version.
     KnownBadPackage = "known_bad.package", "update the package that the advisory names, and build again";
     /// No text that a model reads hides anything.

@@ -8,8 +8,8 @@ mod front_matter;
 
 use crate::archive::Entry;
 use crate::constants::{
-    FORMAT, INSTRUCTIONS_ENTRY, MANIFEST_ENTRY, MAX_TOOLS, PROTOCOL_MAJOR, PROVENANCE_ENTRY, SBOM_ENTRY,
-    SCRIPTS_FOLDER, SIGNATURE_ENTRY,
+    FORMAT, INSTRUCTIONS_ENTRY, INSTRUCTIONS_TOOL, MANIFEST_ENTRY, MAX_INSTRUCTIONS_FILES, MAX_TOOLS, PROTOCOL_MAJOR,
+    PROVENANCE_ENTRY, SBOM_ENTRY, SCRIPTS_FOLDER, SIGNATURE_ENTRY,
 };
 use crate::ids::{PublisherId, SkillId, SkillVersion, ToolId};
 use crate::package::{FolderReader, PackageSource, SourceError};
@@ -21,6 +21,10 @@ use std::path::Path;
 
 /// The longest description that the format of such folders allows, in characters.
 const MAX_DESCRIPTION: usize = 1024;
+
+/// What an imported script may use: interpreters of large languages do not start with less.
+const SCRIPT_MEMORY_BYTES: u64 = 512 << 20;
+const SCRIPT_WALL_CLOCK_MS: u64 = 120_000;
 
 /// Why a folder cannot be imported.
 #[derive(Debug, thiserror::Error)]
@@ -62,6 +66,9 @@ pub enum InstructionsError {
         /// The file.
         entry: String,
     },
+    /// More files than a run can be given.
+    #[error("the folder has more than {MAX_INSTRUCTIONS_FILES} files")]
+    TooManyFiles,
     /// More scripts than a skill may have tools.
     #[error("the folder has more than {MAX_TOOLS} scripts")]
     TooManyScripts,
@@ -80,6 +87,7 @@ impl InstructionsError {
             Self::Head { .. } => "instructions_head",
             Self::Key { .. } => "instructions_key",
             Self::Reserved { .. } => "instructions_reserved",
+            Self::TooManyFiles => "instructions_too_many_files",
             Self::TooManyScripts => "instructions_too_many_scripts",
         }
     }
@@ -120,6 +128,9 @@ pub fn import_files(files: Vec<Entry>, request: &ImportRequest) -> Result<Packag
     let own = [MANIFEST_ENTRY, SIGNATURE_ENTRY, SBOM_ENTRY, PROVENANCE_ENTRY];
     if let Some(file) = files.iter().find(|file| own.contains(&file.name.as_str())) {
         return Err(InstructionsError::Reserved { entry: file.name.clone() });
+    }
+    if files.len() > MAX_INSTRUCTIONS_FILES {
+        return Err(InstructionsError::TooManyFiles);
     }
     let skill = files.iter().find(|file| file.name == INSTRUCTIONS_ENTRY).ok_or(InstructionsError::Missing)?;
     let text = std::str::from_utf8(&skill.content).map_err(|_| InstructionsError::NotText)?;
@@ -176,6 +187,7 @@ fn manifest(
         "capabilities": {
             "filesystem": { "read_roots": request.read_roots, "write_roots": request.write_roots },
             "http": { "egress": request.egress },
+            "quotas": { "max_memory_bytes": SCRIPT_MEMORY_BYTES, "wall_clock_ms": SCRIPT_WALL_CLOCK_MS },
         },
         "compat": {
             "required_protocol_major": PROTOCOL_MAJOR,
@@ -188,7 +200,7 @@ fn manifest(
 
 /// One tool for each script that some program can read.
 fn tools(name: &str, description: &str, files: &[Entry]) -> Result<Vec<Value>, InstructionsError> {
-    let mut taken = BTreeSet::new();
+    let mut taken: BTreeSet<ToolId> = INSTRUCTIONS_TOOL.parse().into_iter().collect();
     let mut tools = Vec::new();
     for file in files.iter().filter(|file| file.name.starts_with(SCRIPTS_FOLDER)) {
         let Some(interpreter) = interpreter(file) else { continue };

@@ -162,6 +162,10 @@ fn checked(raw: &RawManifest) -> Result<Manifest, Placed> {
         return Err((raw.metadata.skill_id.span(), ManifestFault::value("entrypoints.tools", message)));
     }
     let capabilities = capabilities::capabilities(&raw.capabilities)?;
+    if kind == SkillKind::Instructions && !(capabilities.secrets.is_empty() && capabilities.storage_bytes == 0) {
+        let message = "scripts get neither secrets nor storage; only components do";
+        return Err((raw.metadata.skill_id.span(), ManifestFault::value("capabilities", message)));
+    }
     Ok(Manifest { kind, metadata, tools, capabilities, compat: compat(&raw.compat)? })
 }
 

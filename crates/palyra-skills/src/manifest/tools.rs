@@ -1,9 +1,9 @@
-//! The tools of a manifest: what a model is told, what goes in, what comes out, which code runs.
+//! The tools of a manifest: what a model reads, what goes in, what comes out, which code runs.
 
 use super::error::{ManifestFault, Placed};
 use super::raw::{RawEntrypoints, RawKind, RawTool, Text};
 use crate::archive::names::check_name;
-use crate::constants::{MAX_TOOLS, MODULES_FOLDER, SCRIPTS_FOLDER};
+use crate::constants::{INSTRUCTIONS_TOOL, MAX_TOOLS, MODULES_FOLDER, SCRIPTS_FOLDER};
 use crate::ids::ToolId;
 use crate::text::excerpt;
 use palyra_protocol::{CanonicalJson, RiskLevel};
@@ -110,6 +110,10 @@ fn tool(raw: &RawTool, kind: RawKind, module: Option<&Text>) -> Result<Tool, Pla
     let output_schema = schema(&id, "output_schema", &raw.output_schema)?;
     let code = match kind {
         RawKind::Component => component_code(raw, module)?,
+        RawKind::Instructions if id.as_str() == INSTRUCTIONS_TOOL => {
+            let message = "the tool that reads `SKILL.md` has this name; choose another";
+            return Err((raw.id.span(), ManifestFault::value("entrypoints.tools.id", message)));
+        }
         RawKind::Instructions => script_code(raw)?,
     };
     Ok(Tool { id, description, risk: raw.risk, input_schema, output_schema, code })

@@ -20,6 +20,7 @@ pub const INDEX_SIGNATURE_FILE: &str = "index.signature.json";
 pub(super) const MAX_INDEX_BYTES: usize = 32 << 20;
 pub(super) const MAX_INDEX_SIGNATURE_BYTES: usize = 4 << 10;
 const MAX_ARTIFACTS: usize = 100_000;
+const MAX_NAME: usize = 64;
 
 /// One artifact of a registry or directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -117,6 +118,7 @@ impl RegistryIndex {
         if self.format != FORMAT {
             return Err(RegistryError::index(format!("format {} is not {FORMAT}", self.format)));
         }
+        check_registry_name(&self.name)?;
         if self.artifacts.len() > MAX_ARTIFACTS {
             return Err(RegistryError::index(format!("there are more than {MAX_ARTIFACTS} artifacts")));
         }
@@ -133,6 +135,15 @@ impl RegistryIndex {
         }
         Ok(())
     }
+}
+
+/// A name that people can tell from every other.
+pub(super) fn check_registry_name(name: &str) -> Result<(), RegistryError> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ' ');
+    if (1..=MAX_NAME).contains(&name.len()) && name.chars().all(plain) && name.trim() == name {
+        return Ok(());
+    }
+    Err(RegistryError::index(format!("a name has 1 to {MAX_NAME} letters, digits, `-`, `_`, `.` and spaces")))
 }
 
 fn signed_digest(key: &PublicKey, index: &Digest) -> Digest {

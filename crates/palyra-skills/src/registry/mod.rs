@@ -18,7 +18,7 @@ use crate::signature::PublisherKey;
 use crate::text::excerpt;
 use index::{MAX_INDEX_BYTES, MAX_INDEX_SIGNATURE_BYTES};
 use palyra_protocol::{Digest, PublicKey, Timestamp};
-use semver::VersionReq;
+pub use semver::VersionReq;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
@@ -243,6 +243,24 @@ pub struct Registry {
     folder: PathBuf,
     /// The list. Its revision is what the caller keeps as `seen_revision`.
     pub index: RegistryIndex,
+}
+
+/// What a registry calls itself, which nobody has verified yet: by it a caller finds the key to verify it with.
+///
+/// # Errors
+/// There is no list, or it has no name.
+pub fn registry_name(folder: &Path) -> Result<String, RegistryError> {
+    #[derive(serde::Deserialize)]
+    struct Named {
+        name: String,
+    }
+    let path = folder.join(INDEX_FILE);
+    let read = read_regular(&path, MAX_INDEX_BYTES as u64);
+    let read = read.map_err(|source| RegistryError::Disk { path: path.clone(), source })?;
+    let bytes = read.ok_or(RegistryError::Missing { path })?;
+    let Named { name } = serde_json::from_slice(&bytes).map_err(RegistryError::index)?;
+    index::check_registry_name(&name)?;
+    Ok(name)
 }
 
 /// Opens a registry directory.

@@ -1,6 +1,6 @@
 //! Blobs as items of the system's keyring.
 //!
-//! The blobs are encrypted all the same: whoever reads the keyring still needs a key slot of the vault.
+//! The blobs are encrypted all the same: a reader of the keyring still needs a key slot of the vault.
 
 use super::{BackendKind, BlobBackend, BlobId};
 use crate::envelope::MAX_BLOB;

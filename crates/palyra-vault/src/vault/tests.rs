@@ -11,23 +11,7 @@ use crate::backend::{BackendKind, BlobId, FileBackend};
 use crate::keyring::{KEYRING_TIMEOUT, Keyring};
 use crate::value::SecretValue;
 use palyra_protocol::{SecretRef, Timestamp};
-use std::sync::atomic::{AtomicU64, Ordering};
-
-/// A clock that a test moves.
-#[derive(Debug)]
-pub(super) struct TestClock(AtomicU64);
-
-impl TestClock {
-    pub(super) fn advance(&self, ms: u64) {
-        self.0.fetch_add(ms, Ordering::SeqCst);
-    }
-}
-
-impl Clock for TestClock {
-    fn now(&self) -> Timestamp {
-        Timestamp::from_unix_ms(self.0.load(Ordering::SeqCst))
-    }
-}
+use palyra_testkit::SetClock;
 
 /// Files, files elsewhere that are called a keyring, and a keyring in memory.
 #[derive(Debug)]
@@ -91,7 +75,7 @@ pub(super) struct Fixture {
     root: PathBuf,
     /// Removed with the fixture, unless somebody else made it.
     _own: Option<tempfile::TempDir>,
-    pub(super) clock: Arc<TestClock>,
+    pub(super) clock: Arc<SetClock>,
     backends: Arc<TestBackends>,
 }
 
@@ -106,7 +90,7 @@ impl Fixture {
         Self {
             root: root.to_owned(),
             _own: None,
-            clock: Arc::new(TestClock(AtomicU64::new(1_000_000))),
+            clock: SetClock::at(1_000_000),
             backends: Arc::new(TestBackends { keyring: memory_keyring() }),
         }
     }

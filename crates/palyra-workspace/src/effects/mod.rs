@@ -36,6 +36,7 @@ mod sys;
 mod tests;
 mod undo;
 mod versions;
+mod view_files;
 
 pub use apply::Applied;
 pub use collect::{Collected, EffectFacts, Fate, Fates, Guarded, Limits};
@@ -45,3 +46,4 @@ pub use file_changes::FileChanges;
 pub use guarded::{GuardRules, GuardRulesError};
 pub use store::{Kept, Retention, View, ViewStage, ViewStore};
 pub use undo::{Obstacle, UndoPlan};
+pub use view_files::{OpenFlags, ViewEntryKind, ViewFiles, ViewStatus};

@@ -1,7 +1,7 @@
 //! Undo: the entries that a plan replaced come back, by a plan of their own.
 //!
 //! An undo is an effect like any other: it has a view, a plan and a result, and can itself be undone. It refuses to
-//! touch an entry that somebody changed since, and names it.
+//! touch an entry that was changed since, and names it.
 
 use super::apply::Applied;
 use super::error::EffectError;

@@ -1,4 +1,4 @@
-//! What was shown is what is opened, although somebody moves things in between.
+//! What was shown is what is opened, although things move in between.
 
 use super::super::beneath::{DirUse, walk_dir};
 use super::super::rename::{exchange, exchange_in_three, link_then_unlink, rename_no_replace};

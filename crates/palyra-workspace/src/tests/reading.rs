@@ -4,7 +4,6 @@ use super::super::limits::MAX_READ_BYTES;
 use super::super::{EntryKind, ListOptions, ReadRange};
 use super::{Room, code, going_on};
 use std::fs;
-use std::time::{Duration, Instant};
 
 #[test]
 fn a_read_gives_a_part_and_the_digest_of_the_whole() {
@@ -57,7 +56,7 @@ fn only_regular_files_are_opened_and_nothing_hangs() {
     let fifo = room.root.join("fifo");
     rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
     let _listener = std::os::unix::net::UnixListener::bind(room.root.join("socket")).unwrap();
-    let started = Instant::now();
+    // One that waited for a writer would wait forever.
     for (path, expect) in
         [("fifo", "not_a_regular_file"), ("socket", "not_a_regular_file"), ("d", "is_directory"), (".", "is_directory")]
     {
@@ -67,7 +66,6 @@ fn only_regular_files_are_opened_and_nothing_hangs() {
         assert_eq!(code(room.patch(&diff)), expect, "{path}");
     }
     assert_eq!(code(room.read("none")), "not_found");
-    assert!(started.elapsed() < Duration::from_secs(5));
     room.assert_clean();
 }
 

@@ -3,14 +3,15 @@
 use palyra_containment::*;
 use palyra_egress::{EgressRecord, EgressVerdict, TlsName};
 use palyra_sandbox::*;
+use palyra_testkit::{FileServer, TlsIdentity};
 use std::fs;
 use std::path::PathBuf;
 
 /// A server with a page and a repository, and a second one that no rule names.
 struct Outside {
     dir: tempfile::TempDir,
-    allowed: Server,
-    other: Server,
+    allowed: FileServer,
+    other: FileServer,
 }
 
 fn outside() -> Outside {
@@ -26,7 +27,7 @@ fn outside() -> Outside {
     git("commit -q --allow-empty -m first", &dir.path().join("work"));
     git("clone -q --bare work repo.git", dir.path());
     git("update-server-info", &dir.path().join("repo.git"));
-    let (allowed, other) = (Server::start(dir.path()), Server::start(dir.path()));
+    let (allowed, other) = (FileServer::start(dir.path()), FileServer::start(dir.path()));
     Outside { dir, allowed, other }
 }
 
@@ -89,10 +90,11 @@ fn ordinary_clients_reach_an_allowed_host() {
 #[test]
 fn tls_reaches_an_allowed_host_end_to_end() {
     let outside = outside();
-    let server = TlsServer::start(outside.dir.path());
+    let identity = TlsIdentity::of(&["localhost"]);
+    let server = FileServer::start_tls(outside.dir.path(), &identity);
     let port = server.port();
     let world = world_with(&[&format!("localhost:{port}")]);
-    fs::write(world.workspace.join("ca.pem"), server.authority()).unwrap();
+    fs::write(world.workspace.join("ca.pem"), identity.pem()).unwrap();
     let url = format!("https://localhost:{port}/page");
     let python = format!(
         "import ssl, urllib.request; trusted = ssl.create_default_context(cafile='ca.pem'); \
@@ -125,7 +127,8 @@ fn tls_reaches_an_allowed_host_end_to_end() {
 #[test]
 fn a_tunnel_is_for_its_host_alone() {
     let outside = outside();
-    let server = TlsServer::start(outside.dir.path());
+    let identity = TlsIdentity::of(&["localhost"]);
+    let server = FileServer::start_tls(outside.dir.path(), &identity);
     let (plain, secure) = (outside.allowed.port(), server.port());
     let world = world_with(&[&format!("localhost:{plain}"), &format!("localhost:{secure}")]);
     let code = format!(

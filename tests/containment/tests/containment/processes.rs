@@ -4,7 +4,6 @@ use palyra_containment::*;
 use palyra_sandbox::*;
 use std::fs;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 #[test]
 fn nothing_of_the_daemons_environment_or_descriptors_is_inside() {
@@ -36,25 +35,25 @@ for pid in filter(str.isdigit, os.listdir('/proc')):
     drop(inherited);
 }
 
+/// Does something as soon as the command has written anything.
+struct WhenHeard<F>(F);
+
+impl<F: FnMut()> OutputSink for WhenHeard<F> {
+    fn chunk(&mut self, _stream: OutputStream, _bytes: &[u8]) {
+        (self.0)();
+    }
+}
+
 #[test]
 fn a_cancellation_wakes_at_once() {
     for tier in TIERS {
         let world = world(tier);
         let (handle, signal) = CancelSignal::new().unwrap();
-        let request = world.request(&["sleep", "1000"]);
+        let request = world.request(&["bash", "-c", "echo begun; exec sleep 1000"]);
         let executable = resolve_executable(&world.policy, &request.argv, &world.workspace).unwrap();
-        std::thread::scope(|scope| {
-            let run = scope.spawn(|| {
-                let outcome = run_constrained_process(&world.policy, &executable, &request, &signal, &mut ()).unwrap();
-                (outcome, Instant::now())
-            });
-            std::thread::sleep(Duration::from_millis(200));
-            let cancelled = Instant::now();
-            handle.cancel();
-            let (outcome, ended) = run.join().unwrap();
-            assert_eq!(outcome.ended_by, Some(LimitHit::Cancelled));
-            assert!(ended - cancelled < Duration::from_millis(150), "{tier} {:?}", ended - cancelled);
-        });
+        let mut sink = WhenHeard(|| handle.cancel());
+        let outcome = run_constrained_process(&world.policy, &executable, &request, &signal, &mut sink).unwrap();
+        assert_eq!((outcome.ended_by, stdout(&outcome).as_str()), (Some(LimitHit::Cancelled), "begun\n"), "{tier}");
     }
 }
 
@@ -80,10 +79,9 @@ fn daemonised_grandchildren_end_with_the_run() {
         for close in ["[0, 1, 2]", "[]"] {
             let world = world(tier);
             let before = count_sleepers();
-            let started = Instant::now();
             let outcome = world.python(&DAEMONISE.replace("CLOSE", close));
             assert_eq!(outcome.exit, ProcessExit::Code(0), "{:?}", String::from_utf8_lossy(&outcome.stderr.bytes));
-            assert!(started.elapsed() < Duration::from_secs(5), "{tier}: held by its pipe");
+            assert_eq!(outcome.ended_by, None, "{tier}: held by its pipe");
             let pid: i32 = stdout(&outcome).trim().parse().unwrap();
             if tier == SandboxTier::B {
                 assert!(!pid_alive(pid), "{tier} {pid}");

@@ -1,4 +1,4 @@
-//! Programs that nobody allowed are gone, however they are started; what is left works, and what lacks one is told
+//! Programs that are not allowed are gone, however they are started; what is left works, and what lacks one is told
 //! which.
 
 use palyra_containment::*;
@@ -145,6 +145,7 @@ fn what_is_allowed_is_executed_by_every_path() {
         let words = attacks();
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let probed = world.run(&words);
+        assert_eq!(probed.ended_by, None, "{tier}");
         let owned = stdout(&probed).lines().filter(|line| *line == "OWNED").count();
         // At least by its path, by two descriptors, through two directories, by a link and by the loader, in both
         // rounds.

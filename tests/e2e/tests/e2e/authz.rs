@@ -405,6 +405,8 @@ fn http_denials(world: &World) -> Vec<(&'static str, String, String, &'static st
         ("GET /v1/calls/{call_id}", call.clone(), nothing(), "not_found"),
         ("GET /v1/calls/{call_id}/events", format!("{call}/events"), nothing(), "not_found"),
         ("DELETE /v1/calls/{call_id}", call, nothing(), "not_found"),
+        ("GET /v1/runs/{run}", "/v1/runs/run_x".to_owned(), nothing(), "forbidden"),
+        ("GET /v1/runs/{run}/events", "/v1/runs/run_x/events".to_owned(), nothing(), "forbidden"),
         ("GET /v1/approvals", "/v1/approvals".to_owned(), nothing(), "forbidden"),
         ("GET /v1/approvals/{approval_id}", format!("/v1/approvals/{}", world.approval), nothing(), "forbidden"),
         (

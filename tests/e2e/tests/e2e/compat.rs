@@ -230,3 +230,104 @@ fn a_narrow_token_does_no_more_than_its_scopes() {
     assert_eq!(run["turns"][0]["results"][0]["is_error"], true, "calling tools takes a scope of its own: {run}");
     refuses(chats.get("/v1/models"), 403, "scope_missing");
 }
+
+#[test]
+fn a_request_asks_for_palyras_tools_without_naming_an_agent() {
+    let (model, host) = with(vec![Say::call("palyra_echo", &json!({ "text": "hi" })), Say::text("it said hi")]);
+    let http = coder(&host);
+    let mut body = ask("main");
+    body["tools"] = json!([
+        { "type": "mcp", "server_label": "palyra", "allowed_tools": ["palyra.echo"] },
+        { "type": "function", "function": { "name": "weather" } },
+    ]);
+    let answer = http.post("/v1/chat/completions", &body).is(200).json();
+    assert_eq!(text(&answer, "/choices/0/message/content"), "it said hi");
+    let run = host.palyra(&["runs", "show", text(&answer, "/metadata/palyra_run")]).good();
+    assert_eq!((text(&run, "/model"), text(&run, "/turns/0/results/0/state")), ("main", "succeeded"));
+    let offered = model.asked()[0]["tools"].as_array().unwrap().clone();
+    let names: Vec<_> = offered.iter().map(|tool| text(tool, "/function/name")).collect();
+    assert_eq!(names, ["palyra_echo", "weather"], "no other tool of Palyra's is offered");
+    body["tools"] = json!([{ "type": "mcp", "server_label": "palyra", "allowed_tools": ["palyra.nothing"] }]);
+    refuses(http.post("/v1/chat/completions", &body), 400, "tool_not_offered");
+    body["tools"] = json!([{ "type": "mcp", "server_label": "palyra" }, { "type": "function", "function": { "name": "palyra_echo" } }]);
+    refuses(http.post("/v1/chat/completions", &body), 400, "tool_name_taken");
+    let stored = json!({ "model": "main", "input": "go", "store": true, "tools": [{ "type": "mcp", "server_label": "palyra" }] });
+    let kept = http.post("/v1/responses", &stored).is(200).json();
+    assert_eq!(http.get(&format!("/v1/responses/{}", text(&kept, "/id"))).is(200).json()["model"], "main");
+}
+
+#[test]
+fn a_stream_that_waits_for_a_person_carries_comments() {
+    let (_model, host) = with(vec![Say::call("palyra_process_run", &json!({ "argv": ["true"] })), Say::text("done")]);
+    let (agent, watcher) = (coder(&host), host.palyra_started(&["approvals", "watch"]));
+    let mut body = ask("palyra/coder");
+    body["stream"] = true.into();
+    let mut lines = agent.lines("/v1/chat/completions", &body);
+    let asked = text(&watcher.json(), "/approval_id").to_owned();
+    let about = lines.find(|line| line.starts_with(':')).unwrap();
+    assert!(about.contains(&asked), "the first says what is waited for: {about}");
+    // The next one comes because ten seconds have passed.
+    assert!(lines.any(|line| line.starts_with(':')));
+    host.decide(&asked, "allow", &[]).exits(0).done();
+    assert_eq!(lines.filter(|line| line.starts_with("data: ")).last().as_deref(), Some("data: [DONE]"));
+}
+
+#[test]
+fn a_token_that_is_used_too_often_is_told_when_to_come_back() {
+    let (_model, host) = with(vec![]);
+    let http = host.http_as("agent:coder", &["--scope", SCOPES, "--rate", "2"]);
+    let first = http.post("/v1/chat/completions", &ask("main")).is(200);
+    assert_eq!(
+        (first.header("x-ratelimit-limit-requests"), first.header("x-ratelimit-remaining-requests")),
+        ("2", "1")
+    );
+    assert!(first.header("x-ratelimit-reset-requests").ends_with('s'));
+    http.post("/v1/chat/completions", &ask("main")).is(200);
+    let refused = http.post("/v1/chat/completions", &ask("main"));
+    assert!(refused.header("retry-after").parse::<u64>().is_ok_and(|wait| wait > 0), "{refused:?}");
+    refuses(refused, 429, "rate_limited");
+    refuses(host.http().with("palyra_wrong").post("/v1/responses", &json!({})), 401, "unauthenticated");
+}
+
+#[test]
+fn a_model_that_fails_is_an_error_of_the_clients_kind() {
+    for (say, status, code) in [
+        (Say::status(400, "bad"), 502, "model_refused"),
+        (Say::retried(429), 429, "model_rate_limited"),
+        (Say::stream("data: {not json\n\n"), 502, "model_answer_malformed"),
+    ] {
+        for name in ["main", "palyra/coder"] {
+            let told = say.clone();
+            let model = Model::answering(move |_, _| told.clone());
+            let host = Host::with(&model.config("chat_completions", ""));
+            host.palyra(&["access", "agent", "add", "agent:coder"]).exits(0).done();
+            let http = coder(&host);
+            refuses(http.post("/v1/chat/completions", &ask(name)), status, code);
+            let body = json!({ "model": name, "input": "go", "stream": true });
+            let streamed = http.post("/v1/responses", &body).is(200);
+            let (last, data) = events(&streamed).pop().unwrap();
+            let data: Value = serde_json::from_str(&data).unwrap();
+            assert_eq!(last, "response.failed", "{streamed:?}");
+            assert!(text(&data, "/response/error/message").starts_with(code), "{data}");
+            let mut body = ask(name);
+            body["stream"] = true.into();
+            let streamed = events(&http.post("/v1/chat/completions", &body).is(200));
+            assert!(streamed.iter().any(|(_, data)| data.contains(code)), "{streamed:?}");
+            assert_eq!(streamed.last().unwrap().1, "[DONE]");
+        }
+    }
+}
+
+#[test]
+fn a_chats_result_is_verified_by_what_its_metadata_names() {
+    let (_model, host) = with(vec![Say::call("palyra_echo", &json!({ "text": "hi" })), Say::text("done")]);
+    let answer = coder(&host).post("/v1/chat/completions", &ask("palyra/coder")).is(200).json();
+    let noted: Vec<&str> = text(&answer, "/metadata/palyra_call_0").split(' ').collect();
+    let shown = host.palyra(&["calls", "show", noted[0]]).good();
+    let verified = host.palyra_fed(&["attest", "verify", "-"], shown.to_string().as_bytes()).good();
+    assert_eq!(verified["valid"], true);
+    assert_eq!(noted[1..], ["succeeded", &format!("sha256:{}", text(&shown, "/attestation/execution_sha256"))]);
+    let mut forged = shown;
+    forged["output"]["text"] = "bye".into();
+    host.palyra_fed(&["attest", "verify", "-"], forged.to_string().as_bytes()).fails(8, "attestation_invalid");
+}

@@ -1,23 +1,14 @@
 //! What would hold a process is a fact: rules see it, people see it, and a run has the network of its own call alone.
 
 use palyra_e2e::{Host, text};
+use palyra_testkit::serve;
 use serde_json::{Value, json};
-use std::io::{Read as _, Write as _};
-use std::net::TcpListener;
 use std::thread::JoinHandle;
 
 /// A server that answers as many requests as it is told to.
-fn pages(count: usize) -> (u16, JoinHandle<()>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let serving = std::thread::spawn(move || {
-        for _ in 0..count {
-            let (mut socket, _) = listener.accept().unwrap();
-            assert!(socket.read(&mut [0; 4096]).unwrap() > 0);
-            socket.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\npage\n").unwrap();
-        }
-    });
-    (port, serving)
+fn pages(count: usize) -> (u16, JoinHandle<Vec<String>>) {
+    let page = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\npage\n";
+    serve(vec![page.to_owned(); count])
 }
 
 fn run(host: &Host, input: &Value) -> Value {

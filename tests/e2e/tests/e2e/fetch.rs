@@ -2,37 +2,9 @@
 //! connection.
 
 use palyra_e2e::{Host, Proposal, api, text};
+use palyra_testkit::{listen, read_request, serve_on};
 use serde_json::{Value, json};
-use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
-use std::thread::JoinHandle;
-
-/// A server of this machine, not yet serving, and its port.
-fn listen() -> (TcpListener, u16) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    (listener, port)
-}
-
-fn read_head(socket: &mut TcpStream) -> String {
-    let mut head = String::new();
-    let mut byte = [0; 1];
-    while !head.ends_with("\r\n\r\n") && socket.read(&mut byte).unwrap() == 1 {
-        head.push(char::from(byte[0]));
-    }
-    head
-}
-
-/// Gives each of these answers to one connection; returns what was asked.
-fn serve(listener: TcpListener, answers: Vec<String>) -> JoinHandle<Vec<String>> {
-    let one = move |answer: &String| {
-        let (mut socket, _) = listener.accept().unwrap();
-        let asked = read_head(&mut socket);
-        socket.write_all(answer.as_bytes()).unwrap();
-        asked
-    };
-    std::thread::spawn(move || answers.iter().map(one).collect())
-}
+use std::net::TcpListener;
 
 fn allowing(port: u16) -> Host {
     Host::with(&format!("[egress]\nallowed_hosts = [\"127.0.0.1:{port}\"]\n"))
@@ -56,8 +28,10 @@ fn connections(host: &Host, call: &str) -> Vec<Value> {
 #[test]
 fn a_fetch_is_asked_about_brings_the_answer_and_leaves_a_record() {
     let (listener, port) = listen();
-    let served =
-        serve(listener, vec!["HTTP/1.1 404 Not Found\r\nX-Kind: test\r\nContent-Length: 6\r\n\r\nnot it".to_owned()]);
+    let served = serve_on(
+        listener,
+        vec!["HTTP/1.1 404 Not Found\r\nX-Kind: test\r\nContent-Length: 6\r\n\r\nnot it".to_owned()],
+    );
     let host = allowing(port);
     let url = format!("http://127.0.0.1:{port}/a?q=1");
     let (call, approval) = host.ask("palyra.http.fetch", &json!({ "url": url, "headers": { "X-Mine": "1" } }), &[]);
@@ -113,7 +87,7 @@ fn a_redirect_is_checked_like_the_first_hop() {
     let (listener, port) = listen();
     let redirect =
         "HTTP/1.1 302 Found\r\nLocation: http://169.254.169.254/latest\r\nContent-Length: 0\r\n\r\n".to_owned();
-    let served = serve(listener, vec![redirect]);
+    let served = serve_on(listener, vec![redirect]);
     let host = allowing(port);
     let (call, ran) = fetch(&host, &json!({ "url": format!("http://127.0.0.1:{port}/") }));
     assert_eq!(ran.json()["problem"]["code"], "egress_denied", "{ran:?}");
@@ -154,7 +128,7 @@ fn a_redirect_reaches_no_host_that_policy_forbids() {
     let host = deciding(&[a, b], &rules);
     let direct = json!({ "url": format!("http://127.0.0.1:{b}/secret") });
     host.call("palyra.http.fetch", &direct, &["--detach"]).fails(3, "policy_denied");
-    let served = serve(first, vec![redirect(302, b), redirect(307, b)]);
+    let served = serve_on(first, vec![redirect(302, b), redirect(307, b)]);
     let (call, ran) = fetch(&host, &json!({ "url": format!("http://127.0.0.1:{a}/") }));
     let problem = ran.exits(1).json()["problem"].clone();
     assert_eq!(text(&problem, "/code"), "policy_denied");
@@ -178,7 +152,7 @@ fn a_redirect_goes_no_further_than_the_call_was_cleared_for() {
         when {{ ["127.0.0.1:{a}"].containsAll(context.endpoints) }};"#
     );
     let host = deciding(&[a, b], &rules);
-    let served = serve(first, vec![redirect(302, b), redirect(302, b)]);
+    let served = serve_on(first, vec![redirect(302, b), redirect(302, b)]);
     let input = json!({ "url": format!("http://127.0.0.1:{a}/") });
     // Nobody was asked about the first host, and about the second somebody has to be.
     let ran = host.call("palyra.http.fetch", &input, &[]).exits(1).json();
@@ -189,7 +163,7 @@ fn a_redirect_goes_no_further_than_the_call_was_cleared_for() {
     // Where a person says yes to a fetch that follows redirects, it follows them.
     second.set_nonblocking(false).unwrap();
     let found = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nfound".to_owned();
-    let served_b = serve(second, vec![redirect(302, a), found]);
+    let served_b = serve_on(second, vec![redirect(302, a), found]);
     let (call, approval) = host.ask("palyra.http.fetch", &json!({ "url": format!("http://127.0.0.1:{b}/") }), &[]);
     let card = host.palyra_text(&["approvals", "show", &approval]).stdout;
     assert!(card.contains("redirects to allowed hosts are followed"), "{card}");
@@ -231,7 +205,7 @@ async fn a_fetch_that_hangs_is_cancelled() {
     owner.allow(question.approval_id.as_str()).await.unwrap();
     let asked = tokio::task::spawn_blocking(move || {
         let (mut socket, _) = listener.accept().unwrap();
-        read_head(&mut socket);
+        read_request(&mut socket).unwrap();
         socket
     });
     // The request has arrived and gets no answer: from here on the call is known to wait.

@@ -36,6 +36,12 @@ fn a_call_ends_and_its_request_leads_to_the_journal() {
     assert_eq!((text(origin, "/channel"), text(origin, "/principal")), ("http", "agent:web"));
     let told = agent.get(&format!("/v1/calls/{id}")).is(200).json();
     assert_eq!(told["outcome"], call["outcome"], "what is looked up is what was answered");
+    for (name, answer) in [("answer.json", &call), ("looked-up.json", &told)] {
+        let file = host.path(name);
+        std::fs::write(&file, answer.to_string()).unwrap();
+        let verified = host.palyra(&["attest", "verify", file.to_str().unwrap()]).good();
+        assert_eq!((&verified["valid"], &verified["call_id"]), (&json!(true), &call["call_id"]));
+    }
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The HTTP door, as nobody should use it.
+//! The HTTP door, used wrongly.
 
 use palyra_e2e::{Host, Http, text};
 use serde_json::{Value, json};

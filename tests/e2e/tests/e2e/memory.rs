@@ -4,7 +4,7 @@
 use crate::policy::with_policies;
 use crate::vault::no_trace;
 use palyra_e2e::host::Restart;
-use palyra_e2e::{Host, text};
+use palyra_e2e::{Host, Model, Say, text};
 use serde_json::{Value, json};
 
 /// A text that no test writes anywhere else, and that no tokenizer cuts.
@@ -138,4 +138,43 @@ fn a_person_who_is_asked_about_retaining_sees_the_text() {
     host.decide(&approval, "allow", &[]).exits(0).done();
     host.palyra(&["calls", "follow", &call]).exits(0).done();
     assert_eq!(host.palyra(&["memory", "search", "quillfeather"]).good().as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn what_a_model_retained_and_recalled_is_in_no_record_of_its_run() {
+    let model = Model::saying(vec![
+        Say::call("palyra_memory_retain", &json!({ "text": TEXT })),
+        Say::call("palyra_memory_search", &json!({ "query": "slab" })),
+        Say::text("noted"),
+    ]);
+    let host = Host::with(&model.config("chat_completions", ""));
+    let run = host.palyra(&["run", "keep it in mind", "--agent", "coder"]).good();
+    assert_eq!(text(&run, "/turns/1/results/0/state"), "succeeded", "{run}");
+    assert!(model.asked()[2].to_string().contains(TEXT), "the model is told what it recalled");
+    let id = text(&host.palyra(&["memory", "list"]).good(), "/0/entry_id").to_owned();
+    host.palyra(&["memory", "forget", &id]).exits(0).done();
+    assert_eq!(host.palyra(&["journal", "verify"]).good()["intact"], true);
+    for part in [TEXT, "Quillfeather", "quillfeather", "ninetyseven"] {
+        assert!(no_trace(&host.state(), part) > 3);
+    }
+}
+
+#[test]
+fn each_entry_is_asked_about_before_it_is_told() {
+    let mut host = with_policies(&[(
+        "own.cedar",
+        "@id(\"nothing_from_outside_is_recalled\")\n@reason(\"What stems from outside is not recalled here.\")\n\
+         forbid (principal is Agent, action == Action::\"memory.search\", resource)\n\
+         when { context has trust && context.trust == \"external\" };\n",
+    )]);
+    host.start();
+    retain(&host, TEXT, "work");
+    let add =
+        ["memory", "add", "a slab from outside", "--scope", "principal:agent:demo", "--source", "https://evil.example"];
+    host.palyra(&add).exits(0).done();
+    let found = search(&host, "slab", "work");
+    let texts: Vec<_> = found["output"]["entries"].as_array().unwrap().iter().map(|e| text(e, "/text")).collect();
+    assert_eq!(texts, [TEXT]);
+    assert_eq!(host.palyra(&as_agent(&["memory", "search", "slab"])).good().as_array().unwrap().len(), 1);
+    assert_eq!(host.palyra(&["memory", "search", "slab"]).good().as_array().unwrap().len(), 2, "a person sees both");
 }

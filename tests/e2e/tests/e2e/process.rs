@@ -1,6 +1,7 @@
 //! `palyra.process.run`: what comes back, what is refused, and that nothing outlives its call.
 
 use palyra_e2e::{Host, Proposal, api, text};
+use palyra_testkit::serve;
 use rustix::event::{PollFd, PollFlags, poll};
 use serde_json::{Value, json};
 use std::fs::{self, File};
@@ -233,16 +234,8 @@ fn gone(ours: &File) {
 
 #[test]
 fn a_program_reaches_allowed_hosts_alone_and_its_connections_are_journalled() {
-    use std::io::{Read as _, Write as _};
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let server = std::thread::spawn(move || {
-        let (mut socket, _) = listener.accept().unwrap();
-        let mut head = [0; 4096];
-        let asked = socket.read(&mut head).unwrap();
-        socket.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\nConnection: close\r\n\r\na page\n").unwrap();
-        String::from_utf8_lossy(&head[..asked]).into_owned()
-    });
+    let (port, server) =
+        serve(vec!["HTTP/1.1 200 OK\r\nContent-Length: 7\r\nConnection: close\r\n\r\na page\n".to_owned()]);
     let host = Host::with(&format!("[egress]\nallowed_hosts = [\"localhost:{port}\"]\n"));
     let input = json!({
         "argv": ["curl", "-sS", format!("http://localhost:{port}/page"), "http://denied.example/x"],
@@ -258,7 +251,7 @@ fn a_program_reaches_allowed_hosts_alone_and_its_connections_are_journalled() {
     let egress = &ran["output"]["egress"];
     assert_eq!((&egress["allowed"], &egress["denied"]), (&json!(1), &json!(1)));
     assert_eq!(egress["denials"][0]["host"], "denied.example");
-    assert!(server.join().unwrap().starts_with("GET /page HTTP/1.1\r\n"));
+    assert!(server.join().unwrap()[0].starts_with("GET /page HTTP/1.1\r\n"));
     let layers = ran["attestation"]["sandbox_enforcement"]["layers"].as_array().unwrap().clone();
     assert!(layers.iter().any(|l| l["name"] == "egress_proxy" && l["applied"] == true), "{layers:?}");
     let events = host.palyra(&["journal", "show", &call]).json_lines();

@@ -17,11 +17,27 @@ pub(crate) const HOME: &str = "home";
 
 impl Machines {
     pub(crate) fn new() -> Self {
+        Self::begun(|_| (), "")
+    }
+
+    /// Machines whose daemon has this configuration besides.
+    pub(crate) fn with(config: &str) -> Self {
+        Self::begun(|_| (), config)
+    }
+
+    /// Machines whose clocks can be set.
+    pub(crate) fn with_clocks() -> Self {
+        Self::begun(Host::own_clock, "")
+    }
+
+    fn begun(prepare: impl Fn(&mut Host), config: &str) -> Self {
         let network = Network::new();
         let mut server = Host::idle_in(network.server().0);
-        server.configure(&format!("[remote]\nlisten = \"{}:7443\"\n", network.server().1));
+        let mut device = Host::idle_in(network.device().0);
+        prepare(&mut server);
+        prepare(&mut device);
+        server.configure(&format!("[remote]\nlisten = \"{}:7443\"\n{config}", network.server().1));
         server.start();
-        let device = Host::idle_in(network.device().0);
         Self { server, device, network }
     }
 
@@ -38,19 +54,34 @@ impl Machines {
 
     /// Starts pairing with a code, at the daemon's address.
     pub(crate) fn pairing(&self, code: &str, name: &str) -> Running {
+        self.pairing_as(code, name, HOME)
+    }
+
+    fn pairing_as(&self, code: &str, name: &str, profile: &str) -> Running {
         let at = self.network.server().1;
-        self.device.palyra_started(&["pair", at, "--code", code, "--name", name, "--save-as", HOME])
+        self.device.palyra_started(&["pair", at, "--code", code, "--name", name, "--save-as", profile])
     }
 
     /// Pairs with a PIN, as two people would.
     pub(crate) fn pair(&self, name: &str, role: &str) {
-        let watching = self.server.palyra_started(&["approvals", "watch"]);
         let code = self.code(&["--role", role]);
-        let pairing = self.pairing(text(&code, "/code"), name);
+        let paired = self.paired_by(text(&code, "/code"), name, HOME);
+        assert_eq!(paired["role"], role);
+    }
+
+    /// Pairs a device that exists once more.
+    pub(crate) fn pair_again(&self, name: &str) {
+        let code = self.code(&["--device", name]);
+        drop(self.paired_by(text(&code, "/code"), name, HOME));
+    }
+
+    /// Pairs by a code that somebody made.
+    pub(crate) fn paired_by(&self, code: &str, name: &str, profile: &str) -> Value {
+        let watching = self.server.palyra_started(&["approvals", "watch"]);
+        let pairing = self.pairing_as(code, name, profile);
         let asked = self.asked(&watching);
         self.server.decide(text(&asked, "/approval_id"), "allow", &[]).exits(0).done();
-        let paired = pairing.end().good();
-        assert_eq!(paired["role"], role);
+        pairing.end().good()
     }
 
     /// The approval of a device that waits.

@@ -32,7 +32,7 @@ fn a_write_is_shown_as_a_difference_with_what_a_grant_would_have_answered() {
     // What people read: coloured lines, nothing that a terminal obeys, the content not twice.
     let plain = host.palyra_text(&["approvals", "show", &approval]).exits(0).stdout;
     assert!(plain.contains("+2\\u{1b}[2J") && plain.contains("-two"), "{plain}");
-    assert!(plain.contains("it would have answered 2 of the last 2 approvals; one of them you denied"), "{plain}");
+    assert!(plain.contains("would have answered 2 of the last 2; one of them you denied"), "{plain}");
     assert!(!plain.contains('\u{1b}'), "{plain:?}");
     assert_eq!(plain.matches("[2J").count(), 1, "{plain}");
 }

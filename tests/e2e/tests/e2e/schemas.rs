@@ -1,20 +1,9 @@
 //! What a tool returns is what its published schema says: clients that check it find nothing to complain about.
 
 use palyra_e2e::{Host, Ran, text};
+use palyra_testkit::{ok, serve};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use std::io::{Read as _, Write as _};
-use std::net::TcpListener;
-
-/// Answers one request.
-fn serve(listener: TcpListener) {
-    std::thread::spawn(move || {
-        let (mut socket, _) = listener.accept().unwrap();
-        let mut head = [0; 1024];
-        let _read = socket.read(&mut head).unwrap();
-        socket.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi").unwrap();
-    });
-}
 
 /// Calls a tool, with a person's yes where one is asked.
 fn called(host: &Host, tool: &str, input: &Value) -> Ran {
@@ -33,9 +22,7 @@ fn proposed(host: &Host, tool: &str, input: &Value) -> String {
 
 #[test]
 fn every_output_fits_the_schema_that_is_published() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    serve(listener);
+    let (port, _served) = serve(vec![ok("hi")]);
     let host = Host::with(&format!("[egress]\nallowed_hosts = [\"127.0.0.1:{port}\"]\n"));
     host.put("notes.txt", "one\ntwo\nthree\n");
     host.put("raw", b"\xff\x00\xfe");

@@ -4,21 +4,20 @@ use palyra_e2e::{Host, Ran, text};
 use palyra_skills::PublisherKey;
 use palyra_skills::archive::Entry;
 use palyra_skills::package::{self, PackageSource};
+use palyra_testkit::{ok, serve};
 use serde_json::{Value, json};
 use std::fs;
-use std::io::{Read as _, Write as _};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 
-const TOOL: &str = "skill.acme.echo.run";
-const ALLOWED: &str = "[tool_call]\nallowed_tools = [\"palyra.echo\", \"skill.acme.echo.run\"]\n";
+pub(crate) const TOOL: &str = "skill.acme.echo.run";
+pub(crate) const ALLOWED: &str = "[tool_call]\nallowed_tools = [\"palyra.echo\", \"skill.acme.echo.run\"]\n";
 
 /// A guest of the host's own tests, or an example.
-fn guest(path: &str) -> String {
+pub(crate) fn guest(path: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)).unwrap()
 }
 
-fn minimal() -> String {
+pub(crate) fn minimal() -> String {
     guest("examples/skills/minimal/skill.wat")
 }
 
@@ -27,20 +26,20 @@ fn hostile(name: &str) -> String {
 }
 
 /// What a skill is made of.
-struct Skill<'a> {
-    version: &'a str,
-    text: String,
-    capabilities: &'a str,
-    description: &'a str,
+pub(crate) struct Skill<'a> {
+    pub(crate) version: &'a str,
+    pub(crate) text: String,
+    pub(crate) capabilities: &'a str,
+    pub(crate) description: &'a str,
 }
 
 impl Skill<'_> {
-    fn new(version: &str, text: String) -> Skill<'_> {
+    pub(crate) fn new(version: &str, text: String) -> Skill<'_> {
         Skill { version, text, capabilities: "", description: "Returns its input." }
     }
 
     /// Builds and signs it, and puts it into a file of the host.
-    fn packed(&self, host: &Host, key: &PublisherKey) -> PathBuf {
+    pub(crate) fn packed(&self, host: &Host, key: &PublisherKey) -> PathBuf {
         let Self { version, text, capabilities, description } = self;
         let manifest = format!(
             "format = 1\n[metadata]\nskill_id = \"acme.echo\"\nversion = \"{version}\"\npublisher = \"acme\"\nname = \"Echo\"\n\
@@ -58,14 +57,14 @@ impl Skill<'_> {
     }
 }
 
-fn install(host: &Host, file: &Path, options: &[&str]) -> Ran {
+pub(crate) fn install(host: &Host, file: &Path, options: &[&str]) -> Ran {
     let mut args = vec!["skills", "install", file.to_str().unwrap()];
     args.extend(options);
     host.palyra(&args)
 }
 
 /// A host with the minimal skill, installed by trust on first use.
-fn furnished(config: &str) -> (Host, PublisherKey) {
+pub(crate) fn furnished(config: &str) -> (Host, PublisherKey) {
     let host = Host::with(&format!("{ALLOWED}{config}"));
     let key = PublisherKey::generate().unwrap();
     let file = Skill::new("1.0.0", minimal()).packed(&host, &key);
@@ -73,11 +72,11 @@ fn furnished(config: &str) -> (Host, PublisherKey) {
     (host, key)
 }
 
-fn listed(host: &Host) -> Value {
+pub(crate) fn listed(host: &Host) -> Value {
     host.palyra(&["skills", "list"]).good()["skills"][0].clone()
 }
 
-fn tools(host: &Host) -> Vec<String> {
+pub(crate) fn tools(host: &Host) -> Vec<String> {
     let tools = host.palyra(&["tools", "list"]).good();
     let name = |tool: &Value| text(tool, "/name").to_owned();
     tools.as_array().unwrap().iter().map(name).filter(|name| name.starts_with("skill.")).collect()
@@ -232,6 +231,7 @@ fn a_person_quarantines_and_releases_and_agents_do_neither() {
     assert_ne!(host.palyra(&agent).code, 0);
     host.palyra(&quarantine).exits(0).done();
     assert!(tools(&host).is_empty());
+    assert_ne!(host.call(TOOL, &json!({}), &[]).code, 0);
     host.palyra(&["skills", "check"]).exits(0).done();
     let skill = listed(&host);
     assert_eq!((text(&skill, "/runtime_status"), text(&skill, "/reason")), ("quarantined", "not today"));
@@ -277,6 +277,62 @@ fn a_trust_store_that_was_edited_trusts_nobody() {
 }
 
 #[test]
+fn a_trust_store_that_was_rolled_back_trusts_nobody() {
+    let (mut host, _) = furnished("");
+    let store = host.state().join("skill_trust.json");
+    let before = fs::read(&store).unwrap();
+    let key = text(&host.palyra(&["skills", "trust", "list"]).good(), "/0/key_id").to_owned();
+    host.palyra(&["skills", "trust", "revoke", &key, "--reason", "it leaked"]).exits(0).done();
+    host.kill();
+    fs::write(&store, before).unwrap();
+    host.start();
+    assert!(tools(&host).is_empty());
+    assert_eq!(host.palyra(&["skills", "list"]).good()["problem"]["code"], "trust_store_tampered");
+    assert_ne!(host.call(TOOL, &json!({}), &[]).code, 0);
+}
+
+#[test]
+fn an_advisory_quarantines_what_it_names_without_being_asked() {
+    let outside = tempfile::tempdir().unwrap();
+    let advisories = outside.path().join("osv");
+    fs::create_dir(&advisories).unwrap();
+    let (host, _) = furnished(&format!("[skills]\nadvisories = {advisories:?}\n"));
+    host.call(TOOL, &json!({}), &[]).exits(0).done();
+    let advisory = json!({
+        "id": "OSV-TEST-1",
+        "affected": [{
+            "package": { "ecosystem": "palyra", "name": "acme.echo", "purl": "pkg:palyra-skill/acme.echo" },
+            "ranges": [{ "type": "SEMVER", "events": [{ "introduced": "0" }, { "fixed": "2.0.0" }] }],
+        }],
+    });
+    fs::write(advisories.join("one.json"), advisory.to_string()).unwrap();
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while text(&listed(&host), "/runtime_status") != "quarantined" {
+        assert!(std::time::Instant::now() < until, "{}", listed(&host));
+    }
+    let info = host.palyra(&["skills", "info", "acme.echo"]).good();
+    assert_eq!(info["change"]["cause"], "advisories", "{info}");
+    assert!(text(&info, "/reason").contains("OSV-TEST-1"), "{info}");
+}
+
+#[test]
+fn a_call_that_waits_does_not_run_when_its_skill_is_quarantined_meanwhile() {
+    let config = format!("{ALLOWED}[wasm_runtime]\nallowed_write_roots = [\".\"]\n");
+    let host = Host::with(&config);
+    let capabilities = "[capabilities.filesystem]\nwrite_roots = [\"*\"]\n[[capabilities.wildcards]]\n\
+        capability = \"filesystem.write_roots\"\npattern = \"*\"\nreason = \"a test of everything\"\n";
+    let skill = Skill { capabilities, ..Skill::new("1.0.0", writer()) };
+    let file = skill.packed(&host, &PublisherKey::generate().unwrap());
+    install(&host, &file, &["--allow-tofu"]).exits(0).done();
+    let (call, approval) = host.ask(TOOL, &json!({ "p": "note" }), &[]);
+    host.palyra(&["skills", "quarantine", "acme.echo", "--reason", "just now"]).exits(0).done();
+    host.decide(&approval, "allow", &[]);
+    let ended = host.palyra(&["calls", "follow", &call]);
+    assert_ne!(ended.code, 0, "{ended:?}");
+    assert!(!host.work("note").exists());
+}
+
+#[test]
 fn hostile_code_is_stopped_by_the_limit_meant_for_it() {
     for (name, code) in [
         ("infinite-loop", "plugin_limit_fuel"),
@@ -312,7 +368,7 @@ fn an_import_that_was_not_declared_is_quarantined() {
 }
 
 /// A guest of the host's tests that takes its word from `{"p":"…"}` instead of from between quotes.
-fn with_object_input(path: &str) -> String {
+pub(crate) fn with_object_input(path: &str) -> String {
     let taken = "(i32.add (local.get $input) (i32.const 1)) (i32.sub (local.get $input_length) (i32.const 2))";
     let instead = "(i32.add (local.get $input) (i32.const 6)) (i32.sub (local.get $input_length) (i32.const 8))";
     guest(path).replace(taken, instead)
@@ -320,15 +376,7 @@ fn with_object_input(path: &str) -> String {
 
 #[test]
 fn a_granted_host_is_reached_through_the_egress_rules_and_no_other() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let served = std::thread::spawn(move || {
-        let (mut socket, _) = listener.accept().unwrap();
-        let mut head = [0; 4096];
-        let read = socket.read(&mut head).unwrap();
-        socket.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 11\r\n\r\n{\"ok\":true}").unwrap();
-        String::from_utf8_lossy(&head[..read]).into_owned()
-    });
+    let (port, served) = serve(vec![ok("{\"ok\":true}")]);
     let config = format!(
         "{ALLOWED}[egress]\nallowed_hosts = [\"127.0.0.1:{port}\"]\n[wasm_runtime]\nallowed_hosts = [\"127.0.0.1:{port}\"]\n"
     );
@@ -347,7 +395,7 @@ fn a_granted_host_is_reached_through_the_egress_rules_and_no_other() {
     host.decide(&approval, "allow", &[]).exits(0).done();
     let outcome = host.palyra(&["calls", "follow", &call]).good();
     assert_eq!(outcome["output"], json!({ "ok": true }), "{outcome}");
-    assert!(served.join().unwrap().starts_with("GET /x HTTP/1.1"));
+    assert!(served.join().unwrap()[0].starts_with("GET /x HTTP/1.1"));
     let events = host.palyra(&["journal", "show", &call]).stdout;
     assert!(events.contains("egress.connection"), "{events}");
     let replayed = host.palyra(&["skills", "replay", &call]).good();
@@ -357,31 +405,53 @@ fn a_granted_host_is_reached_through_the_egress_rules_and_no_other() {
     assert_ne!(host.palyra(&["calls", "follow", &call]).code, 0);
 }
 
-#[test]
-fn files_are_written_beneath_granted_roots_and_guarded_ones_never() {
-    let config = format!("{ALLOWED}[wasm_runtime]\nallowed_write_roots = [\".\"]\n");
-    let host = Host::with(&config);
-    fs::create_dir_all(host.work(".git/hooks")).unwrap();
+/// A guest that writes `mine` into the file that `{"p":"…"}` names, and answers `{"n":"00"}` where it could.
+fn writer() -> String {
     let number = "(i32.store8 (i32.const 448) ";
-    let text_of = with_object_input("crates/palyra-plugins/tests/guests/writer.wat")
+    with_object_input("crates/palyra-plugins/tests/guests/writer.wat")
         .replace("(func $number", "(data (i32.const 600) \"{\\22n\\22:\\22..\\22}\")\n  (func $number")
         .replace(number, "(i32.store8 (i32.const 606) ")
         .replace("(i32.store8 (i32.const 449) ", "(i32.store8 (i32.const 607) ")
-        .replace("(call $answer (i32.const 448) (i32.const 2))", "(call $answer (i32.const 600) (i32.const 10))");
+        .replace("(call $answer (i32.const 448) (i32.const 2))", "(call $answer (i32.const 600) (i32.const 10))")
+}
+
+#[test]
+fn what_a_skill_writes_counts_like_any_effect_and_is_undone() {
+    let config = format!("{ALLOWED}[wasm_runtime]\nallowed_write_roots = [\".\"]\n");
+    let host = Host::with(&config);
+    fs::create_dir_all(host.work(".git/hooks")).unwrap();
+    host.put("note", "before");
     let capabilities = "[capabilities.filesystem]\nwrite_roots = [\"*\"]\n[[capabilities.wildcards]]\n\
         capability = \"filesystem.write_roots\"\npattern = \"*\"\nreason = \"a test of everything\"\n";
-    let skill = Skill { capabilities, ..Skill::new("1.0.0", text_of) };
+    let skill = Skill { capabilities, ..Skill::new("1.0.0", writer()) };
     let file = skill.packed(&host, &PublisherKey::generate().unwrap());
     install(&host, &file, &["--allow-tofu"]).exits(0).done();
     let write = |path: &str| {
         let (call, approval) = host.ask(TOOL, &json!({ "p": path }), &[]);
         host.decide(&approval, "allow", &[]).exits(0).done();
-        host.palyra(&["calls", "follow", &call]).good()["output"]["n"].clone()
+        (call.clone(), host.palyra(&["calls", "follow", &call]).good())
     };
-    assert_eq!(write("note"), "00");
+    let (call, outcome) = write("note");
+    assert_eq!(outcome["output"], json!({ "n": "00" }), "the output is what the code made it");
+    assert_eq!(outcome["attestation"]["effect"]["state"], "applied", "{outcome}");
     assert_eq!(host.content("note"), "mine");
-    for refused in [".git/hooks/pre-commit", "../outside", ".envrc"] {
-        assert_ne!(write(refused), "00", "{refused}");
+    host.palyra(&["skills", "replay", &call]).exits(0).done();
+    host.palyra(&["undo", &call]).exits(0).done();
+    assert_eq!(host.content("note"), "before");
+    // Files that run as code later wait for a person, whatever the skill was granted.
+    let (_, outcome) = write(".git/hooks/pre-commit");
+    assert_eq!(outcome["attestation"]["effect"]["state"], "waiting", "{outcome}");
+    assert!(!host.work(".git/hooks/pre-commit").exists());
+    let waiting = host.palyra(&["approvals", "list"]).good();
+    let approval = waiting.as_array().unwrap().iter().find(|record| record["subject"]["kind"] == "effects").unwrap();
+    host.decide(text(approval, "/approval_id"), "allow", &[]).exits(0).done();
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while !host.work(".git/hooks/pre-commit").exists() && std::time::Instant::now() < until {
+        std::thread::yield_now();
     }
-    assert!(!host.work(".git/hooks/pre-commit").exists() && !host.path("outside").exists());
+    assert_eq!(host.content(".git/hooks/pre-commit"), "mine");
+    let (_, outcome) = write("../outside");
+    assert_ne!(outcome["output"]["n"], "00");
+    assert!(!host.path("outside").exists());
+    assert_eq!(host.palyra(&["journal", "verify"]).good()["intact"], true);
 }

@@ -33,6 +33,15 @@ fn a_second_daemon_on_the_same_state_is_refused() {
 }
 
 #[test]
+fn a_lock_file_that_was_removed_lets_no_second_daemon_in() {
+    let host = Host::up();
+    fs::remove_file(host.state().join("palyrad.lock")).unwrap();
+    let refused = host.refused();
+    assert_eq!(refused.code, Some(75), "{}", refused.log);
+    host.call("palyra.echo", &json!({ "text": "still here" }), &[]).exits(0).done();
+}
+
+#[test]
 fn another_user_of_the_machine_gets_nothing() {
     let host = Host::up();
     // A copy that everybody may run.

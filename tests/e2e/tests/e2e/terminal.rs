@@ -66,7 +66,7 @@ fn u_takes_a_yes_back_and_that_is_recorded() {
 
 #[test]
 fn each_width_leaves_its_grant() {
-    let host = Host::up();
+    let host = Host::with("[egress]\nallowed_hosts = [\"127.0.0.1:9\"]\n");
     std::fs::create_dir(host.work("src")).unwrap();
     let write = json!({ "path": "src/a.txt", "content": "x" });
     for (key, tool, input, matcher) in [
@@ -76,6 +76,12 @@ fn each_width_leaves_its_grant() {
             "palyra.process.run",
             json!({ "argv": ["git", "status"] }),
             json!({ "argv_prefix": { "words": ["git", "status"] } }),
+        ),
+        (
+            "h",
+            "palyra.http.fetch",
+            json!({ "url": "http://127.0.0.1:9/a" }),
+            json!({ "host_method": { "host": "127.0.0.1:9", "method": "GET" } }),
         ),
         ("w", "palyra.fs.write", write, json!({ "path_prefix": { "directory": "src" } })),
     ] {
@@ -198,9 +204,10 @@ fn a_new_one_never_moves_the_one_being_read_and_an_answer_elsewhere_ends_it() {
     terminal.sees(&second);
     terminal.sees(READY);
     // A yes that is armed when the answer comes elsewhere is never sent.
+    let elsewhere = host.elsewhere();
     terminal.types("y");
     terminal.sees("u takes it back");
-    host.decide(&second, "deny", &[]).exits(0).done();
+    elsewhere.denies(&second, "");
     terminal.sees("was answered elsewhere");
     terminal.sees("nothing waits");
     assert_eq!(state(&host, &second), "denied");
@@ -300,4 +307,44 @@ fn approvals_are_named_by_number_end_or_latest_and_counted() {
     host.decide("latest", "allow", &[]).fails(10, "not_listed");
     assert_eq!(state(&host, &third), "pending");
     drop(count);
+}
+
+#[test]
+fn one_that_is_put_off_comes_back_and_a_person_who_looks_elsewhere_is_called() {
+    let mut host = Host::up();
+    let (bin, told) = (host.path("bin"), host.path("told"));
+    std::fs::create_dir(&bin).unwrap();
+    let notify = bin.join("notify-send");
+    std::fs::write(&notify, format!("#!/bin/sh\nprintf '%s ' \"$@\" > {}\n", told.display())).unwrap();
+    std::fs::set_permissions(&notify, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let path = std::env::var("PATH").unwrap();
+    host.set_machine_env("PATH", format!("{}:{path}", bin.display()));
+    let mut terminal = Terminal::start(&host, &["approvals", "watch", "--bell", "--notify"], (120, 60));
+    terminal.sees("nothing waits");
+    let (_, approval) = host.ask("palyra.process.run", &run("hostile\u{1b}]0;x"), &[]);
+    terminal.sees(&approval);
+    terminal.sees(READY);
+    assert!(terminal.rang(), "a bell");
+    terminal.types("l");
+    terminal.sees("1 put off");
+    assert_eq!(state(&host, &approval), "pending");
+    terminal.types("r");
+    terminal.sees(&approval);
+    terminal.sees(READY);
+    // The desktop is told how many wait, and nothing that an agent wrote.
+    assert_eq!(std::fs::read_to_string(&told).unwrap(), "--app-name=palyra Palyra 1 waiting for your answer ");
+}
+
+#[test]
+fn a_plain_command_takes_one_key_on_a_small_terminal() {
+    let host = Host::up();
+    let status = json!({ "argv": ["git", "status"] });
+    let (_, approval) = host.ask("palyra.process.run", &status, &["--as", "agent:demo", "--session", "work"]);
+    let mut terminal = Terminal::start(&host, &["approvals", "watch"], (80, 24));
+    terminal.sees(READY);
+    assert!(!terminal.text().contains("more line"), "all of it is on the screen:\n{}", terminal.text());
+    terminal.types("y");
+    terminal.sees("u takes it back");
+    terminal.sees("allowed by user:local");
+    assert_eq!(state(&host, &approval), "allowed");
 }

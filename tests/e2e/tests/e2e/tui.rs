@@ -71,6 +71,7 @@ fn what_comes_never_moves_the_selection_and_what_ends_elsewhere_leaves() {
     let host = Host::up();
     drop(host.ask("palyra.process.run", &run("first"), &[]));
     let (_, second) = host.ask("palyra.fs.write", &json!({ "path": "second.txt", "content": "x" }), &[]);
+    let elsewhere = host.elsewhere();
     let mut screen = Terminal::start(&host, &["tui"], (100, 60));
     screen.shows("(2 waiting)");
     screen.types("j");
@@ -82,7 +83,7 @@ fn what_comes_never_moves_the_selection_and_what_ends_elsewhere_leaves() {
     screen.shows("second.txt");
     screen.types("y");
     screen.shows("u takes it back");
-    host.decide(&second, "deny", &["--reason", "elsewhere"]).exits(0).done();
+    elsewhere.denies(&second, "elsewhere");
     screen.shows("(elsewhere)");
     screen.shows("(2 waiting)");
     assert_eq!(state(&host, &second), "denied", "the armed yes was not sent");

@@ -126,14 +126,19 @@ fn certificates(dir: &Path) {
 }
 
 /// A host whose daemon trusts a server of this machine, with the token in its vault and bound to that server.
-struct World {
-    host: Host,
+pub(crate) struct World {
+    pub(crate) host: Host,
     server: Server,
     plain: Server,
 }
 
 impl World {
     fn new() -> Self {
+        Self::with("")
+    }
+
+    /// With more configuration; `PORT` in it is the server's.
+    pub(crate) fn with(config: &str) -> Self {
         let mut host = Host::idle();
         let dir = host.path("servers");
         fs::create_dir_all(dir.join("www")).unwrap();
@@ -151,8 +156,11 @@ impl World {
         let server = Server::start(&dir, true, &format!("http://localhost:{}/open", plain.port));
         host.configure(&format!(
             "[egress]\nallowed_hosts = [\"127.0.0.1:{}\", \"127.0.0.1:{}\", \"localhost:{}\"]\n\
-             [process_runner]\nallow_interpreters = [\"python3\", \"node\", \"sh\"]\n",
-            server.port, plain.port, plain.port
+             [process_runner]\nallow_interpreters = [\"python3\", \"node\", \"sh\"]\n{}",
+            server.port,
+            plain.port,
+            plain.port,
+            config.replace("PORT", &server.port.to_string())
         ));
         host.set_env("SSL_CERT_FILE", dir.join("ca.pem"));
         host.start();
@@ -160,13 +168,13 @@ impl World {
         Self { host, server, plain }
     }
 
-    fn bind(&self, words: &[&str]) {
+    pub(crate) fn bind(&self, words: &[&str]) {
         let host = format!("127.0.0.1:{}", self.server.port);
         let bind = ["vault", "bind", "global/github", "--host", &host];
         self.host.palyra(&[&bind[..], words].concat()).exits(0).done();
     }
 
-    fn url(&self, path: &str) -> String {
+    pub(crate) fn url(&self, path: &str) -> String {
         format!("https://127.0.0.1:{}{path}", self.server.port)
     }
 
@@ -191,7 +199,7 @@ impl World {
     }
 
     /// Nothing that the daemon has written or said holds the value.
-    fn nothing_left(&self, said: &[&Value]) {
+    pub(crate) fn nothing_left(&self, said: &[&Value]) {
         assert!(no_trace(&self.host.state(), VALUE) > 3, "there was something to look at");
         no_trace(&self.host.path("w"), VALUE);
         let log = fs::read_to_string(self.host.path("log")).unwrap();

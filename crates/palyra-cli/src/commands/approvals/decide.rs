@@ -68,7 +68,10 @@ pub async fn decide(context: &Context, connection: &Connection, answer: Decide) 
         say!("  your yes is recorded; it needs {}", people(&record));
     }
     if let Some(grant) = record.resolution.and_then(|end| end.grant) {
-        note!("{}", styled(DIM, format!("this left a standing answer; withdraw it: palyra grants revoke {grant}")));
+        note!(
+            "{}",
+            styled(DIM, format!("the answer holds for later calls too; withdraw it: palyra grants revoke {grant}"))
+        );
     }
     Ok(())
 }

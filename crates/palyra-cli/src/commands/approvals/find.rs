@@ -116,7 +116,9 @@ fn refused(code: &str, message: String, hint: &str) -> Failure {
 fn place(context: &Context) -> Option<PathBuf> {
     let base = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
     let base = base.or_else(|| std::env::home_dir().map(|home| home.join(".cache")))?;
-    let daemon = Digest::of(context.state_dir.as_os_str().as_encoded_bytes());
+    let mut daemon = context.state_dir.as_os_str().as_encoded_bytes().to_vec();
+    daemon.extend(context.host().into_iter().flat_map(|host| [b"\0", host.as_str().as_bytes()].concat()));
+    let daemon = Digest::of(&daemon);
     Some(base.join("palyra").join(format!("approvals-{}.json", daemon.short())))
 }
 

@@ -207,12 +207,12 @@ pub fn limits(client: Client) -> &'static [&'static str] {
     match client {
         Client::Codex => &[
             "Codex's own patches are decided and recorded; its read-only sandbox then asks you, or refuses them in `codex exec`. Edits by commands run in Palyra's sandbox",
-            "whoever starts Codex with other settings (`-c features.hooks=false`, another CODEX_HOME) switches the hook off",
+            "starting Codex with other settings (`-c features.hooks=false`, another CODEX_HOME) switches the hook off",
             "what is typed into a running terminal session (write_stdin) is not asked about",
         ],
         _ => &[
             "commands run in Palyra's sandbox; file edits, reads and fetches are decided and recorded, and Claude Code does them with your rights: they cannot be undone by Palyra",
-            "whoever starts Claude Code with other settings (--settings, --setting-sources, --bare, disableAllHooks) switches the hook off; /etc/claude-code/managed-settings.json is what an agent cannot change",
+            "starting Claude Code with other settings (--settings, --setting-sources, --bare, disableAllHooks) switches the hook off; /etc/claude-code/managed-settings.json is what an agent cannot change",
             "your own deny rules for Bash commands see the wrapped command, so write them as rules of Palyra's",
             "files that you mention with @ are read by Claude Code itself",
         ],

@@ -434,7 +434,7 @@ pub async fn disconnect(context: &Context, request: Disconnect) -> Result<(), Fa
         say!("  restored {}", file.path.display());
     }
     for place in left {
-        note!("{} {place} was changed by somebody else and stays", styled(WARN, "note:"));
+        note!("{} {place} was changed since and stays", styled(WARN, "note:"));
     }
     Ok(())
 }

@@ -37,6 +37,7 @@ pub async fn run(context: &Context, command: Manage) -> Result<(), Failure> {
     match command {
         Manage::Install(command) => install::install(context, &connection, command).await,
         Manage::Update(command) => install::update(context, &connection, command).await,
+        Manage::Available { source } => show::available(context, &install::available(&connection, &source).await?),
         Manage::List => show::list(context, &told(skills.list(ListSkillsRequest {}).await?)?),
         Manage::Check => show::list(context, &told(skills.check(CheckSkillsRequest {}).await?)?),
         Manage::Info(named) => show::info(context, &told(skills.info(request(named)).await?)?),

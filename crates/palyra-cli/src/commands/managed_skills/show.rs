@@ -56,6 +56,29 @@ pub(super) fn list(context: &Context, listing: &Value) -> Result<(), Failure> {
         &["SKILL", "VERSION", "STATUS", "ELIGIBLE", "TRUST", "PUBLISHER", "LAST AUDIT", "FAILED CHECKS"],
         &rows,
     );
+    if let Some(pass) = listing.get("pass") {
+        say!("{}", styled(DIM, format!("{} read and audited, {} unchanged", pass["read"], pass["unchanged"])));
+    }
+    Ok(())
+}
+
+pub(super) fn available(context: &Context, listing: &Value) -> Result<(), Failure> {
+    if context.json() {
+        return output::json(listing);
+    }
+    if let Some(registry) = listing["registry"].as_str() {
+        say!("registry {}, list {}, key {}", safe(registry), listing["revision"], safe(text(listing, "/key_id")));
+    }
+    let row = |artifact: &Value| {
+        let state = if artifact["is_withdrawn"] == true { "withdrawn" } else { "" };
+        let column = |pointer: &str| safe(text(artifact, pointer));
+        vec![column("/skill_id"), column("/version"), column("/publisher"), state.to_owned()]
+    };
+    let rows: Vec<_> = items(listing, "/artifacts").iter().map(row).collect();
+    output::table(&["SKILL", "VERSION", "PUBLISHER", ""], &rows);
+    for file in items(listing, "/refused") {
+        say!("{} {}: {}", styled(WARN, "!"), safe(text(file, "/0")), safe(text(file, "/1")));
+    }
     Ok(())
 }
 

@@ -32,7 +32,6 @@ pub(super) struct About {
     pub(super) model: String,
     pub(super) previous: Option<String>,
     pub(super) background: bool,
-    pub(super) store: bool,
     pub(super) run: Option<String>,
     pub(super) metadata: Map<String, Value>,
 }
@@ -189,7 +188,7 @@ impl Items {
             item["status"] = "completed".into();
             let item = item.clone();
             let event = json!({
-                "item_id": item["id"], "output_index": place, "name": item["name"], "arguments": item["arguments"],
+                "item_id": item["id"], "output_index": place, "arguments": item["arguments"],
             });
             self.tell("response.function_call_arguments.done", event);
             self.tell("response.output_item.done", json!({ "output_index": place, "item": item }));
@@ -219,7 +218,7 @@ impl Items {
 
     /// The response as it stands.
     pub(super) fn response(&self) -> Value {
-        let About { id, created, model, previous, background, store, run, metadata } = &self.about;
+        let About { id, created, model, previous, background, run, metadata } = &self.about;
         let mut noted = notes(run.as_deref(), &self.results);
         noted.extend(metadata.clone());
         let incomplete = match self.end.as_ref().map(|end| end.finish) {
@@ -241,7 +240,8 @@ impl Items {
         let usage = self.end.as_ref().map(|end| {
             let (read, written) = (end.usage.input, end.usage.output);
             json!({
-                "input_tokens": read, "input_tokens_details": { "cached_tokens": 0 }, "output_tokens": written,
+                "input_tokens": read, "input_tokens_details": { "cache_write_tokens": 0, "cached_tokens": 0 },
+                "output_tokens": written,
                 "output_tokens_details": { "reasoning_tokens": 0 }, "total_tokens": read + written,
             })
         });
@@ -250,7 +250,7 @@ impl Items {
             "error": error, "incomplete_details": incomplete, "instructions": null, "max_output_tokens": null,
             "max_tool_calls": null, "model": model, "output": self.output, "parallel_tool_calls": true,
             "previous_response_id": previous, "reasoning": { "effort": null, "summary": null }, "service_tier": "default",
-            "store": store, "temperature": 1.0, "text": { "format": { "type": "text" } }, "tool_choice": "auto",
+            "temperature": 1.0, "text": { "format": { "type": "text" } }, "tool_choice": "auto",
             "tools": [], "top_logprobs": 0, "top_p": 1.0, "truncation": "disabled", "usage": usage, "user": null,
             "metadata": noted,
         })

@@ -3,9 +3,12 @@
 //! Nothing that would change the answer is ignored in silence. A field that is in none of the lists is refused by name.
 
 use super::errors::Fault;
-use palyra_agent::{Message, ModelSettings, Part, Role, ToolChoice, ToolSpec};
+use palyra_agent::{Message, ModelSettings, Part, Role, ToolChoice, ToolSpec, WantedTools};
 use serde_json::{Map, Value};
+use std::collections::HashSet;
 
+/// The server that Palyra's own tools are on.
+const PALYRAS: &str = "palyra";
 /// The most tools of a caller.
 const MAX_TOOLS: usize = 128;
 
@@ -43,6 +46,8 @@ pub(super) struct Wanted {
     pub(super) model: String,
     pub(super) messages: Vec<Message>,
     pub(super) tools: Vec<ToolSpec>,
+    /// Which of Palyra's tools are asked for, where the request names them.
+    pub(super) palyras: Option<WantedTools>,
     pub(super) settings: ModelSettings,
     pub(super) stream: bool,
 }
@@ -72,19 +77,43 @@ pub(super) fn chat(fields: &Map<String, Value>) -> Result<ChatWanted, Fault> {
     if read.is_empty() {
         return Err(Fault::invalid(Some("messages"), "there is nothing to answer"));
     }
+    results_fit(&read)?;
     let most = number(fields, "max_completion_tokens")?.or(number(fields, "max_tokens")?);
     let tools = list(fields, "tools")?;
-    let tools = tools.iter().map(|tool| spec(&tool["function"]).filter(|_| tool["type"] == "function"));
+    let palyras = palyras(tools)?;
+    let tools = tools.iter().filter(|tool| !is_palyras(tool));
+    let tools = tools.map(|tool| spec(&tool["function"]).filter(|_| tool["type"] == "function"));
     let tools: Option<Vec<ToolSpec>> = tools.collect();
     let wanted = Wanted {
         model: model(fields)?,
         messages: read,
         tools: checked(tools.ok_or_else(|| Fault::unsupported("tools", "a tool must be a function with a name"))?)?,
+        palyras,
         settings: settings(fields, most)?,
         stream: flag(fields, "stream")?,
     };
     let include_usage = fields.get("stream_options").is_some_and(|options| options["include_usage"] == true);
     Ok(ChatWanted { wanted, include_usage })
+}
+
+/// Refuses the result of a call that no message before it asks for.
+fn results_fit(messages: &[Message]) -> Result<(), Fault> {
+    let mut asked = HashSet::new();
+    for (index, part) in
+        messages.iter().enumerate().flat_map(|(at, message)| message.parts.iter().map(move |p| (at, p)))
+    {
+        match part {
+            Part::ToolCall { id, .. } => {
+                asked.insert(id.as_str());
+            }
+            Part::ToolResult { id, .. } if !asked.contains(id.as_str()) => {
+                let param = format!("messages[{index}].tool_call_id");
+                return Err(Fault::invalid(Some(&param), "no message before this one asks for a call with this id"));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// Refuses fields that nobody here knows.
@@ -186,12 +215,34 @@ pub(super) fn spec(function: &Value) -> Option<ToolSpec> {
     fits.then(|| ToolSpec { name: name.to_owned(), description, parameters })
 }
 
+/// Whether a tool stands for Palyra's own, in the form in which OpenAI's API names a server of tools.
+pub(super) fn is_palyras(tool: &Value) -> bool {
+    tool["type"] == "mcp" && tool["server_label"] == PALYRAS
+}
+
+/// Which of Palyra's tools a request asks for: all, or those in `allowed_tools`.
+pub(super) fn palyras(tools: &[Value]) -> Result<Option<WantedTools>, Fault> {
+    let Some(asked) = tools.iter().find(|tool| is_palyras(tool)) else { return Ok(None) };
+    let allowed = &asked["allowed_tools"];
+    let names = match allowed {
+        Value::Null => return Ok(Some(WantedTools::Usual)),
+        Value::Object(filter) if filter.keys().all(|key| key == "tool_names") => &allowed["tool_names"],
+        other => other,
+    };
+    let names = names.as_array().and_then(|names| names.iter().map(|name| name.as_str().map(str::to_owned)).collect());
+    let names: Option<Vec<String>> = names;
+    match names {
+        Some(names) => Ok(Some(WantedTools::Only(names))),
+        None => Err(Fault::unsupported("tools", "`allowed_tools` must be a list of names")),
+    }
+}
+
 /// Tools with names of their own.
 pub(super) fn checked(tools: Vec<ToolSpec>) -> Result<Vec<ToolSpec>, Fault> {
     if tools.len() > MAX_TOOLS {
         return Err(Fault::invalid(Some("tools"), format!("there are at most {MAX_TOOLS} tools")));
     }
-    let mut names = std::collections::HashSet::new();
+    let mut names = HashSet::new();
     match tools.iter().find(|tool| !names.insert(tool.name.as_str())) {
         Some(twice) => Err(Fault::invalid(Some("tools"), format!("two tools are called `{}`", twice.name))),
         None => Ok(tools),
@@ -301,5 +352,10 @@ mod tests {
         assert_eq!(with("tools", json!([{ "type": "function", "function": { "name": "a b" } }])), "tools");
         assert_eq!(with("temperature", json!(9)), "temperature");
         assert_eq!(with("messages", json!([{ "role": "king", "content": "x" }])), "messages[0]");
+        let stray =
+            json!([{ "role": "user", "content": "x" }, { "role": "tool", "tool_call_id": "c", "content": "y" }]);
+        assert_eq!(with("messages", stray), "messages[1].tool_call_id");
+        let server = json!([{ "type": "mcp", "server_label": "palyra", "allowed_tools": { "read_only": true } }]);
+        assert_eq!(with("tools", server), "tools");
     }
 }

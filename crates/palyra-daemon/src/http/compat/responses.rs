@@ -26,8 +26,7 @@ use std::sync::Arc;
 pub(super) async fn create(State(door): State<Door>, request: Request) -> Result<Response, Fault> {
     let asked = Asked::read(request).await?;
     let wanted = read(&asked.fields)?;
-    let is_agent = source::agent_of(&wanted.wanted.model).is_some();
-    if !is_agent {
+    if !source::is_run(&wanted.wanted) {
         kept_by_nobody(&wanted)?;
     }
     for answer in &wanted.answers {
@@ -53,7 +52,6 @@ pub(super) async fn create(State(door): State<Door>, request: Request) -> Result
             model,
             previous: wanted.previous,
             background,
-            store: run.is_some(),
             run: run.map(String::from),
             metadata: wanted.metadata,
         };
@@ -65,7 +63,7 @@ pub(super) async fn create(State(door): State<Door>, request: Request) -> Result
 
 /// Refuses what would have to be kept for a model that is asked as it is.
 fn kept_by_nobody(wanted: &ResponseWanted) -> Result<(), Fault> {
-    let agents = "only responses of an agent (`palyra/NAME`) are kept";
+    let agents = "only responses of an agent (`palyra/NAME`), or with Palyra's tools, are kept";
     if wanted.store == Some(true) {
         return Err(Fault::unsupported("store", format!("{agents}; leave `store` out or set it to false")));
     }
@@ -197,7 +195,6 @@ fn recorded(shown: &RunShown) -> Value {
         model: shown.agent.as_ref().map_or_else(|| shown.model.clone(), |agent| format!("palyra/{agent}")),
         previous: None,
         background: false,
-        store: true,
         run: Some(shown.run.to_string()),
         metadata: Map::new(),
     };

@@ -1,7 +1,7 @@
 //! Reading a request for a response.
 
 use super::errors::Fault;
-use super::request::{Wanted, checked, content, flag, known, list, model, number, settings, spec, texts};
+use super::request::{Wanted, checked, content, flag, known, list, model, number, palyras, settings, spec, texts};
 use palyra_agent::{Message, Part, Role};
 use palyra_protocol::ApprovalId;
 use serde_json::{Map, Value};
@@ -95,6 +95,7 @@ pub(super) fn read(fields: &Map<String, Value>) -> Result<ResponseWanted, Fault>
             model: model(fields)?,
             messages,
             tools: checked(tools)?,
+            palyras: palyras(list(fields, "tools")?)?,
             settings: settings(fields, most)?,
             stream: flag(fields, "stream")?,
         },

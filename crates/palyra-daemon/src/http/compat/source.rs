@@ -54,8 +54,13 @@ pub(super) struct Answer {
 }
 
 /// The agent that a model id names.
-pub(super) fn agent_of(model: &str) -> Option<&str> {
+fn agent_of(model: &str) -> Option<&str> {
     model.strip_prefix(AGENT)
+}
+
+/// Whether a request begins a run: its model id names an agent, or it asks for Palyra's tools.
+pub(super) fn is_run(wanted: &Wanted) -> bool {
+    agent_of(&wanted.model).is_some() || wanted.palyras.is_some()
 }
 
 /// What surrounds a request besides what is wanted.
@@ -72,19 +77,16 @@ pub(super) async fn begin(
     wanted: Wanted,
     around: Around,
 ) -> Result<Answer, Fault> {
-    match agent_of(&wanted.model) {
-        Some(agent) => {
-            let agent = agent.to_owned();
-            run(door, peer, agent, wanted, around).await
-        }
-        None => plain(door, peer, wanted),
-    }
+    if is_run(&wanted) { run(door, peer, wanted, around).await } else { plain(door, peer, wanted) }
 }
 
-async fn run(door: &Door, peer: &VerifiedPeer, agent: String, wanted: Wanted, around: Around) -> Result<Answer, Fault> {
+async fn run(door: &Door, peer: &VerifiedPeer, wanted: Wanted, around: Around) -> Result<Answer, Fault> {
+    let agent = agent_of(&wanted.model).map(str::to_owned);
     let callers: HashSet<String> = wanted.tools.iter().map(|tool| tool.name.clone()).collect();
     let start = StartRun {
-        agent: Some(agent),
+        model: agent.is_none().then_some(wanted.model),
+        agent,
+        tools: wanted.palyras.unwrap_or_default(),
         session: around.session,
         input: wanted.messages,
         caller_tools: wanted.tools,

@@ -1,7 +1,7 @@
-//! What must not work, and what the client is told.
+//! What must not work, and the answers that the client gets.
 
 use super::*;
-use crate::hello::tests::{greeting, name_extension};
+use crate::tls_hello::tests::{greeting, name_extension};
 
 /// The status, and the error in the body.
 fn parts(answer: &str) -> (u16, serde_json::Value) {

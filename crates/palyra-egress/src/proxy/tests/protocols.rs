@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::TlsName;
-use crate::hello::tests::{greeting, name_extension};
+use crate::tls_hello::tests::{greeting, name_extension};
 use std::net::Shutdown;
 
 #[test]

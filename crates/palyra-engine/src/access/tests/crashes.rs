@@ -144,7 +144,7 @@ async fn starting_over_leaves_no_rights_but_the_owners() {
     let (place, text, _, _) = with_history().await;
     fs::write(place.registry(), b"garbage").unwrap();
     let journal = place.journal();
-    let aside = reset(&place.state(), &journal, super::Clock::now(&*place.clock)).await.unwrap().unwrap();
+    let aside = reset(&place.state(), &journal, palyra_protocol::Clock::now(&*place.clock)).await.unwrap().unwrap();
     assert_eq!(fs::read(aside).unwrap(), b"garbage", "nothing is thrown away");
     drop(journal);
     let engine = starts(&place).await;

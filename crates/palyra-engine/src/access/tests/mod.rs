@@ -16,29 +16,19 @@ use palyra_access::{NewToken, REGISTRY_FILE};
 use palyra_journal::JournalStore;
 use palyra_policy::{Membership, PolicyLoader};
 use palyra_protocol::access::TokenView;
-use palyra_protocol::{ChannelId, Clock, DaemonKey, Timestamp};
-use palyra_sandbox::{EgressEnforcementMode, RunHome, SandboxProcessRunnerPolicy, SandboxTier, WorkspaceAccess};
+use palyra_protocol::{ChannelId, DaemonKey};
+use palyra_sandbox::{SandboxProcessRunnerPolicy, SandboxTier};
+use palyra_testkit::SetClock;
 use palyra_workspace::Workspace;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tempfile::TempDir;
-
-/// A time that stands still until it is moved.
-#[derive(Debug)]
-pub(super) struct TestClock(AtomicU64);
-
-impl Clock for TestClock {
-    fn now(&self) -> Timestamp {
-        Timestamp::from_unix_ms(self.0.load(Ordering::SeqCst))
-    }
-}
 
 /// A state directory, a workspace, and a time.
 pub(super) struct Place {
     pub(super) dir: TempDir,
-    pub(super) clock: Arc<TestClock>,
+    pub(super) clock: Arc<SetClock>,
 }
 
 impl Place {
@@ -47,7 +37,7 @@ impl Place {
         for name in ["state", "work", "other"] {
             std::fs::create_dir(dir.path().join(name)).unwrap();
         }
-        Self { dir, clock: Arc::new(TestClock(AtomicU64::new(1_800_000_000_000))) }
+        Self { dir, clock: SetClock::at(1_800_000_000_000) }
     }
 
     pub(super) fn state(&self) -> PathBuf {
@@ -63,7 +53,7 @@ impl Place {
     }
 
     pub(super) fn later(&self, time: Duration) {
-        self.clock.0.fetch_add(time.as_millis() as u64, Ordering::SeqCst);
+        self.clock.advance(time);
     }
 
     /// Opens the registry as a start does.
@@ -89,7 +79,7 @@ impl Place {
             execution_timeout: Duration::from_secs(60),
             longest_timeout: Duration::from_secs(3600),
             approval_timeout: Duration::from_secs(60),
-            process_runner: runner(&root),
+            process_runner: SandboxProcessRunnerPolicy::over(&root, SandboxTier::C),
             egress_rules: Arc::default(),
             wasm_runtime: WasmRuntime::Disabled,
             effects: crate::EffectsConfig::default(),
@@ -110,31 +100,6 @@ impl Place {
 
     pub(super) async fn engine(&self) -> Engine {
         self.engine_with("work", "").await
-    }
-}
-
-fn runner(root: &std::path::Path) -> SandboxProcessRunnerPolicy {
-    SandboxProcessRunnerPolicy {
-        tier: SandboxTier::C,
-        workspace_root: root.to_owned(),
-        workspace_access: WorkspaceAccess::ReadWrite,
-        read_roots: vec![],
-        write_roots: vec![],
-        allowed_executables: vec![],
-        allow_interpreters: vec![],
-        egress: EgressEnforcementMode::Strict,
-        egress_rules: Arc::default(),
-        cpu_time_limit_ms: 1000,
-        wall_clock_limit_ms: 1000,
-        memory_limit_bytes: 1 << 30,
-        max_output_bytes: 1 << 20,
-        max_processes: 64,
-        max_open_files: 256,
-        max_file_size_bytes: 1 << 30,
-        env_allowlist: vec![],
-        required_layers: vec![],
-        home: RunHome::default(),
-        protected_paths: vec![],
     }
 }
 

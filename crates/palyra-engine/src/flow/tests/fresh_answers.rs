@@ -2,7 +2,8 @@
 
 use super::{House, asked, ended, owner};
 use crate::approvals::answer::Answer;
-use palyra_protocol::{ApprovalDecision, ApprovalScope, CallState, GrantMatcher, JournalEvent};
+use crate::flow::propose::Proposal;
+use palyra_protocol::{ApprovalDecision, ApprovalScope, ApprovalState, CallState, GrantMatcher, JournalEvent};
 
 const INFRA_ASKS: &str = "@id(\"infra_always_asks\") @reason(\"One by one.\")\n\
     forbid (principal, action == Action::\"tool.execute\", resource) when { context.written_under.contains(\"infra\") }\n\
@@ -43,4 +44,24 @@ async fn a_grant_for_every_write_does_not_cover_what_a_rule_asks_about() {
         _ => None,
     });
     assert_eq!(fresh.collect::<Vec<_>>(), [false, false, true, true]);
+}
+
+/// What a call uses is decided again with the call: an approval that the memory's rule asks for outlives other rules.
+#[tokio::test]
+async fn an_approval_that_a_used_thing_asks_for_outlives_rules_that_ask_the_same() {
+    let asks = "@id(\"recall_asks\") @reason(\"A person looks first.\")\n\
+        forbid (principal, action == Action::\"memory.search\", resource) unless { context.allow_sensitive_tools };\n";
+    let house = House::with_rules(asks).await;
+    let input = serde_json::json!({ "query": "database" }).to_string().into_bytes();
+    let proposal = Proposal { tool: "palyra.memory.search".to_owned(), input, ..Proposal::default() };
+    let mut call = house.engine.propose(&owner(), proposal);
+    let question = asked(&mut call).await;
+    house.replace_rules(&format!("{asks}{INFRA_ASKS}")).await;
+    let now = house.engine.journal().approval(&question.approval_id).await.unwrap();
+    assert_eq!((now.state, now.policy_hash), (ApprovalState::Pending, house.engine.policy_hash()));
+    assert_ne!(now.policy_hash, question.policy_hash);
+    house.replace_rules(INFRA_ASKS).await;
+    let now = house.engine.journal().approval(&question.approval_id).await.unwrap();
+    assert_eq!(now.state, ApprovalState::Cancelled, "no rule asks any more");
+    assert_eq!(call.end.await.unwrap().unwrap().state, CallState::Cancelled);
 }

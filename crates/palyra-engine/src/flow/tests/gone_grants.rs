@@ -31,14 +31,14 @@ fn lead_elsewhere(house: &House, target: &'static str) -> impl FnOnce() + Send +
     move || {
         symlink(target, &other).unwrap();
         std::fs::rename(&other, &way).unwrap();
-        clock.later(Duration::from_secs(61));
+        clock.advance(Duration::from_secs(61));
     }
 }
 
 #[tokio::test]
 async fn a_call_that_became_forbidden_is_denied_and_shown_to_nobody() {
     let house = granted().await;
-    house.clock.when_written(lead_elsewhere(&house, "secret"));
+    house.clock.when_read_by("palyra-journal", lead_elsewhere(&house, "secret"));
     let first_event = house.recorded() + 1;
     let mut call = house.write("way/third");
     let end = ended(&mut call).await;
@@ -57,7 +57,7 @@ async fn a_call_that_became_forbidden_is_denied_and_shown_to_nobody() {
 #[tokio::test]
 async fn a_call_that_no_longer_resolves_is_on_record_under_its_id() {
     let house = granted().await;
-    house.clock.when_written(lead_elsewhere(&house, "/"));
+    house.clock.when_read_by("palyra-journal", lead_elsewhere(&house, "/"));
     let mut call = house.write("way/third");
     let end = ended(&mut call).await;
     assert_eq!((end.state, &end.call_id), (CallState::Denied, &call.call_id));
@@ -69,7 +69,7 @@ async fn a_call_that_no_longer_resolves_is_on_record_under_its_id() {
 async fn a_call_that_stayed_the_same_is_asked_about() {
     let house = granted().await;
     let clock = house.clock.clone();
-    house.clock.when_written(move || clock.later(Duration::from_secs(61)));
+    house.clock.when_read_by("palyra-journal", move || clock.advance(Duration::from_secs(61)));
     let mut call = house.write("way/third");
     let question = asked(&mut call).await;
     assert_eq!(question.facets.paths_written, ["open/third"]);

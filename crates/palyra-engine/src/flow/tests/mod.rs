@@ -17,61 +17,19 @@ use crate::flow::propose::{CallInProgress, Proposal};
 use crate::live::CallUpdate;
 use palyra_journal::JournalStore;
 use palyra_policy::{Membership, PolicyLoader};
-use palyra_protocol::{
-    ApprovalDecision, ApprovalRecord, ApprovalScope, Clock, DaemonKey, GrantMatcher, JournalEvent, Timestamp,
-};
-use palyra_sandbox::{EgressEnforcementMode, RunHome, SandboxProcessRunnerPolicy, SandboxTier, WorkspaceAccess};
+use palyra_protocol::{ApprovalDecision, ApprovalRecord, ApprovalScope, DaemonKey, GrantMatcher, JournalEvent};
+use palyra_sandbox::{SandboxProcessRunnerPolicy, SandboxTier};
+use palyra_testkit::SetClock;
 use palyra_workspace::Workspace;
-use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
-
-/// What happens the next time that the journal's writer asks what time it is: between a grant's look-up and its use.
-type Deed = Box<dyn FnOnce() + Send>;
-
-/// A time that stands still until it is moved.
-#[derive(Default)]
-pub(crate) struct TestClock {
-    now: AtomicU64,
-    deed: Mutex<Option<Deed>>,
-}
-
-impl fmt::Debug for TestClock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TestClock").field("now", &self.now).finish_non_exhaustive()
-    }
-}
-
-impl Clock for TestClock {
-    fn now(&self) -> Timestamp {
-        if std::thread::current().name() == Some("palyra-journal") {
-            let deed = self.deed.lock().unwrap().take();
-            if let Some(deed) = deed {
-                deed();
-            }
-        }
-        Timestamp::from_unix_ms(self.now.load(Ordering::SeqCst))
-    }
-}
-
-impl TestClock {
-    pub(crate) fn later(&self, time: Duration) {
-        self.now.fetch_add(time.as_millis() as u64, Ordering::SeqCst);
-    }
-
-    /// Does something when the writer has taken its next job, before it runs it.
-    pub(crate) fn when_written(&self, deed: impl FnOnce() + Send + 'static) {
-        *self.deed.lock().unwrap() = Some(Box::new(deed));
-    }
-}
 
 /// A daemon's engine with a workspace and rules.
 pub(crate) struct House {
     dir: TempDir,
-    pub(crate) clock: Arc<TestClock>,
+    pub(crate) clock: Arc<SetClock>,
     pub(crate) engine: Engine,
 }
 
@@ -83,9 +41,20 @@ impl House {
             std::fs::create_dir(dir.path().join(name)).unwrap();
         }
         std::fs::write(dir.path().join("rules/test.cedar"), rules).unwrap();
-        let clock = Arc::new(TestClock { now: AtomicU64::new(1_800_000_000_000), ..TestClock::default() });
+        let clock = SetClock::at(1_800_000_000_000);
         let engine = engine(dir.path(), clock.clone()).await;
         Self { dir, clock, engine }
+    }
+
+    /// Puts these rules in the place of those beside the defaults.
+    pub(super) async fn replace_rules(&self, rules: &str) {
+        std::fs::write(self.dir.path().join("rules/test.cedar"), rules).unwrap();
+        self.engine.reload_policy(&owner()).await.unwrap();
+    }
+
+    /// Where its engine keeps what lasts.
+    pub(crate) fn state(&self) -> PathBuf {
+        self.dir.path().join("state")
     }
 
     /// The same place with a new engine.
@@ -164,7 +133,7 @@ pub(crate) async fn ended(call: &mut CallInProgress) -> CallUpdate {
     }
 }
 
-async fn engine(dir: &Path, clock: Arc<TestClock>) -> Engine {
+async fn engine(dir: &Path, clock: Arc<SetClock>) -> Engine {
     let root = dir.join("work");
     let journal = JournalStore::open(&dir.join("state/journal.db"), clock.clone()).unwrap();
     let access = AccessControl::open(&dir.join("state"), &root, &journal, clock.clone()).await.unwrap();
@@ -177,9 +146,9 @@ async fn engine(dir: &Path, clock: Arc<TestClock>) -> Engine {
         execution_timeout: Duration::from_secs(60),
         longest_timeout: Duration::from_secs(3600),
         approval_timeout: Duration::from_secs(600),
-        process_runner: runner(&root),
+        process_runner: SandboxProcessRunnerPolicy::over(&root, SandboxTier::B),
         egress_rules: Arc::default(),
-        wasm_runtime: WasmRuntime::Disabled,
+        wasm_runtime: WasmRuntime::Enabled(Box::default()),
         effects: crate::EffectsConfig::default(),
         outside_paths: crate::OutsidePaths::Refuse,
     };
@@ -194,29 +163,4 @@ async fn engine(dir: &Path, clock: Arc<TestClock>) -> Engine {
         vault: crate::vault::VaultSettings::default(),
     })
     .unwrap()
-}
-
-fn runner(root: &Path) -> SandboxProcessRunnerPolicy {
-    SandboxProcessRunnerPolicy {
-        tier: SandboxTier::B,
-        workspace_root: root.to_owned(),
-        workspace_access: WorkspaceAccess::ReadWrite,
-        read_roots: vec![],
-        write_roots: vec![],
-        allowed_executables: vec![],
-        allow_interpreters: vec![],
-        egress: EgressEnforcementMode::None,
-        egress_rules: Arc::default(),
-        cpu_time_limit_ms: 1000,
-        wall_clock_limit_ms: 1000,
-        memory_limit_bytes: 1 << 30,
-        max_output_bytes: 1 << 20,
-        max_processes: 64,
-        max_open_files: 256,
-        max_file_size_bytes: 1 << 30,
-        env_allowlist: vec![],
-        required_layers: vec![],
-        home: RunHome::default(),
-        protected_paths: vec![],
-    }
 }

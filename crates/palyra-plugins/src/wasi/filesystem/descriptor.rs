@@ -6,8 +6,7 @@ use crate::bindings::wasi::filesystem::types::{
     self, Advice, DescriptorFlags, DescriptorStat, DescriptorType, DirectoryEntry, ErrorCode, HostDescriptor,
     HostDirectoryEntryStream, MetadataHashValue, NewTimestamp, OpenFlags, PathFlags,
 };
-use crate::doors::FileFault;
-use crate::files::Open;
+use crate::doors::{FileFault, OpenHow};
 use crate::guest::{Guest, HostCallKind};
 use crate::record::FileKind;
 use crate::wasi::{InputStream, IoError, OutputStream};
@@ -56,8 +55,8 @@ impl Guest {
     }
 
     /// What an open asks for, after the grant has been asked.
-    fn open_how(&mut self, named: &Named, open: OpenFlags, flags: DescriptorFlags) -> Result<Open, FileFault> {
-        let how = Open {
+    fn open_how(&mut self, named: &Named, open: OpenFlags, flags: DescriptorFlags) -> Result<OpenHow, FileFault> {
+        let how = OpenHow {
             read: flags.contains(DescriptorFlags::READ),
             write: flags.contains(DescriptorFlags::WRITE) || open.intersects(OpenFlags::CREATE | OpenFlags::TRUNCATE),
             create: open.contains(OpenFlags::CREATE),
@@ -78,7 +77,7 @@ impl Guest {
                 self.may_read(&named.path)?;
             }
         }
-        Ok(Open { read: how.read || !how.write, ..how })
+        Ok(OpenHow { read: how.read || !how.write, ..how })
     }
 }
 
@@ -189,7 +188,7 @@ impl HostDescriptor for Guest {
         let base = self.descriptor(&this)?;
         let named = told!(self.named(&base, &path));
         told!(self.may_write(&named.path));
-        Ok(self.create_directory(&base, &named)?.map_err(error_code))
+        Ok(self.create_directory(&named)?.map_err(error_code))
     }
 
     fn stat(&mut self, this: This) -> Done<DescriptorStat> {
@@ -236,7 +235,7 @@ impl HostDescriptor for Guest {
         let base = self.descriptor(&this)?;
         let named = told!(self.named(&base, &path));
         let how = told!(self.open_how(&named, open_flags, flags));
-        let file = told!(self.open_file(&base, named, how)?);
+        let file = told!(self.open_file(named, how)?);
         Ok(Ok(self.hand(Descriptor(Arc::new(file)))?))
     }
 
@@ -249,7 +248,7 @@ impl HostDescriptor for Guest {
         let base = self.descriptor(&this)?;
         let named = told!(self.named(&base, &path));
         told!(self.may_write(&named.path));
-        Ok(self.remove_file(&base, &named, FileKind::Directory)?.map_err(error_code))
+        Ok(self.remove_file(&named, FileKind::Directory)?.map_err(error_code))
     }
 
     fn rename_at(&mut self, this: This, old: String, to: This, new: String) -> Done<()> {
@@ -257,7 +256,7 @@ impl HostDescriptor for Guest {
         let (old, new) = (told!(self.named(&from, &old)), told!(self.named(&to, &new)));
         told!(self.may_write(&old.path));
         told!(self.may_write(&new.path));
-        Ok(self.rename_file((&from, &old), (&to, &new))?.map_err(error_code))
+        Ok(self.rename_file(&old, &new)?.map_err(error_code))
     }
 
     fn symlink_at(&mut self, this: This, _old: String, _new: String) -> Done<()> {
@@ -269,7 +268,7 @@ impl HostDescriptor for Guest {
         let base = self.descriptor(&this)?;
         let named = told!(self.named(&base, &path));
         told!(self.may_write(&named.path));
-        Ok(self.remove_file(&base, &named, FileKind::File)?.map_err(error_code))
+        Ok(self.remove_file(&named, FileKind::File)?.map_err(error_code))
     }
 
     fn is_same_object(&mut self, this: This, other: This) -> wasmtime::Result<bool> {

@@ -32,6 +32,7 @@ fn error_code(fault: FileFault) -> ErrorCode {
         FileFault::NoSpace => ErrorCode::InsufficientSpace,
         FileFault::TooLarge => ErrorCode::FileTooLarge,
         FileFault::TooManyOpen => ErrorCode::InsufficientMemory,
+        FileFault::CrossDevice => ErrorCode::CrossDevice,
         FileFault::Unsupported => ErrorCode::Unsupported,
         FileFault::Io => ErrorCode::Io,
     }

@@ -1,8 +1,8 @@
 //! What is done with files, asked and recorded: the part between WASI's words and the walk beneath a root.
 
-use crate::doors::{FileChange, FileFault};
+use crate::doors::{FileFault, FilesDoor, OpenHow, Opened};
 use crate::error::Stop;
-use crate::files::{self, Open};
+use crate::files;
 use crate::guest::{Guest, MISMATCH};
 use crate::limits::Limit;
 use crate::names::WorkspacePath;
@@ -19,7 +19,7 @@ pub(crate) struct OpenFile {
     pub(crate) kind: FileKind,
     pub(crate) read: bool,
     pub(crate) write: bool,
-    /// The descriptor; a replay has none and needs none.
+    /// A file's descriptor; a replay has none and needs none, and directories go by their paths.
     live: Option<OwnedFd>,
     /// Counts as one of the files that a guest has open.
     _slot: Slot,
@@ -35,16 +35,14 @@ const MOST_OPEN: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Named {
     pub(crate) path: WorkspacePath,
-    /// The same path from that directory, with nothing in it that leads out.
-    relative: String,
 }
 
 type Filed<T> = Result<Result<T, FileFault>, Stop>;
 
 impl OpenFile {
     /// A root of the grant.
-    fn root(path: WorkspacePath, live: Option<OwnedFd>, slot: Slot) -> Self {
-        Self { path, kind: FileKind::Directory, read: true, write: true, live, _slot: slot }
+    fn root(path: WorkspacePath, slot: Slot) -> Self {
+        Self { path, kind: FileKind::Directory, read: true, write: true, live: None, _slot: slot }
     }
 
     fn fd(&self) -> Result<BorrowedFd<'_>, FileFault> {
@@ -56,9 +54,8 @@ impl OpenFile {
         if self.kind != FileKind::Directory {
             return Err(FileFault::NotDirectory);
         }
-        let relative = WorkspacePath::root().join(path).map_err(|_| FileFault::NotPermitted)?;
         let path = self.path.join(path).map_err(|_| FileFault::NotPermitted)?;
-        Ok(Named { path, relative: relative.names().collect::<Vec<_>>().join("/") })
+        Ok(Named { path })
     }
 }
 
@@ -107,9 +104,9 @@ impl Guest {
         Err(FileFault::NotPermitted)
     }
 
-    /// Tells the door before something changes.
-    fn announce(&self, path: &WorkspacePath, change: FileChange) -> Result<(), FileFault> {
-        self.doors.files.as_ref().ok_or(FileFault::Unsupported)?.before_change(path, change)
+    /// The door to the workspace.
+    fn files(&self) -> Result<&dyn FilesDoor, FileFault> {
+        self.doors.files.as_deref().ok_or(FileFault::Unsupported)
     }
 
     /// Opens the roots that the grant names. One that is not there is left out.
@@ -119,22 +116,21 @@ impl Guest {
             if self.slot().is_err() {
                 break;
             }
-            let mut live = None;
             let asked = question("root", &root).finish();
-            let answer = self.file(asked, |guest| {
-                let door = guest.doors.files.as_ref().ok_or(FileFault::Unsupported)?;
-                live = Some(door.root(&root)?);
-                Ok(FileAnswer::Opened(FileKind::Directory))
+            let answer = self.file(asked, |guest| match guest.files()?.status(&root)?.kind {
+                FileKind::Directory => Ok(FileAnswer::Opened(FileKind::Directory)),
+                FileKind::Link => Err(FileFault::Link),
+                _ => Err(FileFault::NotDirectory),
             })?;
             if answer.is_ok() {
-                opened.push(OpenFile::root(root, live, self.slots.clone()));
+                opened.push(OpenFile::root(root, self.slots.clone()));
             }
         }
         Ok(opened)
     }
 
     /// Opens a file or directory.
-    pub(crate) fn open_file(&mut self, base: &OpenFile, named: Named, how: Open) -> Filed<OpenFile> {
+    pub(crate) fn open_file(&mut self, named: Named, how: OpenHow) -> Filed<OpenFile> {
         let flags = [how.read, how.write, how.create, how.exclusive, how.truncate, how.directory];
         let flags = flags.iter().fold(0, |bits, flag| bits * 2 + u64::from(*flag));
         let slot = match self.slot() {
@@ -143,11 +139,11 @@ impl Guest {
         };
         let mut live = None;
         let answer = self.file(question("open", &named.path).number(flags).finish(), |guest| {
-            if how.write {
-                guest.announce(&named.path, FileChange::Write)?;
+            let opened = guest.files()?.open(&named.path, how)?;
+            let kind = opened.kind();
+            if let Opened::File(file) = opened {
+                live = Some(file);
             }
-            let (file, kind) = files::open(base.fd()?, &named.relative, how)?;
-            live = Some(file);
             Ok(FileAnswer::Opened(kind))
         })?;
         match answer {
@@ -236,18 +232,21 @@ impl Guest {
 
     /// Makes a file durable.
     pub(crate) fn sync_file(&mut self, file: &OpenFile) -> Filed<()> {
-        self.done(question("sync", &file.path).finish(), |_| rustix::fs::fsync(file.fd()?).map_err(files::fault))
+        self.done(question("sync", &file.path).finish(), |_| match &file.live {
+            Some(live) => rustix::fs::fsync(live).map_err(files::fault),
+            // What a directory lists becomes durable with the call's changes.
+            None => Ok(()),
+        })
     }
 
     /// What is at a path, or what an open file is.
     pub(crate) fn file_status(&mut self, file: &OpenFile, named: Option<&Named>) -> Filed<FileStatus> {
         let path = named.map_or(&file.path, |named| &named.path);
-        let answer = self.file(question("status", path).number(u64::from(named.is_some())).finish(), |_| {
-            let status = match named {
-                Some(named) => files::status(file.fd()?, &named.relative)?,
-                None => files::status_of(file.fd()?)?,
-            };
-            Ok(FileAnswer::Status(status))
+        let answer = self.file(question("status", path).number(u64::from(named.is_some())).finish(), |guest| {
+            Ok(FileAnswer::Status(match (named, &file.live) {
+                (None, Some(live)) => files::status_of(live.as_fd())?,
+                _ => guest.files()?.status(path)?,
+            }))
         })?;
         match answer {
             Ok(FileAnswer::Status(status)) => Ok(Ok(status)),
@@ -258,8 +257,8 @@ impl Guest {
 
     /// What is in a directory.
     pub(crate) fn file_entries(&mut self, directory: &OpenFile) -> Filed<Vec<(String, FileKind)>> {
-        let answer = self.file(question("entries", &directory.path).finish(), |_| {
-            Ok(FileAnswer::Entries(files::entries(directory.fd()?)?))
+        let answer = self.file(question("entries", &directory.path).finish(), |guest| {
+            Ok(FileAnswer::Entries(guest.files()?.entries(&directory.path)?))
         })?;
         match answer {
             Ok(FileAnswer::Entries(entries)) => Ok(Ok(entries)),
@@ -269,37 +268,26 @@ impl Guest {
     }
 
     /// Creates a directory.
-    pub(crate) fn create_directory(&mut self, base: &OpenFile, named: &Named) -> Filed<()> {
+    pub(crate) fn create_directory(&mut self, named: &Named) -> Filed<()> {
         self.observed.written(&named.path);
         self.done(question("create_directory", &named.path).finish(), |guest| {
-            guest.announce(&named.path, FileChange::CreateDirectory)?;
-            files::create_directory(base.fd()?, &named.relative)
+            guest.files()?.create_directory(&named.path)
         })
     }
 
     /// Removes a file or an empty directory.
-    pub(crate) fn remove_file(&mut self, base: &OpenFile, named: &Named, what: FileKind) -> Filed<()> {
+    pub(crate) fn remove_file(&mut self, named: &Named, what: FileKind) -> Filed<()> {
         self.observed.written(&named.path);
-        let (word, change) = match what {
-            FileKind::Directory => ("remove_directory", FileChange::RemoveDirectory),
-            _ => ("remove", FileChange::Remove),
-        };
-        self.done(question(word, &named.path).finish(), |guest| {
-            guest.announce(&named.path, change)?;
-            files::remove(base.fd()?, &named.relative, what)
-        })
+        let word = if what == FileKind::Directory { "remove_directory" } else { "remove" };
+        self.done(question(word, &named.path).finish(), |guest| guest.files()?.remove(&named.path, what))
     }
 
     /// Renames a file or directory.
-    pub(crate) fn rename_file(&mut self, from: (&OpenFile, &Named), to: (&OpenFile, &Named)) -> Filed<()> {
-        self.observed.written(&from.1.path);
-        self.observed.written(&to.1.path);
-        let asked = question("rename", &from.1.path).field(to.1.path.to_string().as_bytes()).finish();
-        self.done(asked, |guest| {
-            guest.announce(&from.1.path, FileChange::Rename)?;
-            guest.announce(&to.1.path, FileChange::Rename)?;
-            files::rename((from.0.fd()?, &from.1.relative), (to.0.fd()?, &to.1.relative))
-        })
+    pub(crate) fn rename_file(&mut self, from: &Named, to: &Named) -> Filed<()> {
+        self.observed.written(&from.path);
+        self.observed.written(&to.path);
+        let asked = question("rename", &from.path).field(to.path.to_string().as_bytes()).finish();
+        self.done(asked, |guest| guest.files()?.rename(&from.path, &to.path))
     }
 
     /// Something that is done or not.

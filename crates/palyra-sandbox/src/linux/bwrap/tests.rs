@@ -13,6 +13,7 @@ fn words(policy: &SandboxProcessRunnerPolicy) -> String {
         filled: &[],
         home: Path::new("/tmp"),
         binds: &[],
+        parts: None,
         covers: &[],
         working_directory: &roots.workspace,
         environment: &BTreeMap::from([("A".into(), "b c".into())]),
@@ -26,8 +27,8 @@ fn words(policy: &SandboxProcessRunnerPolicy) -> String {
             private: &[],
         },
     };
-    let tops = super::super::tops::Tops::open(&roots).unwrap();
-    let words = arguments(&blueprint, &guards(&tops, &super::super::sensitive::all(&tops).unwrap()));
+    let tops = super::super::opened_roots::Tops::open(&roots).unwrap();
+    let words = arguments(&blueprint, &guards(&tops, &super::super::guarded_paths::all(&tops).unwrap()));
     words.iter().map(|w| w.to_str().unwrap()).collect::<Vec<_>>().join("|")
 }
 

@@ -4,12 +4,12 @@
 //! a Cyrillic letter in the middle of a Latin word looks like its Latin twin, and the rule speaks of something else
 //! than its author reads. Such words are allowed, because files can be called so, and pointed out.
 
-use crate::guard;
+use crate::nesting_guard;
 use unicode_security::MixedScript as _;
 
 /// The words in a rule's literals that mix alphabets.
 pub(crate) fn mixed_words(rule: &str) -> impl Iterator<Item = &str> {
-    let words = guard::strings(rule).flat_map(|(_, literal)| literal.split(|c: char| !c.is_alphanumeric()));
+    let words = nesting_guard::strings(rule).flat_map(|(_, literal)| literal.split(|c: char| !c.is_alphanumeric()));
     words.filter(|word| !word.is_ascii() && !word.is_single_script())
 }
 

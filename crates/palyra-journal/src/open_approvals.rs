@@ -1,11 +1,11 @@
-//! The questions that wait, as the writer knows them.
+//! The open approvals, as the writer knows them.
 //!
 //! What a person is shown, and what an answer is held against, must be what was asked. A row of `approvals` is not good
-//! enough for that: whoever can write to the file could show one thing and have another one run. So what waits is kept
-//! in memory, made of the events at a start and changed by the writer alone; the table is written for later readers and
-//! never asked about it.
+//! enough for that: a user who can write to the file could show one thing and have another one run. So open
+//! approvals are kept in memory, made of the events at a start and changed by the writer alone; the table is written
+//! for later readers and never decides.
 //!
-//! INVARIANT (shown_as_asked): a question that waits is read from here and nowhere else.
+//! INVARIANT (shown_as_asked): an open approval is read from here and nowhere else.
 
 use palyra_protocol::{ApprovalId, ApprovalRecord, CallId};
 use std::collections::BTreeMap;
@@ -13,11 +13,11 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 type Waiting = BTreeMap<ApprovalId, Arc<ApprovalRecord>>;
 
-/// The questions that wait as of the last commit, for readers.
+/// The open approvals as of the last commit, for readers.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Questions(Arc<RwLock<Waiting>>);
+pub(crate) struct OpenApprovals(Arc<RwLock<Waiting>>);
 
-impl Questions {
+impl OpenApprovals {
     fn waiting(&self) -> RwLockReadGuard<'_, Waiting> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -47,20 +47,20 @@ impl Questions {
 
 /// The writer's side: what the group under way changes.
 #[derive(Debug, Default)]
-pub(crate) struct QuestionBook {
-    committed: Questions,
-    /// In order: a question as it stands from here on, or that it waits no more.
+pub(crate) struct OpenApprovalBook {
+    committed: OpenApprovals,
+    /// In order: an approval as it stands from here on, or nothing once it has ended.
     changes: Vec<(ApprovalId, Option<Arc<ApprovalRecord>>)>,
 }
 
-impl QuestionBook {
-    /// Takes what waits by the events, for readers who may hold on to it already.
+impl OpenApprovalBook {
+    /// Takes the approvals that are open by the events, for readers who may hold on to it already.
     pub(crate) fn reset(&self, waiting: Vec<ApprovalRecord>) {
         let waiting = waiting.into_iter().map(|asked| (asked.approval_id.clone(), Arc::new(asked)));
         *self.committed.0.write().unwrap_or_else(PoisonError::into_inner) = waiting.collect();
     }
 
-    pub(crate) fn for_readers(&self) -> Questions {
+    pub(crate) fn for_readers(&self) -> OpenApprovals {
         self.committed.clone()
     }
 

@@ -5,7 +5,7 @@
 //! follows the run hears a bell and hands them on, so that whoever watches a run needs no lock. When every process of
 //! the run is gone, the proxy ends, and with it the last descriptor that kept the network alive.
 
-use super::doorway::{self, Inside};
+use super::inside_listener::{self, Inside};
 use crate::error::SandboxError;
 use crate::outcome::{EgressCount, OutputSink};
 use palyra_egress::{
@@ -59,7 +59,7 @@ impl WayOut {
     /// Puts the proxy in place.
     pub(super) fn open(&mut self, inside: Inside) -> Result<(), SandboxError> {
         let unavailable = |source: io::Error| SandboxError::LayerUnavailable { layer: "egress_proxy", source };
-        let listener = doorway::open(inside).map_err(unavailable)?;
+        let listener = inside_listener::open(inside).map_err(unavailable)?;
         let records = Arc::clone(&self.records);
         let observer: EgressObserver = Arc::new(move |record| records.push(record.clone()));
         let (rules, resolver) = (Arc::clone(&self.rules), Arc::new(SystemResolver));

@@ -1,4 +1,4 @@
-//! How far somebody's own rights go, and so how far what they give can go.
+//! How far a caller's own rights go, and so how far the rights that it gives can go.
 
 use crate::document::RegistryDocument;
 use crate::error::AccessError;

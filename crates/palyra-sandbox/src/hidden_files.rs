@@ -1,4 +1,4 @@
-//! What of the system is hidden from a run: the interpreters that nobody allowed, and files with the host's
+//! What of the system is hidden from a run: interpreters that are not allowed, and files with the host's
 //! credentials.
 //!
 //! A command line says little about what will be executed: a Makefile, a build script or an option of an ordinary

@@ -6,7 +6,7 @@
 //! that the run had, wherever those are by now.
 
 use super::grants::Roots;
-use super::sensitive;
+use super::guarded_paths;
 use crate::error::SandboxError;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
@@ -37,7 +37,7 @@ impl Top {
             opened => opened.map_err(unavailable)?,
         };
         let stat = rustix::fs::fstat(&directory).map_err(unavailable)?;
-        let is_repository = sensitive::is_repository(&directory);
+        let is_repository = guarded_paths::is_repository(&directory);
         Ok(Some(Self { root: root.to_owned(), directory, file: (stat.st_dev, stat.st_ino), is_repository }))
     }
 

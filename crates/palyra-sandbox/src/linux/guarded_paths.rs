@@ -10,8 +10,8 @@
 //!
 //! What this looks at is bounded by constants, never by the size of the workspace.
 
+use super::opened_roots::{Top, Tops};
 use super::settings;
-use super::tops::{Top, Tops};
 use crate::error::SandboxError;
 use crate::layout;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags};

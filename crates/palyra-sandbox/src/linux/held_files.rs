@@ -1,4 +1,4 @@
-//! Sensitive paths that a run creates or replaces: set aside when it is over.
+//! Guarded paths that a run creates or replaces: renamed to `NAME.held` when it is over.
 //!
 //! What exists is bound read-only ([`super::guards`]). What does not exist cannot be: a mount needs something to lie
 //! on, and an empty `.bashrc` in somebody's repository is worse than none. Overlays, placeholders for the time of the
@@ -16,9 +16,9 @@
 //!
 //! Not covered: the time until the run ends, a daemon that is killed before, and repositories below the top of a root.
 
-use super::sensitive::{self, Kind, Sensitive};
+use super::guarded_paths::{self, Kind, Sensitive};
+use super::opened_roots::{Top, Tops};
 use super::settings;
-use super::tops::{Top, Tops};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, Stat};
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::CString;
@@ -47,7 +47,7 @@ struct Watched {
 
 /// What to look at when the run is over.
 #[derive(Debug)]
-pub(super) struct Aside {
+pub(super) struct HeldFiles {
     tops: Tops,
     watched: Vec<Watched>,
     /// Every sensitive path that there was, watched or held.
@@ -68,7 +68,7 @@ pub(super) struct Put {
 /// More hooks than anybody has.
 const MOST_HOOKS: usize = 1000;
 
-impl Aside {
+impl HeldFiles {
     /// Looks at the sensitive paths as they are.
     pub(super) fn watch(tops: Tops, sensitive: &[Sensitive]) -> Self {
         let mut watched = Vec::new();
@@ -107,7 +107,7 @@ impl Aside {
         }
         // Repositories that are new, as submodules and worktrees, have paths of their own.
         let is_new = |path: &&Sensitive| !self.known.contains(&path.path());
-        for path in sensitive::of_inner_repositories(&self.tops).iter().filter(is_new) {
+        for path in guarded_paths::of_inner_repositories(&self.tops).iter().filter(is_new) {
             work.judge(path, &Before::Nothing);
         }
         for (root, parts) in &self.others {
@@ -145,7 +145,7 @@ fn changed(stat: &Stat) -> (i64, i64) {
 /// Hooks that have a second name.
 fn shared_hooks(top: &OwnedFd, hooks: &Sensitive) -> Vec<Watched> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let opened = rustix::fs::openat2(top, &hooks.relative, flags, Mode::empty(), sensitive::PLAIN);
+    let opened = rustix::fs::openat2(top, &hooks.relative, flags, Mode::empty(), guarded_paths::PLAIN);
     let Ok(entries) = opened.and_then(|directory| Dir::read_from(directory.as_fd())) else { return Vec::new() };
     let mut found = Vec::new();
     for entry in entries.flatten().take(MOST_HOOKS) {
@@ -207,7 +207,7 @@ impl Work<'_> {
             && !harmful("config.worktree", Kind::Settings)
             && !harmful("hooks", Kind::Hooks)
             && !harmful("commondir", Kind::Forbidden);
-        if !sensitive::is_repository(&top) || harmless {
+        if !guarded_paths::is_repository(&top) || harmless {
             return;
         }
         let new = parts.iter().find(|part| stat(&top, Path::new(part)).is_some());
@@ -324,10 +324,10 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
     use tempfile::TempDir;
 
-    fn watch(root: &Path) -> Aside {
+    fn watch(root: &Path) -> HeldFiles {
         let tops = Tops::open(&Roots::resolve(&policy(root)).unwrap()).unwrap();
-        let sensitive = sensitive::all(&tops).unwrap();
-        Aside::watch(tops, &sensitive)
+        let sensitive = guarded_paths::all(&tops).unwrap();
+        HeldFiles::watch(tops, &sensitive)
     }
 
     fn after(before: impl Fn(&Path), run: impl Fn(&Path)) -> (TempDir, Vec<String>) {
