@@ -5,6 +5,7 @@
 #![expect(unreachable_pub, reason = "a binary exports nothing; `pub` here means: used by other files")]
 
 mod access;
+mod console;
 mod effects;
 mod egress;
 mod hooks;
@@ -33,7 +34,7 @@ use std::process::ExitCode;
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 type Benchmark = (&'static str, &'static str, fn(&mut report::Report) -> Result);
 
-const ALL: [Benchmark; 19] = [
+const ALL: [Benchmark; 20] = [
     ("policy", "deciding, against Cedar alone", policy::run),
     ("access", "checking a token, against hashing it", access::run),
     ("identity", "handshakes, pairings and checks of devices", identity::run),
@@ -52,6 +53,7 @@ const ALL: [Benchmark; 19] = [
     ("memory", "a search at 1,000 and at 100,000 entries", memory::run),
     ("routines", "the next slot of one routine and of 10,000", routines::run),
     ("runs", "a turn of a run with one call, against the model alone", runs::run),
+    ("console", "the console in Chromium, against `approvals watch` and a short history", console::run),
     ("process", "daemon start, memory, command line start", process::run),
 ];
 

@@ -54,18 +54,6 @@ impl Host {
     }
 }
 
-impl Host {
-    /// Where its state is.
-    pub fn state(&self) -> PathBuf {
-        self.dir.join("state")
-    }
-
-    /// Where its tools work.
-    pub fn workspace(&self) -> PathBuf {
-        self.dir.join("workspace")
-    }
-}
-
 impl Drop for Host {
     fn drop(&mut self) {
         drop(self.daemon.kill());

@@ -20,8 +20,10 @@ use crate::v1::tools_client::ToolsClient;
 use crate::v1::vault_client::VaultClient;
 use crate::{ACT_AS, AUTHORIZATION};
 use hyper_util::rt::TokioIo;
+use palyra_identity::DeviceCredentials;
 use palyra_protocol::Principal;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use tokio::net::UnixStream;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Interceptor;
@@ -60,6 +62,8 @@ type Spoken = InterceptedService<Channel, Speaker>;
 pub struct Connection {
     channel: Channel,
     speaker: Speaker,
+    /// What a paired device signs decisions with.
+    device: Option<Arc<DeviceCredentials>>,
 }
 
 macro_rules! services {
@@ -96,7 +100,7 @@ impl Connection {
     pub(crate) fn over(channel: Channel, act_as: Option<&Principal>) -> Result<Self, ApiError> {
         let act_as = act_as.map(|p| MetadataValue::try_from(p.to_string())).transpose();
         let act_as = act_as.map_err(|e| ApiError::new("transport", e.to_string(), None))?;
-        Ok(Self { channel, speaker: Speaker { act_as, token: None } })
+        Ok(Self { channel, speaker: Speaker { act_as, token: None }, device: None })
     }
 
     /// The same connection, speaking with a token: as its principal and nobody else.
@@ -110,6 +114,18 @@ impl Connection {
         value.set_sensitive(true);
         self.speaker.token = Some(value);
         Ok(self)
+    }
+
+    /// The same connection, of a paired device.
+    pub(crate) fn of_device(mut self, credentials: &Arc<DeviceCredentials>) -> Self {
+        self.device = Some(Arc::clone(credentials));
+        self
+    }
+
+    /// What this machine signs decisions with, where it is a paired device to the daemon.
+    #[must_use]
+    pub fn device(&self) -> Option<&Arc<DeviceCredentials>> {
+        self.device.as_ref()
     }
 
     /// The channel itself, for whoever calls methods by their names.

@@ -64,7 +64,7 @@ impl Connection {
             .connect_with_connector(connect)
             .await
             .map_err(|error| unreachable(&host.address, &error))?;
-        Self::over(channel, act_as)
+        Self::over(channel, act_as).map(|connection| connection.of_device(&host.credentials))
     }
 }
 

@@ -1,9 +1,11 @@
 //! What the doors have in common: their names, the engine, how they end, and by which names tools are called.
 
 use crate::ending::Ending;
+use crate::mtls::{RemoteDoor, WeakRemoteDoor};
 use palyra_agent::Runs;
 use palyra_engine::Engine;
 use palyra_protocol::ChannelId;
+use std::sync::{Arc, OnceLock};
 
 /// A door, by the name that policy and journal know it by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,11 +46,23 @@ pub(crate) struct Doors {
     pub(crate) engine: Engine,
     pub(crate) ending: Ending,
     pub(crate) runs: Runs,
+    /// The remote door, once it is bound: pages show its codes. It holds these doors, so they do not hold it.
+    remote: Arc<OnceLock<WeakRemoteDoor>>,
 }
 
 impl Doors {
     pub(crate) fn new(engine: Engine, runs: Runs) -> Self {
-        Self { engine, ending: Ending::default(), runs }
+        Self { engine, ending: Ending::default(), runs, remote: Arc::default() }
+    }
+
+    /// Says where the remote door is. The first word counts.
+    pub(crate) fn remote_is(&self, remote: &RemoteDoor) {
+        self.remote.get_or_init(|| remote.downgrade());
+    }
+
+    /// The remote door.
+    pub(crate) fn remote(&self) -> Option<RemoteDoor> {
+        self.remote.get()?.upgrade()
     }
 
     /// What a caller calls a tool, as everything behind the doors does. What is no alias stays as it is, also when

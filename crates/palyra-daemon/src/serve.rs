@@ -347,6 +347,7 @@ async fn serve(setup: &Setup, state: &StateDir, config: Config, started: Instant
     engine.start_skills(skill_watch::setup(&config.skills, state.path())).await;
     let recovered = engine.recover().await?;
     tracing::info!(?recovered, "open calls taken care of");
+    engine.recover_consoles().await?;
     engine.start_routines().await?;
     engine.keep_retention();
     engine.spawn_scheduler_loop();
@@ -361,6 +362,7 @@ async fn serve(setup: &Setup, state: &StateDir, config: Config, started: Instant
     let (socket, listener) = listen(state, "palyra.sock")?;
     let (mcp_socket, mcp_listener) = listen(state, palyra_api::MCP_SOCKET)?;
     let remote = RemoteDoor::bind(doors.clone(), remote_config)?;
+    doors.remote_is(&remote);
     let port = config.http.map(|configured| setup.http_port.map_or(configured, Port::This));
     let open = |port| Listening::open(doors.clone(), port, state.path());
     let http = port.map(open).transpose()?;

@@ -154,7 +154,7 @@ impl VerifiedPeer {
         channel: ChannelId,
     ) -> Result<Self, EngineError> {
         let session = engine.console_of(request)?;
-        let opened_by = session.opener().device.as_ref().map(|device| device.device_id());
+        let opened_by = session.opener().device_id.as_ref();
         if device.map(|device| device.device_id()) != opened_by {
             return Err(session_ended());
         }
@@ -167,7 +167,7 @@ impl VerifiedPeer {
 
     /// Whoever made a code, as they were known then. What they may do by now is asked of the peer that this makes.
     pub(crate) fn by_console_opener(opener: &Opener) -> Self {
-        let Opener { principal, token, device } = opener.clone();
+        let Opener { principal, token, device, .. } = opener.clone();
         let channel = ChannelId::fixed("console");
         Self { principal, acting_as: None, channel, token, device, within_client: None, console: None }
     }

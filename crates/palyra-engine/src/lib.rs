@@ -5,6 +5,7 @@
 //! Doors call [`Engine`]; they hold no rules. The engine knows no transport.
 
 mod access;
+mod adopt;
 mod advise;
 mod approvals;
 mod catalog;
@@ -37,11 +38,11 @@ pub use access::{
 };
 pub use advise::Advisor;
 pub use approvals::MAX_LISTED;
-pub use approvals::answer::Answer;
+pub use approvals::answer::{Answer, AnswerSignature};
 pub use approvals::request::{ApprovalRequest, RequestedApproval};
 pub use catalog::{CatalogError, CatalogTool, ToolCatalog, nearest as nearest_tool};
 pub use config::{CallLimits, EffectsConfig, OutsidePaths, ToolCallConfig, WasmRuntime};
-pub use console::{ConsoleCode, ConsoleRegistration, ConsoleRequest, SessionView};
+pub use console::{AnswerConfirmation, ConsoleCode, ConsoleRegistration, ConsoleRequest, NewPasskey, SessionView};
 pub use devices::{DeviceSetup, Exposed, OpenDevices, PairingOrder};
 pub use effects::{EffectListing, EffectShown, EffectsStatus, UndoReport, UndoTarget, UndoneView};
 pub use engine::{Engine, EngineParts, StartError};
@@ -66,6 +67,6 @@ pub use queries::status::EngineStatus;
 pub use rehearse::Rehearsal;
 pub use reload::{PolicyStatus, RefusedPolicy, Reloaded};
 pub use skills::{
-    ExaminedSkill, InstallNews, InstallOptions, ReplayReport, SkillInfo, SkillListing, SkillSetup, SkillView,
-    TrustedKey,
+    ExaminedSkill, InstallNews, InstallOptions, ReplayReport, SkillInfo, SkillListing, SkillSetup, SkillToolView,
+    SkillView, TrustedKey,
 };

@@ -254,7 +254,7 @@ impl Engine {
     }
 
     /// Once begun it is carried through: whoever asked for it may go away, and rules that are on record then decide.
-    async fn reload(&self, by: Principal) -> Result<Reloaded, EngineError> {
+    pub(crate) async fn reload(&self, by: Principal) -> Result<Reloaded, EngineError> {
         let engine = self.clone();
         let reloading = tokio::spawn(async move { engine.read_and_replace(by).await });
         reloading.await.map_err(|_| cut_off())?

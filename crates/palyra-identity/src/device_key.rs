@@ -4,7 +4,8 @@
 //! keystore has them. RSA is refused whatever its size. Ed25519 is refused because a small-order key, which proves
 //! nothing, passes for a good one in verifiers that do not look for it.
 
-use palyra_protocol::{Digest, Secret};
+use palyra_protocol::signing::SignatureError;
+use palyra_protocol::{ConsoleKey, ConsoleSignature, Digest, Secret};
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, PublicKeyData as _, SubjectPublicKeyInfo};
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use x509_parser::prelude::FromDer as _;
@@ -145,6 +146,14 @@ impl DeviceKey {
         Digest::of(&self.0.subject_public_key_info())
     }
 
+    /// Signs what a person decides on this device.
+    ///
+    /// # Errors
+    /// The key is of another kind than [`DeviceKey::generate`] makes.
+    pub fn sign(&self, digest: &Digest) -> Result<(ConsoleKey, ConsoleSignature), SignatureError> {
+        ConsoleSignature::by_device(self.0.serialized_der(), digest)
+    }
+
     /// A request for a certificate (PKCS#10) that names nobody but `common_name`.
     ///
     /// # Errors
@@ -171,6 +180,10 @@ mod tests {
     fn a_key_survives_its_vault() {
         let key = DeviceKey::generate().unwrap();
         let again = DeviceKey::from_secret(&key.to_secret()).unwrap();
+        let said = Digest::of(b"said");
+        let (public, signature) = again.sign(&said).unwrap();
+        assert_eq!(public.verify(&said, &signature), Ok(()));
+        assert_eq!(public.certificate_key(), Some(key.digest()), "it is the certificate's key");
         assert_eq!(key.digest(), again.digest());
         assert!(DeviceKey::from_secret(&Secret::new(b"no key".to_vec())).is_err());
         assert!(!format!("{key:?}").contains("serialized_der: ["), "the key is not shown");

@@ -172,7 +172,7 @@ pub(crate) struct History {
     keys: Keys,
     /// The journal that starts of the daemon have named.
     pub(crate) journal: Option<String>,
-    /// The console sessions that are open.
+    /// Whose keys sign answers.
     consoles: Consoles,
     /// Every call that was opened before this event has ended.
     settled: u64,
@@ -211,6 +211,14 @@ impl History {
             "tool.ended" => self.ended(link, ledger),
             "console.opened" => self.consoles.opened(read(link)?).map_err(|why| impossible(link, why)),
             "console.ended" => self.consoles.ended(&read(link)?, link.at).map_err(|why| impossible(link, why)),
+            "console.passkey_added" => self.consoles.passkey_added(read(link)?).map_err(|why| impossible(link, why)),
+            "console.passkey_removed" => {
+                self.consoles.passkey_removed(read(link)?, link.at).map_err(|why| impossible(link, why))
+            }
+            "devices.changed" => {
+                self.consoles.devices_changed(read(link)?, link.at);
+                Ok(())
+            }
             // Everything else changes no table.
             _ => Ok(()),
         }
@@ -236,7 +244,6 @@ impl History {
 
     fn daemon_started(&mut self, link: &Link<'_>) -> Result<(), JournalError> {
         let DaemonStarted { journal } = read(link)?;
-        self.consoles.daemon_started();
         match (&self.journal, journal) {
             (Some(known), Some(journal)) if *known != journal => Err(impossible(link, "it is of another journal")),
             (None, Some(journal)) => {

@@ -10,8 +10,12 @@ use palyra_protocol::chain::Link;
 use rusqlite::Connection;
 
 /// Each partial index of `events`, with the kinds that it holds.
-pub(crate) const EVENT_INDEXES: [(&str, &[&str]); 13] = [
+pub(crate) const EVENT_INDEXES: [(&str, &[&str]); 14] = [
     ("events_access_changed", &["access.changed"]),
+    (
+        "events_consoles",
+        &["console.opened", "console.ended", "console.used", "console.passkey_added", "console.passkey_removed"],
+    ),
     ("events_devices_changed", &["devices.changed"]),
     ("events_key", &["daemon.started", "daemon.key_accepted", "journal.begun_anew"]),
     ("events_grants_ended", &["grant.revoked", "grant.voided"]),

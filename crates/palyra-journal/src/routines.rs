@@ -29,7 +29,7 @@ impl SlotMarks {
 }
 
 impl JournalStore {
-    /// Every event about memory or about routines after a place, in order.
+    /// Every event about memory, routines or consoles after a place, in order.
     ///
     /// # Errors
     /// They cannot be read.
@@ -101,6 +101,8 @@ pub enum AboutWhat {
     Memory,
     /// Routines.
     Routines,
+    /// Sessions of the console, and passkeys.
+    Consoles,
 }
 
 impl AboutWhat {
@@ -109,6 +111,10 @@ impl AboutWhat {
         match self {
             Self::Memory => "kind = 'memory.retained' OR kind = 'memory.forgotten'",
             Self::Routines => "kind = 'routine.changed' OR kind = 'routine.slot'",
+            Self::Consoles => {
+                "kind = 'console.opened' OR kind = 'console.ended' OR kind = 'console.used' \
+                 OR kind = 'console.passkey_added' OR kind = 'console.passkey_removed'"
+            }
         }
     }
 }

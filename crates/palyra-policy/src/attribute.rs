@@ -43,6 +43,7 @@ attributes! {
     Capabilities = "capabilities",
     Risk = "risk",
     Answer = "answer",
+    ApproverVerified = "approver_verified",
     RecalledTrust = "recalled_trust",
     // From here on, what a call's arguments say: `ARGUMENTS`.
     Executable = "executable",
@@ -89,6 +90,9 @@ impl Attribute {
     }
 }
 
+/// What is known of an answer alone.
+const ANSWERING: u64 = 1 << Attribute::Answer as u64 | 1 << Attribute::ApproverVerified as u64;
+
 /// A set of attributes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Attributes(u64);
@@ -100,8 +104,7 @@ impl Attributes {
     /// All that a `ToolUse` has.
     pub(crate) const TOOL_USE: Self = Self((1 << Attribute::Deletes as u64) - 1);
     /// All that an `EffectUse` has.
-    pub(crate) const EFFECT_USE: Self =
-        Self(((1 << Attribute::SecretScope as u64) - 1) & !(1 << Attribute::Answer as u64));
+    pub(crate) const EFFECT_USE: Self = Self(((1 << Attribute::SecretScope as u64) - 1) & !ANSWERING);
     /// All that any context has.
     pub(crate) const EVERY: Self = Self((1 << Attribute::ALL.len()) - 1);
     /// All that a `SecretUse` has.

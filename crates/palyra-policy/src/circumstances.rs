@@ -94,6 +94,7 @@ impl Circumstances<'_> {
             Attribute::Capabilities => Some(texts(context.capabilities.iter().map(|c| c.policy_name()))),
             Attribute::Risk => context.risk.map(|risk| text(risk.as_str())),
             Attribute::Answer => context.answer.map(|answer| text(answer.as_str())),
+            Attribute::ApproverVerified => Some(Value::new_bool(context.approver_verified)),
             Attribute::RecalledTrust => context.recalled_trust.map(|trust| text(trust.as_str())),
             Attribute::Executable => facets.executable.as_deref().map(text),
             Attribute::Executables => Some(texts(facets.all_executables())),

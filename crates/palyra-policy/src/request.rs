@@ -101,6 +101,9 @@ pub struct PolicyRequestContext {
     /// What is answered, for `approval.decide`.
     #[serde(default)]
     pub answer: Option<ApprovalDecision>,
+    /// Whether a passkey of the person who answers has confirmed the answer, with its user verified.
+    #[serde(default)]
+    pub approver_verified: bool,
     /// Whether *this* action is sensitive. Deciding about a sensitive call is not itself sensitive.
     #[serde(default)]
     pub is_sensitive_action: bool,
@@ -164,6 +167,7 @@ impl PolicyRequestContext {
             capabilities: Vec::new(),
             risk: None,
             answer: None,
+            approver_verified: false,
             is_sensitive_action: false,
             is_allowlisted_tool: false,
             allow_sensitive_tools: false,

@@ -16,6 +16,7 @@ use crate::effect::{EffectPath, EffectState};
 use crate::egress::EgressRecord;
 use crate::id::{ApprovalId, CallId, ConsoleId, GrantId, IdempotencyKey, JournalId, MemoryId};
 use crate::memory::MemoryRecord;
+use crate::passkey::Passkey;
 use crate::principal::Principal;
 use crate::routine::{RoutineChange, SlotRecord};
 use crate::run::{RunEnded, RunOpened, RunResults, RunResumed, RunTurn};
@@ -227,6 +228,28 @@ pub enum JournalEvent {
         by: Principal,
         /// Why.
         reason: String,
+    },
+    /// A session of the console was used: told once an hour at most, so that a start knows which are idle.
+    #[serde(rename = "console.used")]
+    ConsoleUsed {
+        /// The session.
+        session: ConsoleId,
+    },
+    /// A person added a passkey, with which their decisions can be confirmed.
+    #[serde(rename = "console.passkey_added")]
+    PasskeyAdded {
+        /// The passkey.
+        passkey: Box<Passkey>,
+    },
+    /// A passkey confirms nothing any more.
+    #[serde(rename = "console.passkey_removed")]
+    PasskeyRemoved {
+        /// Whose it was.
+        principal: Principal,
+        /// Which, by its id.
+        passkey: String,
+        /// Who removed it.
+        by: Principal,
     },
     /// Somebody tried what they may not.
     #[serde(rename = "access.refused")]

@@ -26,6 +26,9 @@ impl JournalEvent {
             Self::ClientReported { .. } => "client.reported",
             Self::ConsoleOpened { .. } => "console.opened",
             Self::ConsoleEnded { .. } => "console.ended",
+            Self::ConsoleUsed { .. } => "console.used",
+            Self::PasskeyAdded { .. } => "console.passkey_added",
+            Self::PasskeyRemoved { .. } => "console.passkey_removed",
             Self::AccessRefused { .. } => "access.refused",
             Self::AccessChanged { .. } => "access.changed",
             Self::AccessRegistryRefused { .. } => "access.registry_refused",
@@ -74,6 +77,9 @@ impl JournalEvent {
             | Self::DaemonStopped {}
             | Self::ConsoleOpened { .. }
             | Self::ConsoleEnded { .. }
+            | Self::ConsoleUsed { .. }
+            | Self::PasskeyAdded { .. }
+            | Self::PasskeyRemoved { .. }
             | Self::AccessRefused { .. }
             | Self::AccessChanged { .. }
             | Self::AccessRegistryRefused { .. }

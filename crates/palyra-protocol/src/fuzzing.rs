@@ -1,9 +1,13 @@
 //! The entries of the fuzz targets: hostile bytes in, a broken promise is a panic.
 
 use crate::chain::ChainVerifier;
+use crate::clock::Timestamp;
+use crate::digest::Digest;
 use crate::event::ChainedEvent;
 use crate::json::CanonicalJson;
 use crate::memory::{MemoryScope, recorded_output};
+use crate::passkey::{Passkey, PasskeyAssertion};
+use crate::principal::Principal;
 use crate::routine::RoutinePlan;
 
 /// Reads the bytes as JSON from a stranger.
@@ -47,4 +51,23 @@ pub fn routine_plan(bytes: &[u8]) {
     let Ok(plan) = serde_json::from_value::<RoutinePlan>(value) else { return };
     let again = serde_json::to_value(&plan).ok().and_then(|plan| serde_json::from_value::<RoutinePlan>(plan).ok());
     assert_eq!(again.map(|plan| plan.digest()), Some(plan.digest()), "a plan has one digest");
+}
+
+/// Reads the bytes as what an authenticator and a browser say about a decision, for a passkey that signs nothing.
+///
+/// # Panics
+/// When an assertion is accepted whose signature nobody made.
+pub fn passkey_assertion(bytes: &[u8]) {
+    const KEY: &str = "p256:046b17d1f2e12c4247f8bce6e563a440f277037d812deb33a0f4a13945d898c2964fe342e2fe1a7f9b8ee7eb4a7c0f9e162bce33576b315ececbb6406837bf51f5";
+    let Ok(assertion) = serde_json::from_slice::<PasskeyAssertion>(bytes) else { return };
+    let Ok(key) = KEY.parse() else { return };
+    let passkey = Passkey {
+        id: assertion.passkey.clone(),
+        principal: Principal::local_owner(),
+        key,
+        host: "localhost".to_owned(),
+        label: String::new(),
+        at: Timestamp::from_unix_ms(0),
+    };
+    assert!(assertion.verify(&passkey, &Digest::ZERO).is_err(), "nobody has signed this");
 }

@@ -31,6 +31,7 @@ pub mod grant_match;
 pub mod id;
 pub mod json;
 pub mod memory;
+pub mod passkey;
 pub mod principal;
 pub mod problem_code;
 pub mod review;
@@ -78,6 +79,7 @@ pub use id::{
 };
 pub use json::CanonicalJson;
 pub use memory::{MemoryRecord, MemoryScope, MemorySource, MemoryTrust, MemoryUse, MemoryVerb};
+pub use passkey::{AssertionFault, Passkey, PasskeyAssertion};
 pub use principal::{Principal, PrincipalKind};
 pub use problem_code::ProblemCode;
 pub use review::{Review, speaker};
@@ -87,7 +89,7 @@ pub use routine::{
 };
 pub use run::{RunBudget, RunEnded, RunOpened, RunResult, RunResults, RunResumed, RunState, RunTurn};
 pub use secret::Secret;
-pub use signed_decision::{ConsoleKey, ConsoleSignature, DecisionSignature, DecisionStatement};
+pub use signed_decision::{ConsoleKey, ConsoleSignature, DecisionSignature, DecisionStatement, Signer};
 pub use signing::{DaemonKey, PublicKey, Signature};
 pub use skill_event::{InstalledSkill, SkillCause, SkillStatus, SkillStatusChange, SkillUse};
 pub use subject::{ApprovalSubject, PairingDevice, SkillChange, WaitingEffects};

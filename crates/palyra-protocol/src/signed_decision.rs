@@ -1,15 +1,17 @@
-//! The keys of browsers, and what they sign: requests of the console, and the decisions that people make in it.
+//! The keys of browsers and paired devices, and what they sign: requests of the console, and the decisions that people
+//! make.
 //!
 //! A page of the console makes a key that never leaves its browser: Ed25519, or ECDSA over P-256 where the browser has
-//! no Ed25519. What it signs is always the 32 bytes of a domain-separated [`Digest`]. The journal keeps the signature
-//! of a decision beside it, so that `journal verify` can show which browser a yes or a no came from, and that it was
-//! about exactly this.
+//! no Ed25519. A paired device signs with the P-256 key of its certificate. What is signed is always the 32 bytes of a
+//! domain-separated [`Digest`]. The journal keeps the signature of a decision beside it, so that `journal verify` can
+//! show which browser or device a yes or a no came from, and that it was about exactly this.
 
 use crate::approval::{ApprovalDecision, ApprovalScope};
 use crate::digest::{Digest, DigestBuilder};
 use crate::grant_match::GrantMatcher;
-use crate::id::{ApprovalId, ConsoleId};
+use crate::id::{ApprovalId, ConsoleId, DeviceId};
 use crate::json::canonical_text;
+use crate::passkey::PasskeyAssertion;
 use crate::signing::{PublicKey, Signature, SignatureError};
 use serde::{Deserialize, Serialize, Serializer};
 use std::fmt;
@@ -17,6 +19,11 @@ use std::str::FromStr;
 
 /// The length of a point of P-256, uncompressed.
 const POINT: usize = 65;
+/// What stands before the point where a certificate holds a key of P-256 (`SubjectPublicKeyInfo`).
+const P256_SPKI: [u8; 26] = [
+    0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce,
+    0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
+];
 
 /// The public half of a browser's key: `ed25519:` or `p256:`, and hexadecimal digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -44,6 +51,24 @@ impl ConsoleKey {
                     ring::signature::UnparsedPublicKey::new(&ring::signature::ECDSA_P256_SHA256_FIXED, &point[..]);
                 key.verify(digest.as_bytes(), &signature.0).map_err(|_| SignatureError::Mismatch)
             }
+        }
+    }
+}
+
+impl ConsoleKey {
+    /// Checks a signature as WebAuthn makes it: ECDSA over P-256 with SHA-256, in ASN.1.
+    pub(crate) fn verify_es256(&self, message: &[u8], signature: &[u8]) -> Result<(), SignatureError> {
+        let Self::P256(point) = self else { return Err(SignatureError::BadKey) };
+        let key = ring::signature::UnparsedPublicKey::new(&ring::signature::ECDSA_P256_SHA256_ASN1, &point[..]);
+        key.verify(message, signature).map_err(|_| SignatureError::Mismatch)
+    }
+
+    /// SHA-256 of the key as a certificate holds it, which is how devices' keys are known; none for Ed25519.
+    #[must_use]
+    pub fn certificate_key(&self) -> Option<Digest> {
+        match self {
+            Self::Ed25519(_) => None,
+            Self::P256(point) => Some(Digest::of(&[&P256_SPKI[..], &point[..]].concat())),
         }
     }
 }
@@ -120,15 +145,62 @@ impl Serialize for ConsoleSignature {
     }
 }
 
+impl ConsoleSignature {
+    /// Signs with a device's key: P-256, as PKCS#8.
+    ///
+    /// # Errors
+    /// It is no such key.
+    pub fn by_device(pkcs8: &[u8], digest: &Digest) -> Result<(ConsoleKey, Self), SignatureError> {
+        use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _};
+        let random = ring::rand::SystemRandom::new();
+        let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, pkcs8, &random);
+        let pair = pair.map_err(|_| SignatureError::BadKey)?;
+        let point = pair.public_key().as_ref().try_into().map_err(|_| SignatureError::BadKey)?;
+        let signature = pair.sign(&random, digest.as_bytes()).map_err(|_| SignatureError::BadKey)?;
+        let signature = signature.as_ref().try_into().map_err(|_| SignatureError::BadForm)?;
+        Ok((ConsoleKey::P256(point), Self(signature)))
+    }
+}
+
+/// Whose key signed a decision.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Signer {
+    /// A browser's, in this session of the console.
+    Session(ConsoleId),
+    /// A paired device's.
+    Device(DeviceId),
+}
+
+impl fmt::Display for Signer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Session(session) => write!(f, "signed in {session}"),
+            Self::Device(device) => write!(f, "signed by {device}"),
+        }
+    }
+}
+
 /// A decision's signature, as the journal keeps it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DecisionSignature {
-    /// The console session that it was given in.
-    pub session: ConsoleId,
+    /// The console session that it was given in, or the device that it was given on.
+    #[serde(flatten)]
+    pub signer: Signer,
     /// The key that signed.
     pub key: ConsoleKey,
     /// The signature over [`DecisionStatement::digest`].
     pub signature: ConsoleSignature,
+    /// The person's passkey has confirmed the same digest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub assertion: Option<Box<PasskeyAssertion>>,
+}
+
+impl fmt::Display for DecisionSignature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verified = if self.assertion.is_some() { ", confirmed with a passkey" } else { "" };
+        write!(f, "{}{verified}", self.signer)
+    }
 }
 
 /// What a person's browser signs when they decide.
@@ -237,7 +309,8 @@ mod tests {
             reason: "",
         };
         let signature = sign(&said.digest().unwrap());
-        let signed = DecisionSignature { session: ConsoleId::mint(), key, signature };
+        let signer = Signer::Session(ConsoleId::mint());
+        let signed = DecisionSignature { signer, key, signature, assertion: None };
         assert_eq!(said.verify(&signed), Ok(()));
         let (other_id, other) = (ApprovalId::mint(), Digest::of(b"other"));
         let wider = GrantMatcher::Tool;
@@ -273,6 +346,21 @@ mod tests {
         let point = hex::encode(pair.public_key().as_ref());
         let signed = |digest: &Digest| hex::encode(pair.sign(&random, digest.as_bytes()).unwrap()).parse().unwrap();
         check(format!("p256:{point}").parse().unwrap(), &signed);
+    }
+
+    #[test]
+    fn a_device_signs_with_the_key_of_its_certificate_and_either_signer_reads_back() {
+        let random = SystemRandom::new();
+        let stored = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &random).unwrap();
+        let said = Digest::of(b"said");
+        let (key, signature) = ConsoleSignature::by_device(stored.as_ref(), &said).unwrap();
+        assert_eq!(key.verify(&said, &signature), Ok(()));
+        assert_eq!(ConsoleSignature::by_device(b"no key", &said), Err(SignatureError::BadKey));
+        for signer in [Signer::Session(ConsoleId::mint()), Signer::Device(DeviceId::mint())] {
+            let signed = DecisionSignature { signer, key, signature, assertion: None };
+            let text = serde_json::to_string(&signed).unwrap();
+            assert_eq!(serde_json::from_str::<DecisionSignature>(&text).unwrap(), signed, "{text}");
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@ use palyra_protocol::{
     SystemClock,
 };
 use serde_json::{Value, json};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A page of the console.
@@ -17,6 +18,8 @@ pub struct Page {
     key: DaemonKey,
     /// Its session.
     pub session: ConsoleId,
+    /// What nonces begin with, as the daemon says.
+    epoch: Mutex<String>,
     nonces: AtomicU64,
 }
 
@@ -40,7 +43,17 @@ impl Host {
         let http = self.http();
         let opened = http.register(&self.console_code(), &key).is(200).json();
         let session = text(&opened, "/session").parse().expect("a session");
-        Page { http, key, session, nonces: AtomicU64::new(0) }
+        let page = Page { http, key, session, epoch: Mutex::default(), nonces: AtomicU64::new(0) };
+        page.learn_epoch();
+        page
+    }
+
+    /// The same page after a start of the daemon, at the port that it has now.
+    #[must_use]
+    pub fn console_again(&self, page: Page) -> Page {
+        let again = Page { http: self.http(), ..page };
+        again.learn_epoch();
+        again
     }
 }
 
@@ -54,6 +67,12 @@ impl Http {
 }
 
 impl Page {
+    fn learn_epoch(&self) {
+        let refused = self.get("/console/api/me").refuses(401, "console_epoch");
+        let epoch = text(&refused, "/detail").rsplit(' ').next().expect("an epoch").to_owned();
+        *self.epoch.lock().expect("no panic before") = epoch;
+    }
+
     /// The headers that a request has to have now.
     #[must_use]
     pub fn signed(&self, method: &str, path: &str, body: &[u8]) -> Signed {
@@ -63,7 +82,8 @@ impl Page {
     /// The headers of a request that was made at some time.
     #[must_use]
     pub fn signed_at(&self, method: &str, path: &str, body: &[u8], at_ms: u64) -> Signed {
-        let nonce = format!("{:032x}", self.nonces.fetch_add(1, Ordering::Relaxed));
+        let epoch = self.epoch.lock().expect("no panic before").clone();
+        let nonce = format!("{epoch}{:032x}", self.nonces.fetch_add(1, Ordering::Relaxed));
         let body = Digest::of(body);
         let said = RequestStatement { session: &self.session, method, path, body: &body, at_ms, nonce: &nonce };
         let signature = self.key.sign(&said.digest()).to_string();

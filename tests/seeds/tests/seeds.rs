@@ -14,7 +14,7 @@ macro_rules! targets {
     };
 }
 
-const TARGETS: [Target; 17] = targets! {
+const TARGETS: [Target; 18] = targets! {
     "egress_request" => palyra_egress::fuzzing::request,
     "egress_rule" => palyra_egress::fuzzing::rule,
     "http_head" => palyra_egress::fuzzing::http_head,
@@ -22,6 +22,7 @@ const TARGETS: [Target; 17] = targets! {
     "journal_export" => palyra_protocol::fuzzing::journal_export,
     "json" => palyra_protocol::fuzzing::json,
     "pairing_message" => palyra_identity::fuzzing::pairing_message,
+    "passkey_assertion" => palyra_protocol::fuzzing::passkey_assertion,
     "patch" => palyra_workspace::fuzzing::patch,
     "policy_directory" => palyra_policy::fuzzing::policy_directory,
     "redaction" => palyra_vault::fuzzing::redaction,

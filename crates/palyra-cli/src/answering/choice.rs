@@ -1,11 +1,11 @@
 //! What a key means as an answer, and how an answer is sent.
 
 use crate::commands::read;
-use crate::exit::Failure;
+use crate::exit::{FAILED, Failure};
 use palyra_api::Connection;
 use palyra_api::v1::{self, DecideRequest, TakeBackRequest};
 use palyra_protocol::review::Offer;
-use palyra_protocol::{ApprovalRecord, ApprovalScope, GrantMatcher, Review};
+use palyra_protocol::{ApprovalDecision, ApprovalRecord, ApprovalScope, DecisionStatement, GrantMatcher, Review};
 
 /// An answer that a key stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,12 +95,40 @@ pub async fn send(
     (scope, matcher): (ApprovalScope, GrantMatcher),
     reason: &str,
 ) -> Result<ApprovalRecord, Failure> {
-    let mut request = request(scope, matcher);
+    let mut request = request(scope, matcher.clone());
     request.approval_id = review.approval_id.to_string();
     request.allow = allow;
     reason.clone_into(&mut request.reason);
     request.digest = review.digest.to_string();
+    let said = DecisionStatement {
+        approval_id: &review.approval_id,
+        shown: &review.digest,
+        policy_hash: &review.policy_hash,
+        decision: if allow { ApprovalDecision::Allow } else { ApprovalDecision::Deny },
+        scope,
+        matcher: &matcher,
+        reason: said_reason(reason),
+    };
+    sign(connection, &mut request, &said)?;
     read(&connection.approvals().decide(request).await?.into_inner().approval_json)
+}
+
+/// A reason as it is signed: a blank one is none.
+pub fn said_reason(reason: &str) -> &str {
+    if reason.trim().is_empty() { "" } else { reason }
+}
+
+/// Signs an answer where this machine is a paired device; elsewhere answers have no signature.
+pub fn sign(connection: &Connection, request: &mut DecideRequest, said: &DecisionStatement<'_>) -> Result<(), Failure> {
+    let Some(device) = connection.device() else { return Ok(()) };
+    let failed = |why: String| {
+        let message = format!("the answer cannot be signed with this device's key: {why}");
+        Failure::new(FAILED, "device_key_failed", message, Some("pair this machine again: `palyra pair`"))
+    };
+    let digest = said.digest().map_err(|error| failed(error.to_string()))?;
+    let (key, signature) = device.sign(&digest).map_err(|error| failed(error.to_string()))?;
+    (request.signature, request.signing_key) = (signature.to_string(), key.to_string());
+    Ok(())
 }
 
 /// How long and how wide, as it travels.

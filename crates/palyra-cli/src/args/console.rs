@@ -27,6 +27,21 @@ pub enum ConsoleCommand {
     /// See which browsers are in, and end their sessions
     #[command(subcommand)]
     Sessions(Sessions),
+    /// See the passkeys that confirm decisions, and take one away; they are added in the console
+    #[command(subcommand)]
+    Passkeys(Passkeys),
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Passkeys {
+    /// List them
+    List,
+    /// Take one away: it confirms nothing from then on
+    Remove {
+        /// The passkey, by its id
+        #[arg(value_name = "PASSKEY")]
+        passkey: String,
+    },
 }
 
 #[derive(Debug, Subcommand)]

@@ -1,14 +1,17 @@
 //! `palyra console`: opens the console in a browser, lists and ends its sessions.
 
 use super::read;
-use crate::args::console::{Console, ConsoleCommand, Sessions};
+use crate::args::console::{Console, ConsoleCommand, Passkeys, Sessions};
 use crate::context::Context;
 use crate::exit::Failure;
 use crate::output::{self, BOLD, DIM, GOOD, note, say, styled, when};
 use crate::text::safe;
 use palyra_api::Connection;
-use palyra_api::v1::{CreateConsoleCodeRequest, EndConsoleSessionRequest, ListConsoleSessionsRequest};
-use palyra_protocol::{Clock as _, SystemClock, Timestamp};
+use palyra_api::v1::{
+    CreateConsoleCodeRequest, EndConsoleSessionRequest, ListConsoleSessionsRequest, ListPasskeysRequest,
+    RemovePasskeyRequest,
+};
+use palyra_protocol::{Clock as _, Passkey, SystemClock, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::process::{Command, Stdio};
@@ -36,7 +39,34 @@ pub async fn run(context: &Context, console: Console) -> Result<(), Failure> {
                 if all { all_sessions(&connection).await?.into_iter().map(|s| s.session).collect() } else { named };
             revoke(context, &connection, ids).await
         }
+        Some(ConsoleCommand::Passkeys(Passkeys::List)) => passkeys(context, &connection).await,
+        Some(ConsoleCommand::Passkeys(Passkeys::Remove { passkey })) => {
+            let request = RemovePasskeyRequest { passkey };
+            let reply = connection.console().remove_passkey(request).await?.into_inner();
+            let removed: Passkey = read(&reply.passkey_json)?;
+            if context.json() {
+                return output::json(&removed);
+            }
+            say!("{} {} of {} confirms nothing any more", styled(GOOD, "✔"), safe(&removed.label), removed.principal);
+            Ok(())
+        }
     }
+}
+
+async fn passkeys(context: &Context, connection: &Connection) -> Result<(), Failure> {
+    let told = connection.console().list_passkeys(ListPasskeysRequest {}).await?.into_inner().passkeys_json;
+    let passkeys: Vec<Passkey> = told.iter().map(|passkey| read(passkey)).collect::<Result<_, _>>()?;
+    if context.json() {
+        return output::json(&passkeys);
+    }
+    if passkeys.is_empty() {
+        note!("there are none; the console's page `Access` adds one");
+    }
+    for passkey in passkeys {
+        let at = when(passkey.at);
+        say!("{}  {}  {}  since {at}", styled(BOLD, &passkey.id), passkey.principal, safe(&passkey.label));
+    }
+    Ok(())
 }
 
 async fn open(context: &Context, connection: &Connection, print: bool) -> Result<(), Failure> {

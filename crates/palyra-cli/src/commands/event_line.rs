@@ -20,6 +20,9 @@ pub fn event_line(event: &JournalEvent) -> String {
         }
         JournalEvent::ConsoleOpened { session, principal, label, .. } => format!("{session} by {principal}: {label}"),
         JournalEvent::ConsoleEnded { session, by, reason } => format!("{session} by {by}: {reason}"),
+        JournalEvent::ConsoleUsed { session } => session.to_string(),
+        JournalEvent::PasskeyAdded { passkey } => format!("{} of {}: {}", passkey.id, passkey.principal, passkey.label),
+        JournalEvent::PasskeyRemoved { principal, passkey, by } => format!("{passkey} of {principal} by {by}"),
         JournalEvent::DevicesNoted { what, detail } => format!("{what} {detail}"),
         JournalEvent::SkillInstalled { .. }
         | JournalEvent::SkillStatusChanged { .. }

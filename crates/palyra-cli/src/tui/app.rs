@@ -29,6 +29,11 @@ pub enum Wish {
     /// Follow a call, instead of the one before.
     Follow(String),
     Unfollow,
+    ListRuns,
+    /// Look at a run as it stands.
+    ShowRun(String),
+    /// End a run, and its calls.
+    EndRun(String),
 }
 
 /// What fills the screen.
@@ -39,6 +44,8 @@ pub enum Page {
     Calls,
     Call,
     Grants,
+    Runs,
+    Run,
     Help,
 }
 
@@ -77,6 +84,9 @@ pub struct App {
     pub calls: Vec<Value>,
     pub open_call: OpenCall,
     pub grants: Vec<GrantRecord>,
+    /// The newest runs, and the one that is looked at.
+    pub runs: Vec<Value>,
+    pub open_run: Value,
     /// What is selected on each list, by its id.
     pub selected: BTreeMap<&'static str, String>,
     pub filter: String,
@@ -94,6 +104,8 @@ impl App {
             calls: Vec::new(),
             open_call: OpenCall::default(),
             grants: Vec::new(),
+            runs: Vec::new(),
+            open_run: Value::Null,
             selected: BTreeMap::new(),
             filter: String::new(),
             line: None,
@@ -148,6 +160,10 @@ impl App {
             News::Answered(Err(why)) => self.note = Some(format!("not taken: {why}")),
             News::Calls(calls) => self.calls = calls,
             News::Grants(grants) => self.grants = grants,
+            News::Runs(runs) => self.runs = runs,
+            // One that was left meanwhile is not shown.
+            News::Run(run) if self.page == Page::Run && run["run"] == self.open_run["run"] => self.open_run = *run,
+            News::Run(_) => {}
             News::Output(text) => {
                 let output = &mut self.open_call.output;
                 output.push_str(&text);
@@ -165,6 +181,8 @@ impl App {
                 return match self.page {
                     Page::Calls => Wish::ListCalls,
                     Page::Grants => Wish::ListGrants,
+                    Page::Runs => Wish::ListRuns,
+                    Page::Run => self.show_run(),
                     _ => Wish::Nothing,
                 };
             }
@@ -250,17 +268,20 @@ impl App {
             (_, Key::Char('?')) => self.go(Page::Help),
             (Page::Approval, key) => self.on_approval(key, typed.at),
             (_, Key::Char('/')) => self.begin(LineKind::Filter),
+            (Page::Run, Key::Char('q') | Key::Escape) => self.go(Page::Runs),
             (_, Key::Char('q') | Key::Escape) if self.page != Page::Inbox => self.go(Page::Inbox),
             (_, Key::Char('q')) => Wish::Quit,
             (_, Key::Char('1')) => self.go(Page::Inbox),
             (_, Key::Char('2')) => self.go(Page::Calls),
             (_, Key::Char('3')) => self.go(Page::Grants),
+            (_, Key::Char('4')) => self.go(Page::Runs),
             (_, Key::Up | Key::Char('k')) => self.move_by(-1),
             (_, Key::Down | Key::Char('j')) => self.move_by(1),
             (_, Key::PageUp) => self.move_by(-10),
             (_, Key::PageDown | Key::Char(' ')) => self.move_by(10),
             (_, Key::Enter | Key::Char('o')) => self.open(),
             (Page::Grants, Key::Char('x')) => self.revoke(),
+            (Page::Run, Key::Char('x')) => Wish::EndRun(self.open_run["run"].as_str().unwrap_or("").to_owned()),
             (Page::Inbox, Key::Char(key)) if Choice::of(key).is_some() || matches!(key, 'n' | 'N') => {
                 self.note = Some("open it first (Enter), and read it to its end".to_owned());
                 Wish::Nothing
@@ -334,9 +355,10 @@ impl App {
                 "inbox" | "approvals" => self.go(Page::Inbox),
                 "calls" => self.go(Page::Calls),
                 "grants" => self.go(Page::Grants),
+                "runs" => self.go(Page::Runs),
                 "help" => self.go(Page::Help),
                 other => {
-                    self.note = Some(format!("there is no `{}`: inbox, calls, grants, help, quit", safe(other)));
+                    self.note = Some(format!("there is no `{}`: inbox, calls, grants, runs, help, quit", safe(other)));
                     Wish::Nothing
                 }
             },
@@ -349,6 +371,7 @@ impl App {
             return match page {
                 Page::Calls => Wish::ListCalls,
                 Page::Grants => Wish::ListGrants,
+                Page::Runs => Wish::ListRuns,
                 _ => Wish::Unfollow,
             };
         }
@@ -366,8 +389,13 @@ impl App {
         match page {
             Page::Calls => Wish::ListCalls,
             Page::Grants => Wish::ListGrants,
+            Page::Runs => Wish::ListRuns,
             _ => Wish::Nothing,
         }
+    }
+
+    fn show_run(&self) -> Wish {
+        self.open_run["run"].as_str().map_or(Wish::Nothing, |run| Wish::ShowRun(run.to_owned()))
     }
 
     /// The ids of what is listed on this page, in order, and whether each fits the filter was asked already.
@@ -383,6 +411,10 @@ impl App {
                     |grant: &GrantRecord| format!("{} {} {}", grant.principal, grant.tool, grant.matcher.describe());
                 self.grants.iter().filter(|grant| fits(&line(grant))).map(|grant| grant.grant_id.to_string()).collect()
             }
+            Page::Runs | Page::Run => {
+                let text = |run: &Value| run["run"].as_str().unwrap_or("").to_owned();
+                self.runs.iter().filter(|run| fits(&run.to_string())).map(text).collect()
+            }
             Page::Inbox | Page::Approval | Page::Help => {
                 let line = |shown: &Shown| {
                     let review = &shown.review;
@@ -397,6 +429,7 @@ impl App {
         match self.page {
             Page::Calls | Page::Call => "calls",
             Page::Grants => "grants",
+            Page::Runs | Page::Run => "runs",
             Page::Inbox | Page::Approval | Page::Help => "inbox",
         }
     }
@@ -436,6 +469,11 @@ impl App {
                 self.open_call = OpenCall { call, ..OpenCall::default() };
                 self.page = Page::Call;
                 Wish::Follow(id)
+            }
+            Page::Runs => {
+                let run = self.runs.iter().find(|run| run["run"] == id.as_str()).cloned().unwrap_or_default();
+                (self.open_run, self.page) = (run, Page::Run);
+                self.show_run()
             }
             _ => Wish::Nothing,
         }

@@ -32,6 +32,8 @@ pub fn draw(frame: &mut Frame<'_>, app: &mut App) {
         Page::Inbox => list(frame, body, app, "nothing waits for you"),
         Page::Calls => list(frame, body, app, "no calls yet"),
         Page::Grants => list(frame, body, app, "no standing answers"),
+        Page::Runs => list(frame, body, app, "no runs yet; `palyra run` starts one"),
+        Page::Run => super::draw_run::run(frame, body, &app.open_run),
         Page::Approval => approval(frame, body, app),
         Page::Call => call(frame, body, app),
         Page::Help => put(frame, body, HELP.lines().map(Line::raw).collect()),
@@ -42,8 +44,8 @@ pub fn draw(frame: &mut Frame<'_>, app: &mut App) {
 }
 
 const HELP: &str =
-    "Lists: j k or arrows move, Enter or o opens, / filters, : takes a command (inbox, calls, grants, quit)
-1 inbox   2 calls   3 grants   q or Esc goes back, then quits
+    "Lists: j k or arrows move, Enter or o opens, / filters, : takes a command (inbox, calls, grants, runs, quit)
+1 inbox   2 calls   3 grants   4 runs   q or Esc goes back, then quits
 
 An opened approval, once its end was on screen:
   y  yes, this once                n  no, with a reason that the agent reads
@@ -52,9 +54,9 @@ An opened approval, once its end was on screen:
   w  files under this directory    u  takes a yes back, within two seconds
   h  this host and method          l  later
 Enter never allows. Keys typed before it appeared do not count.
-Grants: x withdraws the selected one.";
+Grants: x withdraws the selected one. An opened run: x ends it.";
 
-fn put(frame: &mut Frame<'_>, area: Rect, lines: Vec<Line<'_>>) {
+pub fn put(frame: &mut Frame<'_>, area: Rect, lines: Vec<Line<'_>>) {
     frame.render_widget(Paragraph::new(lines), area);
 }
 
@@ -65,6 +67,8 @@ fn title_of(app: &App) -> String {
         Page::Calls => "calls",
         Page::Call => "call",
         Page::Grants => "grants",
+        Page::Runs => "runs",
+        Page::Run => "run",
         Page::Help => "keys",
     };
     let filter = if app.filter.is_empty() { String::new() } else { format!("  /{}", safe(&app.filter)) };
@@ -90,9 +94,11 @@ fn bar_of(app: &App) -> String {
     }
     match (app.page, &app.opened) {
         (Page::Approval, Some(opened)) => approval_bar(opened),
-        (Page::Inbox, _) => "Enter open  / filter  2 calls  3 grants  ? keys  q quit".to_owned(),
-        (Page::Calls, _) => "Enter open  / filter  1 inbox  3 grants  ? keys  q back".to_owned(),
-        (Page::Grants, _) => "x withdraw  / filter  1 inbox  2 calls  ? keys  q back".to_owned(),
+        (Page::Inbox, _) => "Enter open  / filter  2 calls  3 grants  4 runs  ? keys  q quit".to_owned(),
+        (Page::Calls, _) => "Enter open  / filter  1 inbox  3 grants  4 runs  ? keys  q back".to_owned(),
+        (Page::Grants, _) => "x withdraw  / filter  1 inbox  2 calls  4 runs  ? keys  q back".to_owned(),
+        (Page::Runs, _) => "Enter open  / filter  1 inbox  2 calls  3 grants  ? keys  q back".to_owned(),
+        (Page::Run, _) => "x end it  1 inbox  2 calls  ? keys  q back".to_owned(),
         _ => "q back  ? keys".to_owned(),
     }
 }
@@ -138,6 +144,7 @@ const WIDE: usize = 72;
 fn row(app: &App, id: &str, columns: usize) -> String {
     match app.page {
         Page::Calls => app.calls.iter().find(|call| call["call_id"] == id).map_or_else(String::new, call_row),
+        Page::Runs => app.runs.iter().find(|run| run["run"] == id).map_or_else(String::new, super::draw_run::row),
         Page::Grants => {
             let grant = app.grants.iter().find(|grant| grant.grant_id.as_str() == id);
             grant.map_or_else(String::new, |grant| {

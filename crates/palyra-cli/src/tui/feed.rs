@@ -6,7 +6,8 @@ use crate::commands::{approvals, read};
 use crate::context::Context;
 use crate::exit::Failure;
 use palyra_api::v1::{
-    FollowCallRequest, ListCallsRequest, ListGrantsRequest, RevokeGrantRequest, TailRequest, WatchApprovalsRequest,
+    CancelRunRequest, FollowCallRequest, GetRunRequest, ListCallsRequest, ListGrantsRequest, ListRunsRequest,
+    RevokeGrantRequest, TailRequest, WatchApprovalsRequest,
 };
 use palyra_protocol::display::Sanitizer;
 use palyra_protocol::{ApprovalRecord, ApprovalState, GrantRecord, Review};
@@ -30,6 +31,10 @@ pub enum News {
     Calls(Vec<Value>),
     /// The newest grants, newest first.
     Grants(Vec<GrantRecord>),
+    /// The newest runs, newest first.
+    Runs(Vec<Value>),
+    /// A run as it stands.
+    Run(Box<Value>),
     /// What a call's process wrote.
     Output(String),
     /// Where the call that is looked at stands.
@@ -52,6 +57,8 @@ pub struct Feed {
 
 /// How many calls are listed.
 const LISTED: u32 = 200;
+/// How many runs are listed.
+const LISTED_RUNS: u32 = 50;
 
 impl Feed {
     pub fn start(context: Context) -> Self {
@@ -118,6 +125,19 @@ async fn fulfil(context: &Context, wish: Wish, sender: &mpsc::Sender<News>) -> R
             let reply = connection.grants().list(ListGrantsRequest::default()).await?.into_inner();
             let grants = reply.grants.iter().map(|grant| read(&grant.grant_json));
             Some(News::Grants(grants.collect::<Result<_, _>>()?))
+        }
+        Wish::ListRuns => {
+            let request = ListRunsRequest { before: 0, most: LISTED_RUNS };
+            let reply = connection.runs().list(request).await?.into_inner();
+            Some(News::Runs(reply.runs_json.iter().map(|run| read(run)).collect::<Result<_, _>>()?))
+        }
+        Wish::ShowRun(run) => {
+            let reply = connection.runs().get(GetRunRequest { run }).await?.into_inner();
+            Some(News::Run(Box::new(read(&reply.run_json)?)))
+        }
+        Wish::EndRun(run) => {
+            connection.runs().cancel(CancelRunRequest { run }).await?;
+            Some(News::Note("the run is ended".to_owned()))
         }
         Wish::Revoke(grant) => {
             connection.grants().revoke(RevokeGrantRequest { grant_id: grant.to_string() }).await?;

@@ -1,4 +1,4 @@
-//! `palyra tui`: the same approvals, calls and grants on a full screen.
+//! `palyra tui`: the same approvals, calls, grants and runs on a full screen.
 //!
 //! One loop waits for keys, for news of the daemon and for moments; [`app`] holds what is known and what keys do,
 //! [`draw`] puts it on the screen, [`feed`] brings the news. Nothing is polled: an idle screen costs nothing. The
@@ -7,6 +7,7 @@
 mod app;
 mod backend;
 mod draw;
+mod draw_run;
 mod feed;
 mod opened;
 

@@ -1,5 +1,6 @@
 //! Access: who one is, console sessions, tokens, members and agents; each as far as one may see them.
 
+use super::passkeys;
 use super::rendered::document;
 use super::session::{self, Nothing};
 use super::signed::Signed;
@@ -27,6 +28,9 @@ pub(super) async fn list(State(door): State<Door>, caller: Caller) -> Result<Res
     let mut sections = vec![you];
     if let Ok(sessions) = engine.console_sessions(peer).await {
         sections.push(session::section(&sessions, peer.console_id()));
+    }
+    if let Ok(passkeys) = engine.passkeys(peer) {
+        sections.push(passkeys::section(&passkeys));
     }
     sections.extend(seen(engine.tokens(peer))?.map(|tokens| tokens_section(&tokens)));
     if let Some(members) = seen(engine.members(peer))? {
@@ -87,11 +91,8 @@ fn tokens_section(tokens: &[TokenView]) -> Section {
         let scopes = token.scopes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         let act = || {
             let asks = format!("Revoke {} and every token that was issued with it?", token.prefix);
-            Cell::Act(Act {
-                label: "Revoke",
-                path: format!("/console/api/access/tokens/{}/revoke", token.token_id),
-                asks,
-            })
+            let path = format!("/console/api/access/tokens/{}/revoke", token.token_id);
+            Cell::Acts(vec![Act::new("Revoke", path, asks)])
         };
         vec![
             Cell::code(format!("{}…", token.prefix)),

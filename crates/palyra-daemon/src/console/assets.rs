@@ -34,8 +34,11 @@ assets! {
     "stream.js": SCRIPT,
     "page.js": SCRIPT,
     "listing.js": SCRIPT,
+    "access.js": SCRIPT,
+    "passkey.js": SCRIPT,
     "inbox.js": SCRIPT,
     "call.js": SCRIPT,
+    "run.js": SCRIPT,
     "policy.js": SCRIPT,
     "journal.js": SCRIPT,
 }

@@ -3,7 +3,7 @@
 use super::rendered::{When, cut, document, fragment, seen};
 use super::session::Nothing;
 use super::signed::Signed;
-use super::tables::{Cell, Filter, Section, page};
+use super::tables::{Cell, Filter, Section, address, page};
 use crate::http::{Asked, Caller, Door, Id, Refused};
 use askama::Template;
 use axum::extract::State;
@@ -82,23 +82,18 @@ impl Which {
     /// The address of the page after this one.
     fn older(&self, last: &CallId) -> String {
         let fields = [
-            ("state", &self.state),
+            ("state", self.state.as_str()),
             ("tool", &self.tool),
             ("principal", &self.principal),
             ("session", &self.session),
             ("hours", &self.hours),
+            ("before", last.as_str()),
         ];
-        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~:".contains(&byte);
-        let escape = |text: &str| -> String {
-            text.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
-        };
-        let fields = fields.iter().filter(|(_, value)| !value.is_empty());
-        let fields: String = fields.map(|(name, value)| format!("{name}={}&", escape(value))).collect();
-        format!("/console/calls?{fields}before={last}")
+        address("/console/calls", &fields)
     }
 }
 
-fn tone(state: CallState) -> &'static str {
+pub(super) fn tone(state: CallState) -> &'static str {
     match state {
         CallState::Succeeded => "good",
         CallState::Failed | CallState::Denied | CallState::Rejected | CallState::Indeterminate => "bad",
@@ -230,7 +225,7 @@ fn call(update: &CallUpdate, record: Option<&CallRecord>, steps: Vec<Step>) -> C
     }
 }
 
-fn pretty(value: &Value) -> String {
+pub(super) fn pretty(value: &Value) -> String {
     safe_lines(&serde_json::to_string_pretty(value).unwrap_or_else(|_| value.to_string()))
 }
 
@@ -259,13 +254,13 @@ fn step(event: &ChainedEvent, rules: &[palyra_policy::RuleText]) -> Option<Step>
             made("A person was asked", format!("{} ({})", approval.why, approval.approval_id))
         }
         JournalEvent::ApprovalGiven { given, .. } => {
-            let signed = if given.signature.is_some() { ", signed by their browser" } else { "" };
+            let signed = given.signature.map_or_else(String::new, |signed| format!(", {signed}"));
             made("One person approved", format!("{}{signed}", given.by))
         }
         JournalEvent::ApprovalRebound { .. } => made("Asked again under other rules", String::new()),
         JournalEvent::ApprovalResolved { state, resolution, .. } => {
             let reason = resolution.reason.map_or_else(String::new, |reason| format!(": {reason}"));
-            let signed = resolution.signature.map_or_else(String::new, |s| format!(", signed in {}", s.session));
+            let signed = resolution.signature.map_or_else(String::new, |signed| format!(", {signed}"));
             made("Answered", format!("{} by {}{signed}{reason}", state.as_str(), resolution.by))
         }
         JournalEvent::ApprovalTakenBack { by, .. } => made("An answer was taken back", by.to_string()),

@@ -40,7 +40,7 @@ fn row(effect: &EffectListing) -> Vec<Cell> {
     let open = matches!(effect.effect.state, EffectState::Applied | EffectState::PartlyApplied);
     let act = || {
         let asks = format!("Put back what {} changed? What somebody changed since stays as it is.", effect.call_id);
-        Cell::Act(Act { label: "Undo", path: format!("/console/api/effects/{}/undo", effect.view), asks })
+        Cell::Acts(vec![Act::new("Undo", format!("/console/api/effects/{}/undo", effect.view), asks)])
     };
     vec![
         Cell::time(effect.at),

@@ -53,7 +53,7 @@ fn row(grant: &GrantRecord, now: Timestamp) -> Vec<Cell> {
     let holds = tone != "plain";
     let act = || {
         let asks = format!("Withdraw {}? The next such call asks again.", grant.grant_id);
-        Cell::Act(Act { label: "Withdraw", path: format!("/console/api/grants/{}/revoke", grant.grant_id), asks })
+        Cell::Acts(vec![Act::new("Withdraw", format!("/console/api/grants/{}/revoke", grant.grant_id), asks)])
     };
     let ends = match (grant.expires_at, &grant.session) {
         (Some(end), _) => Cell::time(end),

@@ -5,7 +5,7 @@ use crate::http::{Caller, Door, Refused};
 use askama::Template;
 use axum::extract::State;
 use axum::response::Response;
-use palyra_protocol::{DecisionKind, JournalEvent};
+use palyra_protocol::{ChainedEvent, DecisionKind, JournalEvent};
 use std::collections::BTreeMap;
 
 /// How many of the newest events the plots are made of.
@@ -74,7 +74,7 @@ struct Lately {
 }
 
 impl Lately {
-    fn take(&mut self, event: &palyra_protocol::ChainedEvent) {
+    fn take(&mut self, event: &ChainedEvent) {
         let at = event.at.unix_ms();
         let Ok(body) = serde_json::from_str::<JournalEvent>(&event.body) else { return };
         match body {
@@ -159,16 +159,23 @@ pub(super) async fn show(State(door): State<Door>, caller: Caller) -> Result<Res
         facts.push(fact("undo", value, effects.problem.as_ref()));
     }
     let mut lately = Lately::default();
-    let mut next = status.journal_head.size.saturating_sub(LOOKED_AT) + 1;
-    let looked_at = (status.journal_head.size + 1).saturating_sub(next);
-    // Whoever may not read the journal sees no plots.
-    while next <= status.journal_head.size {
-        let Ok(page) = engine.events(peer, next, READ).await else { break };
+    let looked_at = newest_events(&door, &caller, |event| lately.take(event)).await;
+    fragment(&Health { facts, plots: lately.plots(), looked_at })
+}
+
+/// Hands over the newest events, the oldest of them first, and tells how many there were. Whoever may not read the
+/// journal gets none.
+pub(super) async fn newest_events(door: &Door, caller: &Caller, mut take: impl FnMut(&ChainedEvent)) -> u64 {
+    let Ok(head) = door.engine.watch_journal(&caller.peer).map(|head| head.borrow().size) else { return 0 };
+    let first = head.saturating_sub(LOOKED_AT) + 1;
+    let mut next = first;
+    while next <= head {
+        let Ok(page) = door.engine.events(&caller.peer, next, READ).await else { break };
         let Some(last) = page.last() else { break };
         next = last.seq + 1;
-        page.iter().for_each(|event| lately.take(event));
+        page.iter().for_each(&mut take);
     }
-    fragment(&Health { facts, plots: lately.plots(), looked_at })
+    next - first
 }
 
 fn fact(name: &'static str, value: String, problem: Option<&palyra_protocol::Problem>) -> Fact {

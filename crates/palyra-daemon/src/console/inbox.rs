@@ -5,13 +5,14 @@ use super::signed::Signed;
 use crate::http::{Caller, Door, Id, Refused};
 use askama::Template;
 use axum::extract::State;
+use axum::http::HeaderMap;
 use axum::response::Response;
-use palyra_engine::{Answer, ApprovalFilter};
+use palyra_engine::{Answer, AnswerConfirmation, AnswerSignature, ApprovalFilter};
 use palyra_protocol::json::canonical_text;
 use palyra_protocol::review::{LineKind, Row};
 use palyra_protocol::{
     ApprovalDecision, ApprovalId, ApprovalRecord, ApprovalScope, ApprovalState, ConsoleSignature, Digest, GrantMatcher,
-    Review,
+    PasskeyAssertion, Review,
 };
 use serde::Deserialize;
 
@@ -79,6 +80,8 @@ struct Shown<'a> {
     widths: Vec<Width>,
     /// Whether the answer of whoever reads this would count.
     counts: bool,
+    /// Whether a rule wants a yes, and a no, confirmed with a passkey.
+    passkey: (bool, bool),
 }
 
 /// How wide an answer can be.
@@ -91,7 +94,7 @@ struct Width {
 }
 
 impl Shown<'_> {
-    fn of(review: &Review, counts: bool) -> Shown<'_> {
+    fn of(review: &Review, counts: bool, passkey: (bool, bool)) -> Shown<'_> {
         let widths = review.offers.iter().filter_map(|offer| {
             let matcher = canonical_text(&offer.matcher).ok()?;
             let replay = offer.replay.as_ref().map(|replay| match (replay.answered, replay.of, replay.denied) {
@@ -104,7 +107,7 @@ impl Shown<'_> {
             let text = seen(offer.matcher.describe());
             Some(Width { matcher, text, replay: replay.unwrap_or_default() })
         });
-        Shown { review, rows: review.rows(), widths: widths.collect(), counts }
+        Shown { review, rows: review.rows(), widths: widths.collect(), counts, passkey }
     }
 
     fn pending(&self) -> bool {
@@ -134,7 +137,9 @@ pub(super) async fn show(
     let asked = door.engine.approval(&caller.peer, &approval_id).await?;
     let review = door.engine.review_of(&caller.peer, &asked).await;
     let counts = door.engine.may_decide(&caller.peer, &asked);
-    fragment(&Shown::of(&review, counts))
+    let needs = |answer| door.engine.answer_needs_passkey(&caller.peer, &asked, answer);
+    let passkey = (needs(ApprovalDecision::Allow), needs(ApprovalDecision::Deny));
+    fragment(&Shown::of(&review, counts, passkey))
 }
 
 /// A person's answer, as their browser signed it.
@@ -149,16 +154,22 @@ pub(super) struct Decide {
     /// The digest that was shown.
     digest: Digest,
     signature: ConsoleSignature,
+    /// That a passkey has confirmed it, where a rule wants that.
+    #[serde(default)]
+    assertion: Option<PasskeyAssertion>,
 }
 
 pub(super) async fn decide(
     State(door): State<Door>,
     caller: Caller,
     Id(approval_id): Id<ApprovalId>,
+    headers: HeaderMap,
     Signed(decide): Signed<Decide>,
 ) -> Result<Response, Refused> {
-    let Decide { decision, scope, matcher, reason, digest, signature } = decide;
-    let (digest, signature) = (Some(digest), Some(signature));
+    let Decide { decision, scope, matcher, reason, digest, signature, assertion } = decide;
+    let origin = door.origin(&headers).unwrap_or_default();
+    let confirmation = assertion.map(|assertion| Box::new(AnswerConfirmation { assertion, origin }));
+    let (digest, signature) = (Some(digest), Some(AnswerSignature { signature, key: None, confirmation }));
     let answer = Answer { approval_id, decision, scope, matcher, reason, digest, signature };
     let record = door.engine.decide_approval(&caller.peer, answer).await?;
     tracing::info!(by = %caller.peer.effective(), approval = %record.approval_id, state = record.state.as_str(), "answered");
@@ -198,7 +209,7 @@ mod tests {
     #[test]
     fn the_page_shows_every_fact() {
         let review = every_fact();
-        let html = Shown::of(&review, true).render().unwrap();
+        let html = Shown::of(&review, true, (false, false)).render().unwrap();
         let text = read(&html);
         for row in review.rows() {
             for fact in row.texts() {
@@ -213,7 +224,7 @@ mod tests {
         let quoted = serde_json::to_string(hostile).unwrap();
         let text = serde_json::to_string(&every_fact()).unwrap().replace("#hostile#", &quoted[1..quoted.len() - 1]);
         let review: Review = serde_json::from_str(&text).unwrap();
-        let html = Shown::of(&review, true).render().unwrap();
+        let html = Shown::of(&review, true, (false, false)).render().unwrap();
         assert!(!html.contains("<img") && !html.contains("<script"), "{html}");
         assert!(!html.contains('\u{202e}') && !html.contains('\u{1b}'), "{html}");
         assert!(read(&html).contains("onerror=alert(1)"), "it is shown as the text that it is");
@@ -222,10 +233,10 @@ mod tests {
     #[test]
     fn an_approval_that_has_ended_or_is_not_ones_own_to_answer_has_no_buttons() {
         let mut review = every_fact();
-        assert!(!Shown::of(&review, true).render().unwrap().contains("data-decide"));
+        assert!(!Shown::of(&review, true, (false, false)).render().unwrap().contains("data-decide"));
         review.state = ApprovalState::Pending;
         review.resolution = None;
-        assert!(Shown::of(&review, true).render().unwrap().contains("data-decide"));
-        assert!(!Shown::of(&review, false).render().unwrap().contains("data-decide"));
+        assert!(Shown::of(&review, true, (false, false)).render().unwrap().contains("data-decide"));
+        assert!(!Shown::of(&review, false, (false, false)).render().unwrap().contains("data-decide"));
     }
 }

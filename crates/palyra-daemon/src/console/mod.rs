@@ -17,11 +17,16 @@ mod grants;
 mod health;
 mod inbox;
 mod journal;
+mod memory;
+mod passkeys;
 mod policy;
 mod rendered;
+mod routines;
+mod runs;
 mod session;
 mod shell;
 pub(crate) mod signed;
+mod skills;
 mod stream;
 mod tables;
 mod vault;
@@ -72,12 +77,38 @@ routes! {
     GET "/console/api/policy" => policy::show,
     POST "/console/api/policy/check" => policy::check,
     POST "/console/api/policy/simulate" => policy::simulate,
+    POST "/console/api/policy/adopt" => policy::adopt,
+    GET "/console/api/runs" => runs::list,
+    POST "/console/api/runs" => runs::start,
+    GET "/console/api/runs/{run}" => runs::show,
+    GET "/console/api/runs/{run}/news" => runs::news,
+    POST "/console/api/runs/{run}/cancel" => runs::cancel,
+    POST "/console/api/runs/{run}/resume" => runs::resume,
+    GET "/console/api/skills" => skills::list,
+    POST "/console/api/skills/check" => skills::check,
+    GET "/console/api/skills/{skill}" => skills::show,
+    POST "/console/api/skills/{skill}/quarantine" => skills::quarantine,
+    POST "/console/api/skills/{skill}/release" => skills::release,
+    POST "/console/api/skills/{skill}/use/{version}" => skills::use_version,
+    GET "/console/api/memory" => memory::list,
+    POST "/console/api/memory" => memory::add,
+    POST "/console/api/memory/{entry_id}/forget" => memory::forget,
+    GET "/console/api/routines" => routines::list,
+    POST "/console/api/routines" => routines::add,
+    POST "/console/api/routines/{routine}/pause" => routines::pause,
+    POST "/console/api/routines/{routine}/resume" => routines::resume,
+    POST "/console/api/routines/{routine}/run" => routines::run,
+    POST "/console/api/routines/{routine}/rehearse" => routines::rehearse,
+    POST "/console/api/routines/{routine}/remove" => routines::remove,
     GET "/console/api/vault" => vault::list,
     GET "/console/api/vault/blame" => vault::blame,
     GET "/console/api/devices" => devices::list,
+    POST "/console/api/devices/code" => devices::code,
     POST "/console/api/devices/{device}/revoke" => devices::revoke,
     GET "/console/api/access" => access::list,
     POST "/console/api/access/tokens/{token_id}/revoke" => access::revoke_token,
+    GET "/console/api/passkeys" => passkeys::own,
+    POST "/console/api/passkeys" => passkeys::add,
     GET "/console/api/effects" => effects::list,
     POST "/console/api/effects/{view}/undo" => effects::undo,
     GET "/console/api/journal" => journal::list,

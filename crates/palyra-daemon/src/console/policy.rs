@@ -1,17 +1,20 @@
-//! Policy: the rules with their text, and a candidate that is checked, compared and replayed before anybody adopts it.
+//! Policy: the rules with their text and whom they bit lately; a candidate that is checked, compared and replayed before
+//! somebody with the right to adopts it.
 
-use super::rendered::{When, cut, fragment, seen};
+use super::health::newest_events;
+use super::rendered::{When, cut, document, fragment, seen};
 use super::signed::Signed;
 use crate::http::{Caller, Door, Refused};
 use askama::Template;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use palyra_engine::SimulationNews;
+use palyra_engine::{Reloaded, SimulationNews};
 use palyra_policy::{Effect, Example, PolicyDiff, PolicyFile, ReplayReport, RuleText, Shift, Suggestion};
 use palyra_protocol::display::safe_lines;
-use palyra_protocol::{Problem, Timestamp};
+use palyra_protocol::{JournalEvent, Problem, Timestamp};
 use serde::Deserialize;
+use std::collections::HashMap;
 
 /// How far back suggestions look, and a simulation unless the page says otherwise: 30 days.
 const BACK_MS: u64 = 30 * 24 * 3_600_000;
@@ -32,6 +35,8 @@ struct Policy {
     files: Vec<(String, String)>,
     suggestions: Vec<Suggested>,
     new_file: &'static str,
+    /// Whether the reader may adopt a candidate.
+    adopts: bool,
 }
 
 struct ShownRule {
@@ -40,6 +45,16 @@ struct ShownRule {
     reason: String,
     source: String,
     text: String,
+    lately: Option<Lately>,
+}
+
+/// What a rule decided lately.
+#[derive(Clone)]
+struct Lately {
+    times: u64,
+    call: String,
+    principal: String,
+    at: When,
 }
 
 struct Suggested {
@@ -60,8 +75,31 @@ impl ShownRule {
             reason: seen(&rule.reason),
             source: seen(&rule.source),
             text: safe_lines(&rule.text),
+            lately: None,
         }
     }
+}
+
+/// How often each rule decided among the newest events, and the last call that it decided about.
+async fn decided_lately(door: &Door, caller: &Caller) -> HashMap<String, Lately> {
+    let mut found: HashMap<String, Lately> = HashMap::new();
+    let mut callers: HashMap<String, String> = HashMap::new();
+    newest_events(door, caller, |event| match serde_json::from_str::<JournalEvent>(&event.body) {
+        Ok(JournalEvent::ToolProposed { call }) => {
+            callers.insert(event.call_id.clone(), call.origin.principal.to_string());
+        }
+        Ok(JournalEvent::ToolDecided { decision, .. }) => {
+            let principal = callers.remove(&event.call_id).unwrap_or_default();
+            for rule in &decision.rules {
+                let times = found.get(rule).map_or(0, |lately| lately.times) + 1;
+                let (call, principal) = (event.call_id.clone(), seen(&principal));
+                found.insert(rule.clone(), Lately { times, call, principal, at: When(event.at) });
+            }
+        }
+        _ => {}
+    })
+    .await;
+    found
 }
 
 pub(super) async fn show(State(door): State<Door>, caller: Caller) -> Result<Response, Refused> {
@@ -72,6 +110,7 @@ pub(super) async fn show(State(door): State<Door>, caller: Caller) -> Result<Res
     let files = engine.policy_files(peer).await.unwrap_or_default();
     let since = Timestamp::from_unix_ms(engine.now().unix_ms().saturating_sub(BACK_MS));
     let suggestions = engine.suggest_rules(peer, since, AGAIN).await.unwrap_or_default();
+    let lately = decided_lately(&door, &caller).await;
     let text = |file: PolicyFile| (file.name, String::from_utf8_lossy(&file.bytes).into_owned());
     let suggested = |one: &Suggestion| Suggested {
         spared: one.spared,
@@ -84,8 +123,16 @@ pub(super) async fn show(State(door): State<Door>, caller: Caller) -> Result<Res
         loaded: When(status.loaded_at),
         cases: status.cases,
         refused: status.refused.map(|refused| seen(refused.lines().join("; "))),
-        rules: rules.iter().map(ShownRule::of).collect(),
-        files: files.into_iter().map(text).filter(|(name, _)| name.ends_with(".cedar")).collect(),
+        rules: rules
+            .iter()
+            .map(|rule| ShownRule { lately: lately.get(&rule.id).cloned(), ..ShownRule::of(rule) })
+            .collect(),
+        adopts: engine.may_adopt_policy(peer),
+        files: files
+            .into_iter()
+            .map(text)
+            .filter(|(name, _)| name.ends_with(".cedar") || name.ends_with(".toml"))
+            .collect(),
         suggestions: suggestions.iter().map(suggested).collect(),
         new_file: NEW_FILE,
     })
@@ -206,4 +253,20 @@ pub(super) async fn simulate(
     }
     let problem = Problem::plain("internal", "the simulation was cut off");
     Err(Refused::new(StatusCode::INTERNAL_SERVER_ERROR, problem))
+}
+
+/// Adopts a candidate: checked, written into the operator's directory, and in force from then on.
+pub(super) async fn adopt(
+    State(door): State<Door>,
+    caller: Caller,
+    Signed(candidate): Signed<Candidate>,
+) -> Result<Response, Refused> {
+    let name = if candidate.name.is_empty() { NEW_FILE.to_owned() } else { candidate.name };
+    let file = PolicyFile { name, bytes: candidate.text.into_bytes() };
+    if let Reloaded::Refused(refused) = door.engine.adopt_policy(&caller.peer, file).await? {
+        let message =
+            format!("it was written, and what stands in the directory may not run: {}", refused.lines().join("; "));
+        return Err(Refused::new(StatusCode::CONFLICT, Problem::plain("policy_refused", message)));
+    }
+    document(&serde_json::json!({ "policy": door.engine.policy_status(&caller.peer)?.policy_hash }))
 }

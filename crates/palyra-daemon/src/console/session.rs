@@ -91,7 +91,7 @@ pub(super) fn section(sessions: &[SessionView], own: Option<&ConsoleId>) -> Sect
             Cell::time(session.opened_at),
             Cell::time(session.last_used_at),
             Cell::time(session.ends_at),
-            Cell::Act(Act { label: "End", path, asks }),
+            Cell::Acts(vec![Act::new("End", path, asks)]),
         ]
     };
     Section {

@@ -24,8 +24,8 @@ pub(super) enum Cell {
         /// What it says.
         text: String,
     },
-    /// Something to do. The page asks first.
-    Act(Act),
+    /// Things to do. The page asks before each.
+    Acts(Vec<Act>),
     /// Text of several lines that is opened by whoever wants it.
     More {
         /// What it says closed.
@@ -44,6 +44,74 @@ pub(super) struct Act {
     pub(super) path: String,
     /// What the page asks first.
     pub(super) asks: String,
+    /// What the page wants to be told, where a reason is needed.
+    pub(super) reason: &'static str,
+}
+
+impl Act {
+    pub(super) fn new(label: &'static str, path: String, asks: String) -> Self {
+        Self { label, path, asks, reason: "" }
+    }
+
+    /// The same, with a reason that the person types.
+    pub(super) fn because(self, reason: &'static str) -> Self {
+        Self { reason, ..self }
+    }
+}
+
+/// A form whose fields are posted as one document of texts.
+#[derive(Debug)]
+pub(super) struct Form {
+    /// The heading.
+    pub(super) title: &'static str,
+    /// What it does.
+    pub(super) about: &'static str,
+    /// Where it posts to.
+    pub(super) path: String,
+    /// What its button says.
+    pub(super) submit: &'static str,
+    /// The fields.
+    pub(super) fields: Vec<Field>,
+    /// Whether it is shown at once; otherwise whoever wants it opens it.
+    pub(super) open: bool,
+}
+
+/// One field of a form.
+#[derive(Debug)]
+pub(super) struct Field {
+    /// The name in the document.
+    pub(super) name: &'static str,
+    /// What it says.
+    pub(super) label: String,
+    /// How it is filled in.
+    pub(super) kind: FieldKind,
+    /// An example.
+    pub(super) example: &'static str,
+}
+
+/// How a field is filled in.
+#[derive(Debug)]
+pub(super) enum FieldKind {
+    /// One line.
+    Line,
+    /// Several lines.
+    Lines,
+    /// One of these.
+    Choice(Vec<String>),
+    /// Taken or not: this value is put into a list where it is.
+    Tick(String),
+    /// Always this.
+    Fixed(String),
+}
+
+impl Field {
+    pub(super) fn new(name: &'static str, label: impl Into<String>, kind: FieldKind, example: &'static str) -> Self {
+        Self { name, label: label.into(), kind, example }
+    }
+
+    pub(super) fn fixed(name: &'static str, value: impl ToString) -> Self {
+        Self::new(name, "", FieldKind::Fixed(value.to_string()), "")
+    }
 }
 
 impl Cell {
@@ -101,6 +169,7 @@ impl Section {
 struct Tables<'a> {
     sections: &'a [Section],
     filters: &'a [Filter],
+    forms: &'a [Form],
 }
 
 /// A field that narrows a listing. Its name and value stand in the page's address.
@@ -120,5 +189,21 @@ pub(super) struct Filter {
 
 /// A page of tables.
 pub(super) fn page(sections: &[Section], filters: &[Filter]) -> Result<Response, Refused> {
-    fragment(&Tables { sections, filters })
+    page_with(sections, filters, &[])
+}
+
+/// A page of tables with forms after them.
+pub(super) fn page_with(sections: &[Section], filters: &[Filter], forms: &[Form]) -> Result<Response, Refused> {
+    fragment(&Tables { sections, filters, forms })
+}
+
+/// The address of a page with fields of a query; those that are empty are left out.
+pub(super) fn address(path: &str, fields: &[(&str, &str)]) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~:".contains(&byte);
+    let escape = |text: &str| -> String {
+        text.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
+    };
+    let fields = fields.iter().filter(|(_, value)| !value.is_empty());
+    let fields: Vec<_> = fields.map(|(name, value)| format!("{name}={}", escape(value))).collect();
+    format!("{path}?{}", fields.join("&"))
 }

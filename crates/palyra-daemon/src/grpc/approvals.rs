@@ -6,7 +6,7 @@ use palyra_api::v1::{
     Approval, DecideRequest, GetApprovalRequest, ListApprovalsReply, ListApprovalsRequest, Matcher, Scope,
     TakeBackReply, TakeBackRequest, WatchApprovalsRequest,
 };
-use palyra_engine::{Answer, ApprovalFilter, Engine, MAX_LISTED, VerifiedPeer};
+use palyra_engine::{Answer, AnswerSignature, ApprovalFilter, Engine, MAX_LISTED, VerifiedPeer};
 use palyra_protocol::{ApprovalDecision, ApprovalRecord, ApprovalScope, ApprovalState, GrantMatcher};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -144,6 +144,8 @@ fn answer(request: DecideRequest) -> Result<Answer, Status> {
         Matcher::PathPrefix => GrantMatcher::PathPrefix { directory: request.directory },
         Matcher::HostMethod => GrantMatcher::HostMethod { host: request.host, method: request.method },
     };
+    let signature = optional(&request.signature)?;
+    let key = optional(&request.signing_key)?;
     Ok(Answer {
         approval_id: parsed(&request.approval_id)?,
         decision: decision(request.allow),
@@ -151,7 +153,7 @@ fn answer(request: DecideRequest) -> Result<Answer, Status> {
         matcher,
         reason: Some(request.reason),
         digest: optional(&request.digest)?,
-        signature: None,
+        signature: signature.map(|signature| AnswerSignature { signature, key, confirmation: None }),
     })
 }
 

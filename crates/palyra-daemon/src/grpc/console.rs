@@ -1,11 +1,12 @@
-//! The console in a browser: codes and sessions.
+//! The console in a browser: codes, sessions and passkeys.
 
 use super::{Door, Reply, document, parsed, refused};
 use palyra_api::ApiError;
 use palyra_api::v1::console_server::Console;
 use palyra_api::v1::{
     ConsoleCodeReply, ConsoleSessionReply, CreateConsoleCodeRequest, EndConsoleSessionRequest,
-    ListConsoleSessionsReply, ListConsoleSessionsRequest,
+    ListConsoleSessionsReply, ListConsoleSessionsRequest, ListPasskeysReply, ListPasskeysRequest, PasskeyReply,
+    RemovePasskeyRequest,
 };
 use tonic::{Code, Request, Response, Status};
 
@@ -38,5 +39,18 @@ impl Console for Door {
         let peer = self.peer(&request)?;
         let session = self.engine.end_console(&peer, &parsed(&request.get_ref().session)?).await.map_err(refused)?;
         Ok(Response::new(ConsoleSessionReply { session_json: document(&session)? }))
+    }
+
+    async fn list_passkeys(&self, request: Request<ListPasskeysRequest>) -> Reply<ListPasskeysReply> {
+        let peer = self.peer(&request)?;
+        let passkeys = self.engine.passkeys_seen(&peer).map_err(refused)?;
+        let passkeys_json = passkeys.iter().map(document).collect::<Result<_, _>>()?;
+        Ok(Response::new(ListPasskeysReply { passkeys_json }))
+    }
+
+    async fn remove_passkey(&self, request: Request<RemovePasskeyRequest>) -> Reply<PasskeyReply> {
+        let peer = self.peer(&request)?;
+        let removed = self.engine.remove_passkey(&peer, &request.get_ref().passkey).await.map_err(refused)?;
+        Ok(Response::new(PasskeyReply { passkey_json: document(&removed)? }))
     }
 }

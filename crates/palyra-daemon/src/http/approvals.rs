@@ -7,9 +7,12 @@ use super::records::{Approval, told};
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use palyra_engine::{Answer, ApprovalFilter, MAX_LISTED};
+use palyra_engine::{Answer, AnswerSignature, ApprovalFilter, MAX_LISTED};
 use palyra_protocol::review::Row;
-use palyra_protocol::{ApprovalDecision, ApprovalId, ApprovalRecord, ApprovalScope, Digest, GrantMatcher, Review};
+use palyra_protocol::{
+    ApprovalDecision, ApprovalId, ApprovalRecord, ApprovalScope, ConsoleKey, ConsoleSignature, Digest, GrantMatcher,
+    Review,
+};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -110,6 +113,14 @@ pub(super) struct Decide {
     #[serde(default)]
     #[schema(value_type = Option<String>)]
     digest: Option<Digest>,
+    /// The signature of a paired device, by the key of its certificate. Other callers have none.
+    #[serde(default)]
+    #[schema(value_type = Option<String>)]
+    signature: Option<ConsoleSignature>,
+    /// The device's key: `p256:` and hexadecimal digits.
+    #[serde(default)]
+    #[schema(value_type = Option<String>)]
+    signing_key: Option<ConsoleKey>,
 }
 
 fn once() -> ApprovalScope {
@@ -170,8 +181,9 @@ pub(super) async fn decide(
     Id(approval_id): Id<ApprovalId>,
     Payload(decide): Payload<Decide>,
 ) -> Result<Response, Refused> {
-    let Decide { decision, scope, matcher, reason, digest } = decide;
-    let answer = Answer { approval_id, decision, scope, matcher, reason, digest, signature: None };
+    let Decide { decision, scope, matcher, reason, digest, signature, signing_key: key } = decide;
+    let signature = signature.map(|signature| AnswerSignature { signature, key, confirmation: None });
+    let answer = Answer { approval_id, decision, scope, matcher, reason, digest, signature };
     let record = door.engine.decide_approval(&caller.peer, answer).await?;
     // In the span of its request, which is where its id is.
     tracing::info!(by = %caller.peer.effective(), approval = %record.approval_id, state = record.state.as_str(), "answered");

@@ -145,6 +145,23 @@ pub(crate) fn for_devices(doors: Doors) -> Result<Router, HttpError> {
 }
 
 impl Door {
+    /// The daemon's agent runs.
+    pub(crate) fn runs(&self) -> &palyra_agent::Runs {
+        &self.doors.runs
+    }
+
+    /// The origin of a page that this door serves, by the host that the request names and the gate has checked.
+    pub(crate) fn origin(&self, headers: &axum::http::HeaderMap) -> Option<String> {
+        let host = headers.get(axum::http::header::HOST)?.to_str().ok()?;
+        let scheme = if self.site == site::Site::Devices { "https" } else { "http" };
+        Some(format!("{scheme}://{}", host.to_ascii_lowercase()))
+    }
+
+    /// The door for paired devices, while the daemon has it.
+    pub(crate) fn remote(&self) -> Option<crate::mtls::RemoteDoor> {
+        self.doors.remote()
+    }
+
     fn new(doors: Doors, site: site::Site) -> Result<Self, serde_json::Error> {
         let description = serde_json::to_string(&description())?;
         Ok(Self {

@@ -24,7 +24,7 @@ use palyra_protocol::Problem;
 use serde::Serialize;
 use std::io::ErrorKind as IoErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener as StdListener, UdpSocket};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tokio::net::TcpListener;
 use tokio_util::task::TaskTracker;
 
@@ -51,6 +51,16 @@ pub(crate) enum RemoteError {
     /// The HTTP side of it failed.
     #[error(transparent)]
     Http(#[from] HttpError),
+}
+
+/// The door for paired devices, for those who do not keep it open.
+#[derive(Debug)]
+pub(crate) struct WeakRemoteDoor(Weak<Inner>);
+
+impl WeakRemoteDoor {
+    pub(crate) fn upgrade(&self) -> Option<RemoteDoor> {
+        self.0.upgrade().map(|inner| RemoteDoor { inner })
+    }
 }
 
 /// The door for paired devices. Cloning gives another handle to the same one.
@@ -106,6 +116,10 @@ impl RemoteDoor {
         let pairing = address.map(|at| pairing::PairingDoor::new(doors.clone(), after(at), connections.clone()));
         let listener = Mutex::new(listener.map(|(listener, _)| listener));
         Ok(Self { inner: Arc::new(Inner { doors, config, address, listener, pairing, connections }) })
+    }
+
+    pub(crate) fn downgrade(&self) -> WeakRemoteDoor {
+        WeakRemoteDoor(Arc::downgrade(&self.inner))
     }
 
     /// Lets devices in.

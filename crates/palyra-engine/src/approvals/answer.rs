@@ -1,7 +1,7 @@
 //! Answering: the one place where a person's yes or no becomes an approval's end.
 
 use crate::access::VerifiedPeer;
-use crate::console::session_ended;
+use crate::console::{AnswerConfirmation, session_ended};
 use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
 use crate::reload::RulesStay;
@@ -9,8 +9,9 @@ use palyra_access::Feature;
 use palyra_journal::{JournalError, Resolve};
 use palyra_policy::{PolicyAction, PolicyRequestContext, PolicyResource};
 use palyra_protocol::{
-    ApprovalDecision, ApprovalId, ApprovalRecord, ApprovalResolution, ApprovalScope, ApprovalState, ConsoleSignature,
-    DecisionSignature, DecisionStatement, Digest, GrantMatcher, JournalEvent, PrincipalKind, Problem, Timestamp,
+    ApprovalDecision, ApprovalId, ApprovalRecord, ApprovalResolution, ApprovalScope, ApprovalState, ConsoleKey,
+    ConsoleSignature, DecisionSignature, DecisionStatement, Digest, GrantMatcher, JournalEvent, PrincipalKind, Problem,
+    Signer, Timestamp,
 };
 use std::sync::Arc;
 
@@ -32,8 +33,34 @@ pub struct Answer {
     pub reason: Option<String>,
     /// The digest of what was shown, where the screen says it: an answer about something else does not count.
     pub digest: Option<Digest>,
-    /// The signature of the person's browser. An answer from the console needs one.
-    pub signature: Option<ConsoleSignature>,
+    /// The signature of the person's browser or device. An answer from the console or a paired device needs one.
+    pub signature: Option<AnswerSignature>,
+}
+
+/// What signs an answer.
+#[derive(Debug, Clone)]
+pub struct AnswerSignature {
+    /// The signature.
+    pub signature: ConsoleSignature,
+    /// The key of a paired device; a session's own key is known.
+    pub key: Option<ConsoleKey>,
+    /// A passkey has confirmed it.
+    pub confirmation: Option<Box<AnswerConfirmation>>,
+}
+
+impl Answer {
+    /// What is signed: about this approval as it was asked.
+    fn statement<'a>(&'a self, asked: &'a ApprovalRecord) -> DecisionStatement<'a> {
+        DecisionStatement {
+            approval_id: &asked.approval_id,
+            shown: &asked.call_digest,
+            policy_hash: &asked.policy_hash,
+            decision: self.decision,
+            scope: self.scope,
+            matcher: &self.matcher,
+            reason: self.reason.as_deref().filter(|text| !text.trim().is_empty()).unwrap_or(""),
+        }
+    }
 }
 
 impl Engine {
@@ -47,7 +74,8 @@ impl Engine {
         answer: Answer,
     ) -> Result<Arc<ApprovalRecord>, EngineError> {
         let asked = self.journal().approval(&answer.approval_id).await?;
-        if let Err(refusal) = self.may_answer(peer, &asked, answer.decision) {
+        let verified = self.verified(peer, &asked, &answer)?;
+        if let Err(refusal) = self.may_answer(peer, &asked, answer.decision, verified) {
             // An attempt to approve what one may not is worth knowing about.
             self.journal()
                 .note(&JournalEvent::AccessRefused {
@@ -98,48 +126,57 @@ impl Engine {
         Ok(self.settle_approval(resolve, Some(rules_stay)).await?)
     }
 
-    /// The signature of an answer from the console: by the session's key, over exactly this. Other doors have none.
+    /// Whether a passkey of the person has confirmed exactly this answer: what rules see as `approver_verified`. A
+    /// confirmation of something else refuses the answer.
+    fn verified(&self, peer: &VerifiedPeer, asked: &ApprovalRecord, answer: &Answer) -> Result<bool, EngineError> {
+        let given = answer.signature.as_ref().and_then(|signed| signed.confirmation.as_deref());
+        let Some(confirmation) = given else { return Ok(false) };
+        let digest = answer.statement(asked).digest().map_err(|_| other_decision())?;
+        self.verified_approver(peer, confirmation, &digest).map(|()| true)
+    }
+
+    /// The signature of an answer: by the key of the session or of the device, over exactly this. Answers at the
+    /// daemon's own socket, and those of tokens, have none.
     fn signed_answer(
         &self,
         peer: &VerifiedPeer,
         asked: &ApprovalRecord,
         answer: &Answer,
     ) -> Result<Option<DecisionSignature>, EngineError> {
-        let (session, signature) = match (peer.console(), answer.signature) {
-            (None, None) => return Ok(None),
-            (Some(session), Some(signature)) => (session, signature),
-            (Some(_), None) => {
-                let message = "an answer from the console is signed by its browser";
-                return Err(EngineError::invalid("answer_unsigned", message, "load the page again"));
+        let Some(AnswerSignature { signature, key, confirmation }) = answer.signature.clone() else {
+            return match (peer.console(), peer.device()) {
+                (None, None) => Ok(None),
+                (Some(_), _) => Err(unsigned("console", "load the page again")),
+                (None, Some(_)) => {
+                    let hint = "answer in the console, or with `palyra --host` on the device";
+                    Err(unsigned("paired device", hint))
+                }
+            };
+        };
+        let (signer, key) = match (peer.console(), peer.device(), key) {
+            // The answer's time was taken before this: one that counts is never later than its session's end.
+            (Some(session), _, None) if !session.is_open() => return Err(session_ended()),
+            (Some(session), _, None) => (Signer::Session(session.id().clone()), *session.key()),
+            (None, Some(device), Some(key)) => {
+                let held = self.certificate_key_of(device);
+                if held.is_none() || key.certificate_key() != held {
+                    let message = "the answer is signed with another key than the device's certificate holds";
+                    return Err(EngineError::invalid("answer_signed", message, "pair the device again"));
+                }
+                (Signer::Device(device.device_id().clone()), key)
             }
-            (None, Some(_)) => {
-                let message = "only answers from the console are signed";
+            _ => {
+                let message = "only answers from the console and from paired devices are signed";
                 return Err(EngineError::invalid("answer_signed", message, "leave the signature out"));
             }
         };
-        // The answer's time was taken before this: one that counts is never later than its session's end.
-        if !session.is_open() {
-            return Err(session_ended());
-        }
         if asked.people > 1 && answer.matcher != GrantMatcher::ExactCall {
             let message = "several people decide about this very call, so the answer is about exactly this call";
-            return Err(EngineError::invalid("approval_scope", message, "load the page again"));
+            return Err(EngineError::invalid("approval_scope", message, "look at it again, and answer exactly this"));
         }
-        let said = DecisionStatement {
-            approval_id: &asked.approval_id,
-            shown: &asked.call_digest,
-            policy_hash: &asked.policy_hash,
-            decision: answer.decision,
-            scope: answer.scope,
-            matcher: &answer.matcher,
-            reason: answer.reason.as_deref().filter(|text| !text.trim().is_empty()).unwrap_or(""),
-        };
-        let signed = DecisionSignature { session: session.id().clone(), key: *session.key(), signature };
-        said.verify(&signed).map_err(|_| {
-            let message = "the signature is about something else than this approval asks now";
-            let problem = Problem::new("other_decision", message, "look at it again, and answer what is shown");
-            EngineError::new(ErrorKind::Conflict, problem)
-        })?;
+        let assertion = confirmation.map(|confirmation| Box::new(confirmation.assertion));
+        let signed = DecisionSignature { signer, key, signature, assertion };
+        answer.statement(asked).verify(&signed).map_err(|_| other_decision())?;
         Ok(Some(signed))
     }
 
@@ -154,7 +191,7 @@ impl Engine {
         decision: ApprovalDecision,
     ) -> Result<(), EngineError> {
         let asked = self.journal().approval(id).await?;
-        self.may_answer(peer, &asked, decision)?;
+        self.may_answer(peer, &asked, decision, false)?;
         if asked.state != ApprovalState::Pending {
             return Err(JournalError::AlreadyResolved { state: asked.state }.into());
         }
@@ -189,6 +226,7 @@ impl Engine {
         peer: &VerifiedPeer,
         asked: &ApprovalRecord,
         answer: ApprovalDecision,
+        approver_verified: bool,
     ) -> Result<(), EngineError> {
         // Not left to policy: a program that could approve could approve itself.
         if peer.effective().kind() != PrincipalKind::User {
@@ -203,7 +241,7 @@ impl Engine {
         }
         self.not_within_client(peer, PolicyAction::ApprovalDecide)?;
         let resource = PolicyResource::Approval(asked.approval_id.to_string());
-        let context = PolicyRequestContext { answer: Some(answer), ..self.answering(peer, asked) };
+        let context = PolicyRequestContext { answer: Some(answer), approver_verified, ..self.answering(peer, asked) };
         self.authorize(peer, PolicyAction::ApprovalDecide, resource, Some(context))
     }
 
@@ -211,14 +249,32 @@ impl Engine {
     /// counted or recorded, and the answer itself is checked again.
     #[must_use]
     pub fn may_decide(&self, peer: &VerifiedPeer, asked: &ApprovalRecord) -> bool {
-        let resource = || PolicyResource::Approval(asked.approval_id.to_string());
-        let counts = |answer| {
-            let context = PolicyRequestContext { answer: Some(answer), ..self.answering(peer, asked) };
-            self.would_allow(peer, PolicyAction::ApprovalDecide, resource(), &context)
-        };
+        let either = [ApprovalDecision::Allow, ApprovalDecision::Deny];
+        either.into_iter().any(|answer| {
+            self.answer_counts(peer, asked, answer, false) || self.answer_needs_passkey(peer, asked, answer)
+        })
+    }
+
+    /// Whether this answer of the peer's would count if a passkey of theirs confirmed it, and not without.
+    #[must_use]
+    pub fn answer_needs_passkey(&self, peer: &VerifiedPeer, asked: &ApprovalRecord, answer: ApprovalDecision) -> bool {
+        peer.console().is_some()
+            && !self.answer_counts(peer, asked, answer, false)
+            && self.answer_counts(peer, asked, answer, true)
+    }
+
+    fn answer_counts(
+        &self,
+        peer: &VerifiedPeer,
+        asked: &ApprovalRecord,
+        answer: ApprovalDecision,
+        approver_verified: bool,
+    ) -> bool {
+        let resource = PolicyResource::Approval(asked.approval_id.to_string());
+        let context = PolicyRequestContext { answer: Some(answer), approver_verified, ..self.answering(peer, asked) };
         peer.effective().kind() == PrincipalKind::User
             && peer.within_client().is_none()
-            && (counts(ApprovalDecision::Allow) || counts(ApprovalDecision::Deny))
+            && self.would_allow(peer, PolicyAction::ApprovalDecide, resource, &context)
     }
 
     /// What policy is told about an answer to this question.
@@ -316,6 +372,16 @@ impl Engine {
             grant,
         })
     }
+}
+
+fn unsigned(place: &str, hint: &str) -> EngineError {
+    EngineError::invalid("answer_unsigned", format!("an answer from the {place} is signed with its key"), hint)
+}
+
+fn other_decision() -> EngineError {
+    let message = "the signature is about something else than this approval asks now";
+    let problem = Problem::new("other_decision", message, "look at it again, and answer what is shown");
+    EngineError::new(ErrorKind::Conflict, problem)
 }
 
 fn reason(text: Option<String>) -> Result<Option<String>, EngineError> {

@@ -5,13 +5,18 @@
 //! code, as far as what they made it with still reaches: a token that is withdrawn, or a device that is revoked, takes
 //! its sessions along.
 //!
-//! Sessions live in memory and end with the daemon. The journal records when each began and ended, and its key: that is
-//! what the signatures of decisions are checked by. There is no cookie, because cookies are sent to every port of a
-//! host.
+//! The journal records when each began and ended, its key, and that it was used. From that a start takes open sessions
+//! up again ([`recover`]), and the signatures of decisions are checked by it. Requests that were signed before a start
+//! count no more after it. There is no cookie, because cookies are sent to every port of a host.
+//!
+//! [`passkeys`] confirm decisions where a rule demands a verified approver.
 
+mod passkeys;
+mod recover;
 mod requests;
 mod sessions;
 
+pub use passkeys::{AnswerConfirmation, NewPasskey};
 pub use requests::ConsoleRequest;
 pub(crate) use requests::session_ended;
 pub use sessions::SessionView;

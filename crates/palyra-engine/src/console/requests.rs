@@ -4,7 +4,7 @@ use super::sessions::{ConsoleSession, NonceRefusal};
 use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
 use palyra_protocol::signed_decision::RequestStatement;
-use palyra_protocol::{ConsoleId, ConsoleSignature, Digest, Problem};
+use palyra_protocol::{ConsoleId, ConsoleSignature, Digest, JournalEvent, Problem};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -63,6 +63,11 @@ impl Engine {
             let message = "the request was not signed by this session's browser";
             return Err(refused("console_signature", message, "run `palyra console` again"));
         }
+        let epoch = self.consoles().epoch();
+        if !request.nonce.starts_with(epoch) {
+            let message = format!("the request was signed for another start of the daemon: {epoch}");
+            return Err(refused("console_epoch", message, "load the page again"));
+        }
         match session.take_nonce(&request.nonce, request.at_ms, now.unix_ms().saturating_sub(2 * SKEW_MS)) {
             Ok(()) => {}
             Err(NonceRefusal::Replayed) => {
@@ -74,7 +79,9 @@ impl Engine {
                 return Err(EngineError::new(ErrorKind::Exhausted, problem).retry_after(Duration::from_secs(10)));
             }
         }
-        session.used(now);
+        if session.used(now) {
+            self.note_console_use_soon(session.id().clone());
+        }
         Ok(session)
     }
 
@@ -82,6 +89,17 @@ impl Engine {
         let source = format!("console {}", session.id());
         let _wait = self.access().registry().attempts().count(&source, "console_signature", self.clock().now());
         self.tend_attempts();
+    }
+
+    /// Records that a session is in use, off the request's path.
+    fn note_console_use_soon(&self, session: ConsoleId) {
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let engine = self.clone();
+        runtime.spawn(async move {
+            if let Err(error) = engine.journal().note(&JournalEvent::ConsoleUsed { session }).await {
+                tracing::warn!(error = &error as &dyn std::error::Error, "the use of a console was not recorded");
+            }
+        });
     }
 
     /// Ends what is stale, off the request's path.
@@ -95,7 +113,7 @@ impl Engine {
 pub(crate) fn session_ended() -> EngineError {
     refused(
         "console_session_ended",
-        "this console session is over: it was revoked or idle, or the daemon was started anew",
+        "this console session is over: it was revoked, was idle, or was open for a week",
         "run `palyra console` to open another",
     )
 }

@@ -1,10 +1,10 @@
-//! Codes that wait and sessions that are open, in memory.
+//! Codes that wait, and sessions that are open.
 
 use crate::access::VerifiedPeer;
 use palyra_access::Admitted;
 use palyra_identity::ConnectedDevice;
 use palyra_protocol::access::ShownToken;
-use palyra_protocol::{ConsoleId, ConsoleKey, Digest, Principal, Timestamp};
+use palyra_protocol::{ConsoleId, ConsoleKey, DeviceId, Digest, Passkey, Principal, Timestamp};
 use serde::Serialize;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -15,6 +15,8 @@ use std::time::Duration;
 pub(crate) const IDLE: Duration = Duration::from_secs(12 * 60 * 60);
 /// How long a session stays open at all.
 pub(crate) const LONGEST: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+/// How often the use of a session is recorded at most.
+const NOTED: Duration = Duration::from_secs(60 * 60);
 /// How many codes wait; the oldest makes room.
 const MAX_CODES: usize = 16;
 /// How many sessions are open.
@@ -27,13 +29,17 @@ const MAX_NONCES: usize = 20_000;
 pub(crate) struct Opener {
     pub(crate) principal: Principal,
     pub(crate) token: Option<Admitted>,
+    /// The device's connection that a code was asked for on; none once the daemon was started anew.
     pub(crate) device: Option<Arc<ConnectedDevice>>,
+    /// The device whose connections alone the session holds on.
+    pub(crate) device_id: Option<DeviceId>,
 }
 
 impl Opener {
     pub(super) fn of(peer: &VerifiedPeer) -> Self {
         let (token, device) = (peer.token().cloned(), peer.device().cloned());
-        Self { principal: peer.effective().clone(), token, device }
+        let device_id = device.as_ref().map(|device| device.device_id().clone());
+        Self { principal: peer.effective().clone(), token, device, device_id }
     }
 
     pub(super) fn shown(&self) -> Option<ShownToken> {
@@ -58,6 +64,8 @@ pub(crate) struct ConsoleSession {
     label: String,
     opened_at: Timestamp,
     last_used: AtomicU64,
+    /// When its use was recorded last.
+    noted: AtomicU64,
     ended: AtomicBool,
     nonces: Mutex<HashMap<String, u64>>,
 }
@@ -92,13 +100,24 @@ pub(super) enum NonceRefusal {
 
 impl ConsoleSession {
     pub(super) fn new(opener: Opener, key: ConsoleKey, label: String, now: Timestamp) -> Self {
+        Self::recorded(ConsoleId::mint(), opener, (key, label), (now, now))
+    }
+
+    /// A session that was opened earlier, and when it was used last as far as that is recorded.
+    pub(super) fn recorded(
+        id: ConsoleId,
+        opener: Opener,
+        (key, label): (ConsoleKey, String),
+        (opened_at, last_used): (Timestamp, Timestamp),
+    ) -> Self {
         Self {
-            id: ConsoleId::mint(),
+            id,
             opener,
             key,
             label,
-            opened_at: now,
-            last_used: AtomicU64::new(now.unix_ms()),
+            opened_at,
+            last_used: AtomicU64::new(last_used.unix_ms()),
+            noted: AtomicU64::new(last_used.unix_ms()),
             ended: AtomicBool::new(false),
             nonces: Mutex::default(),
         }
@@ -125,8 +144,12 @@ impl ConsoleSession {
         !self.ended.load(Ordering::Acquire)
     }
 
-    pub(super) fn used(&self, now: Timestamp) {
-        self.last_used.fetch_max(now.unix_ms(), Ordering::Relaxed);
+    /// It is used; whether that is to be recorded.
+    pub(super) fn used(&self, now: Timestamp) -> bool {
+        let now = now.unix_ms();
+        self.last_used.fetch_max(now, Ordering::Relaxed);
+        let due = |noted: u64| (u128::from(now.saturating_sub(noted)) >= NOTED.as_millis()).then_some(now);
+        self.noted.fetch_update(Ordering::Relaxed, Ordering::Relaxed, due).is_ok()
     }
 
     fn ends_at(&self) -> Timestamp {
@@ -174,8 +197,10 @@ impl ConsoleSession {
 }
 
 /// Everything that is known of consoles.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Consoles {
+    /// What every nonce begins with: a request from before the daemon's start is no request now.
+    epoch: String,
     book: Mutex<Book>,
     /// Sessions that are open or about to be.
     places: AtomicUsize,
@@ -185,6 +210,7 @@ pub(crate) struct Consoles {
 struct Book {
     codes: Vec<Waiting>,
     sessions: HashMap<ConsoleId, Arc<ConsoleSession>>,
+    passkeys: Vec<Passkey>,
 }
 
 /// Room for one more session; given back unless it is used.
@@ -199,7 +225,36 @@ impl Drop for Place<'_> {
     }
 }
 
+impl Default for Consoles {
+    fn default() -> Self {
+        // Ids are unique; this one names the start.
+        let epoch = ConsoleId::mint().as_str().chars().filter(char::is_ascii_alphanumeric).collect();
+        Self { epoch, book: Mutex::default(), places: AtomicUsize::new(0) }
+    }
+}
+
 impl Consoles {
+    /// What nonces begin with until the daemon ends.
+    pub(crate) fn epoch(&self) -> &str {
+        &self.epoch
+    }
+
+    pub(super) fn passkeys_of(&self, principal: &Principal) -> Vec<Passkey> {
+        self.book().passkeys.iter().filter(|passkey| passkey.principal == *principal).cloned().collect()
+    }
+
+    pub(super) fn every_passkey(&self) -> Vec<Passkey> {
+        self.book().passkeys.clone()
+    }
+
+    pub(super) fn add_passkey(&self, passkey: Passkey) {
+        self.book().passkeys.push(passkey);
+    }
+
+    pub(super) fn remove_passkey(&self, principal: &Principal, id: &str) {
+        self.book().passkeys.retain(|passkey| passkey.principal != *principal || passkey.id != id);
+    }
+
     fn book(&self) -> MutexGuard<'_, Book> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }

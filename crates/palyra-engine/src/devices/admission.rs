@@ -4,7 +4,7 @@ use crate::engine::Engine;
 use crate::error::{EngineError, ErrorKind};
 use palyra_access::{Admitted, PairedDevice, TokenRefusal};
 use palyra_identity::{CertificateRefusal, ConnectedDevice, DeviceState, DeviceView, Identity};
-use palyra_protocol::{DeviceId, PrincipalKind, Problem};
+use palyra_protocol::{DeviceId, Digest, PrincipalKind, Problem};
 use std::sync::Arc;
 
 impl Engine {
@@ -38,6 +38,11 @@ impl Engine {
             }
             other => self.refuse_token(other, &source),
         })
+    }
+
+    /// SHA-256 of the key that a connected device's certificate holds.
+    pub(crate) fn certificate_key_of(&self, device: &ConnectedDevice) -> Option<Digest> {
+        self.identity()?.key_of(device)
     }
 
     /// Comes when a device is not let in any more: it was revoked or removed, or its certificate is over.

@@ -28,7 +28,7 @@ pub use examine::ExaminedSkill;
 pub use install::{InstallNews, InstallOptions};
 pub use replay::ReplayReport;
 pub use trust::TrustedKey;
-pub use views::{SkillInfo, SkillListing, SkillView};
+pub use views::{SkillInfo, SkillListing, SkillToolView, SkillView};
 
 use crate::config::WasmRuntime;
 use crate::engine::Engine;

@@ -66,6 +66,15 @@ impl Identity {
         Ok(state.view(record, self.now()))
     }
 
+    /// SHA-256 of the key in the certificate that a connection was made with; none when the certificate is gone.
+    #[must_use]
+    pub fn key_of(&self, device: &ConnectedDevice) -> Option<Digest> {
+        let state = self.registry().look();
+        let record = known(&state, device.device_id().as_str()).ok()?;
+        let shown = device.certificate();
+        record.certificates.iter().find(|held| held.sha256 == shown).map(|held| held.key_sha256)
+    }
+
     /// Gives a device another name. Blocks.
     ///
     /// # Errors

@@ -179,6 +179,20 @@ impl QrCode {
         Zeroizing::new(format!("{QR_BEGIN}{address}/{authority}/{id}/{secret}"))
     }
 
+    /// The dark modules of the picture, for a screen that draws by itself. They are as secret as the code.
+    ///
+    /// # Errors
+    /// The text does not fit into a QR code, which it always does.
+    pub fn modules(&self) -> Result<Modules, CodeError> {
+        let code = qrcode::QrCode::with_error_correction_level(self.reveal().as_bytes(), qrcode::EcLevel::M);
+        let code = code.map_err(|_| CodeError::Malformed)?;
+        let width = code.width();
+        let colors = code.to_colors();
+        let dark = colors.iter().enumerate().filter(|(_, color)| **color == qrcode::Color::Dark);
+        let dark = dark.map(|(at, _)| (at % width + QUIET_ZONE, at / width + QUIET_ZONE)).collect();
+        Ok(Modules { side: width + 2 * QUIET_ZONE, dark })
+    }
+
     /// The text as a picture for a terminal: two modules a character, and a light margin as cameras want it.
     ///
     /// # Errors
@@ -191,6 +205,23 @@ impl QrCode {
         // Terminals are mostly dark, so what is printed is the light part.
         let picture = code.render::<Dense1x2>().dark_color(Dense1x2::Light).light_color(Dense1x2::Dark).build();
         Ok(Zeroizing::new(picture))
+    }
+}
+
+/// A QR code as modules, with the empty border that scanners need.
+pub struct Modules {
+    /// How many modules a side has.
+    pub side: usize,
+    /// The dark ones, by column and row.
+    pub dark: Vec<(usize, usize)>,
+}
+
+/// How wide the border is.
+const QUIET_ZONE: usize = 4;
+
+impl fmt::Debug for Modules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Modules({}, [redacted])", self.side)
     }
 }
 

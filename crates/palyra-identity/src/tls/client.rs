@@ -7,7 +7,8 @@ use crate::device_key::DeviceKey;
 use crate::names::Zone;
 use crate::refusal::CertificateRefusal;
 use crate::verify;
-use palyra_protocol::{Clock, Digest, Timestamp};
+use palyra_protocol::signing::SignatureError;
+use palyra_protocol::{Clock, ConsoleKey, ConsoleSignature, Digest, Timestamp};
 use rustls::SignatureScheme;
 use rustls::client::danger::{ServerCertVerified, ServerCertVerifier};
 use rustls::client::{ClientConfig, ResolvesClientCert, Resumption};
@@ -26,6 +27,7 @@ pub struct DeviceCredentials {
 #[derive(Debug, Clone)]
 struct Held {
     certified: Arc<CertifiedKey>,
+    key: Arc<DeviceKey>,
     authorities: Arc<[AuthorityCertificate]>,
 }
 
@@ -41,6 +43,9 @@ pub enum CredentialsError {
     /// The device's own certificate or key.
     #[error("the device's certificate and key cannot be used")]
     Own(#[from] rustls::Error),
+    /// The device's key cannot be kept.
+    #[error("the device's key is of another kind than pairing makes")]
+    Key,
 }
 
 impl CredentialsError {
@@ -64,7 +69,8 @@ impl Held {
         if authorities.is_empty() {
             return Err(CredentialsError::NoAuthority);
         }
-        Ok(Self { certified: Arc::new(certified), authorities })
+        let own = DeviceKey::from_secret(&key.to_secret()).map_err(|_| CredentialsError::Key)?;
+        Ok(Self { certified: Arc::new(certified), key: Arc::new(own), authorities })
     }
 }
 
@@ -96,6 +102,14 @@ impl DeviceCredentials {
         let held = Held::new(certificate, key, authorities)?;
         *self.held.write().unwrap_or_else(PoisonError::into_inner) = held;
         Ok(())
+    }
+
+    /// Signs what a person decides on this device, with its key.
+    ///
+    /// # Errors
+    /// The key is of another kind than pairing makes.
+    pub fn sign(&self, digest: &Digest) -> Result<(ConsoleKey, ConsoleSignature), SignatureError> {
+        self.held().key.sign(digest)
     }
 
     /// The daemon's zone: the server name that a connection asks for.

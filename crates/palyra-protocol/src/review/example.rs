@@ -12,7 +12,7 @@ use crate::digest::Digest;
 use crate::grant_match::GrantMatcher;
 use crate::id::{ApprovalId, CallId, ConsoleId, GrantId, SessionId, TokenId};
 use crate::principal::Principal;
-use crate::signed_decision::DecisionSignature;
+use crate::signed_decision::{DecisionSignature, Signer};
 use crate::subject::{ApprovalSubject, SkillChange};
 use crate::tool::ToolName;
 use serde_json::json;
@@ -126,9 +126,10 @@ fn resolution(by: Principal, token: Option<ShownToken>) -> ApprovalResolution {
         reason: Some("because #hostile#".to_owned()),
         grant: Some(GrantId::mint()),
         signature: Some(Box::new(DecisionSignature {
-            session: ConsoleId::mint(),
+            signer: Signer::Session(ConsoleId::mint()),
             key: parsed("ed25519:d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a"),
             signature: parsed(&"0".repeat(128)),
+            assertion: None,
         })),
     }
 }

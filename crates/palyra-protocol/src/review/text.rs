@@ -72,7 +72,7 @@ pub(super) fn resolution(state: ApprovalState, end: &ApprovalResolution) -> Stri
     };
     let reason = reason.as_deref().map_or_else(String::new, |reason| format!(" ({})", safe(reason)));
     let grant = grant.as_ref().map_or_else(String::new, |grant| format!("; left {grant}"));
-    let signed = signature.as_ref().map_or_else(String::new, |signed| format!("; signed in {}", signed.session));
+    let signed = signature.as_ref().map_or_else(String::new, |signed| format!("; {signed}"));
     format!("{} by {} at {}{width}{reason}{grant}{signed}", state.as_str(), speaker(by, token.as_ref()), utc(*at))
 }
 

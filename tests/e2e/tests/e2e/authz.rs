@@ -12,18 +12,18 @@ use palyra_api::v1::{
     GetGrantRequest, GetRunRequest, GetSecretRequest, GetToolRequest, ImportPiece, ListAgentsRequest,
     ListApprovalsRequest, ListBindingsRequest, ListCallsRequest, ListConsoleSessionsRequest, ListDevicesRequest,
     ListEffectsRequest, ListFeaturesRequest, ListGrantsRequest, ListGroupsRequest, ListMembersRequest,
-    ListModelsRequest, ListRoutinesRequest, ListRunsRequest, ListSecretsRequest, ListSkillsRequest, ListTokensRequest,
-    ListToolsRequest, MemoryRequest, MigrateVaultRequest, OwnDeviceRequest, PauseRoutineRequest, ProposeRequest,
-    PutSecretRequest, QuarantineSkillRequest, RedeemRequest, RekeyVaultRequest, ReleaseSkillRequest,
-    ReloadPolicyRequest, RemoveAgentRequest, RemoveDeviceRequest, RemoveGroupRequest, RemoveMemberRequest,
-    RemoveSlotRequest, RenameDeviceRequest, RenewDeviceRequest, ReplaySkillRequest, ReportRequest, ResumeRunRequest,
-    RevokeDeviceRequest, RevokeGrantRequest, RevokeTokenRequest, RightsRequest, RotateAuthorityRequest,
-    RotateDeviceRequest, RotateTokenRequest, RoutineHistoryRequest, RoutineRequest, SecretRequest,
-    SetDeviceRoleRequest, SetFeatureRequest, SetGroupRequest, SetMemberRequest, ShowEffectsRequest, ShowRulesRequest,
-    SimulatePolicyRequest, SkillChunk, SkillRequest, StartRunRequest, StatusRequest, StopRequest, StreamRunRequest,
-    SuggestRulesRequest, TailRequest, TakeBackRequest, TestModelRequest, TrustAddRequest, TrustKeyRequest,
-    TrustListRequest, TrustRotateRequest, UnbindSecretRequest, UndoRequest, UnlockVaultRequest, VaultStatusRequest,
-    VerifyRequest, WatchApprovalsRequest, WhoAmIRequest, WithdrawCodeRequest,
+    ListModelsRequest, ListPasskeysRequest, ListRoutinesRequest, ListRunsRequest, ListSecretsRequest,
+    ListSkillsRequest, ListTokensRequest, ListToolsRequest, MemoryRequest, MigrateVaultRequest, OwnDeviceRequest,
+    PauseRoutineRequest, ProposeRequest, PutSecretRequest, QuarantineSkillRequest, RedeemRequest, RekeyVaultRequest,
+    ReleaseSkillRequest, ReloadPolicyRequest, RemoveAgentRequest, RemoveDeviceRequest, RemoveGroupRequest,
+    RemoveMemberRequest, RemovePasskeyRequest, RemoveSlotRequest, RenameDeviceRequest, RenewDeviceRequest,
+    ReplaySkillRequest, ReportRequest, ResumeRunRequest, RevokeDeviceRequest, RevokeGrantRequest, RevokeTokenRequest,
+    RightsRequest, RotateAuthorityRequest, RotateDeviceRequest, RotateTokenRequest, RoutineHistoryRequest,
+    RoutineRequest, SecretRequest, SetDeviceRoleRequest, SetFeatureRequest, SetGroupRequest, SetMemberRequest,
+    ShowEffectsRequest, ShowRulesRequest, SimulatePolicyRequest, SkillChunk, SkillRequest, StartRunRequest,
+    StatusRequest, StopRequest, StreamRunRequest, SuggestRulesRequest, TailRequest, TakeBackRequest, TestModelRequest,
+    TrustAddRequest, TrustKeyRequest, TrustListRequest, TrustRotateRequest, UnbindSecretRequest, UndoRequest,
+    UnlockVaultRequest, VaultStatusRequest, VerifyRequest, WatchApprovalsRequest, WhoAmIRequest, WithdrawCodeRequest,
 };
 use palyra_api::{ApiError, Connection};
 use palyra_e2e::{Host, Http, text};
@@ -374,6 +374,8 @@ fn denials() -> Vec<Denial> {
         "palyra.v1.Routines/History": routines.history(w, RoutineHistoryRequest { routine: "nightly".into(), limit: 1 });
         "palyra.v1.Console/CreateCode": console.create_code(w, CreateConsoleCodeRequest {});
         "palyra.v1.Console/ListSessions": console.list_sessions(w, ListConsoleSessionsRequest {});
+        "palyra.v1.Console/ListPasskeys": console.list_passkeys(w, ListPasskeysRequest {});
+        "palyra.v1.Console/RemovePasskey": console.remove_passkey(w, RemovePasskeyRequest { passkey: "x".to_owned() });
         "palyra.v1.Console/EndSession": console.end_session(w, EndConsoleSessionRequest { session: palyra_protocol::ConsoleId::mint().to_string() });
         "palyra.v1.Devices/List": devices.list(w, ListDevicesRequest {});
         "palyra.v1.Devices/Get": devices.get(w, GetDeviceRequest { device: "laptop".into() });

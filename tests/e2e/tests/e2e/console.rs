@@ -1,5 +1,6 @@
 //! The console: who is let in, whose requests count, what pages may do, and decisions that are signed.
 
+use palyra_e2e::host::Restart;
 use palyra_e2e::{Host, text};
 use palyra_protocol::{ApprovalDecision, Clock as _, DaemonKey, SystemClock};
 use serde_json::{Value, json};
@@ -92,7 +93,7 @@ fn a_decision_in_the_console_is_signed_and_the_journal_keeps_and_checks_the_sign
     host.palyra(&["journal", "verify"]).exits(0).done();
     let shown = host.palyra_text(&["approvals", "show", &approval]).exits(0).stdout;
     assert!(shown.contains(&format!("signed in {}", page.session)), "{shown}");
-    // Also after its session has ended, and over a restart, which ends every session.
+    // Also after its session has ended.
     host.palyra(&["console", "sessions", "revoke", "--all"]).exits(0).done();
     host.palyra(&["journal", "verify"]).exits(0).done();
 }
@@ -101,7 +102,10 @@ fn a_decision_in_the_console_is_signed_and_the_journal_keeps_and_checks_the_sign
 fn every_page_and_asset_of_the_console_has_its_policy_and_no_data() {
     let host = Host::up();
     let http = host.http();
-    let pages = ["", "calls", "call", "grants", "policy", "effects", "vault", "devices", "access", "journal", "health"];
+    let pages = [
+        "", "calls", "call", "runs", "run", "effects", "grants", "policy", "skills", "skill", "memory", "routines",
+        "vault", "devices", "access", "journal", "health",
+    ];
     let assets = [
         "console.css",
         "icon.svg",
@@ -110,6 +114,9 @@ fn every_page_and_asset_of_the_console_has_its_policy_and_no_data() {
         "stream.js",
         "page.js",
         "listing.js",
+        "access.js",
+        "passkey.js",
+        "run.js",
         "inbox.js",
         "call.js",
         "policy.js",
@@ -166,6 +173,11 @@ fn every_part_of_the_console_is_shown_to_its_owner_and_hostile_text_is_inert() {
         "effects",
         "journal",
         "health",
+        "runs",
+        "skills",
+        "memory",
+        "routines",
+        "passkeys",
         "sessions",
         &format!("inbox/{approval}"),
         &format!("calls/{call}"),
@@ -183,8 +195,66 @@ fn every_part_of_the_console_is_shown_to_its_owner_and_hostile_text_is_inert() {
         assert!(!html || !answer.body.contains('\u{202e}'), "{path}");
     }
     assert!(page.get(&format!("/console/api/inbox/{approval}")).body.contains("onerror=alert(1)"));
-    for nonsense in ["calls?state=nonsense", "calls?who=x", "journal?before=x", "inbox/apr_x", "calls/x"] {
+    for nonsense in [
+        "runs/run_x",
+        "skills/x",
+        "memory?scope=nonsense",
+        "routines?slots=none",
+        "calls?state=nonsense",
+        "calls?who=x",
+        "journal?before=x",
+        "inbox/apr_x",
+        "calls/x",
+    ] {
         let status = page.get(&format!("/console/api/{nonsense}")).status;
         assert!((400..500).contains(&status), "{nonsense}: {status}");
     }
+}
+
+#[test]
+fn a_session_and_its_decisions_outlive_the_daemon() {
+    let mut host = Host::up();
+    let page = host.console();
+    let (_, approval) = host.ask("palyra.fs.write", &json!({ "path": "a.txt", "content": "x" }), &[]);
+    page.decide(&asked(&host, &approval), &page.answer(&asked(&host, &approval), ApprovalDecision::Allow)).is(200);
+    let ended = host.console();
+    host.palyra(&["console", "sessions", "revoke", ended.session.as_str()]).exits(0).done();
+    // What a browser sent before is no request after the start, however soon it is sent again.
+    let kept = page.signed("GET", "/console/api/me", b"");
+    host.restart(Restart::Kill);
+    let page = host.console_again(page);
+    page.send("GET", "/console/api/me", &kept, b"").refuses(401, "console_epoch");
+    page.get("/console/api/me").is(200);
+    host.http().get("/console/api/me").refuses(401, "console_unsigned");
+    let listed = host.palyra(&["console", "sessions", "list"]).good();
+    assert_eq!((listed.as_array().unwrap().len(), text(&listed, "/0/session")), (1, page.session.as_str()), "{listed}");
+    let (_, approval) = host.ask("palyra.fs.write", &json!({ "path": "b.txt", "content": "x" }), &[]);
+    page.decide(&asked(&host, &approval), &page.answer(&asked(&host, &approval), ApprovalDecision::Deny)).is(200);
+    host.palyra(&["journal", "verify"]).exits(0).done();
+}
+
+#[test]
+fn rules_are_adopted_after_they_were_tried_and_only_with_the_right_to() {
+    let mut host = Host::idle();
+    std::fs::create_dir(host.path("rules")).unwrap();
+    let rules = host.path("rules");
+    host.configure(&format!("policy_dir = {rules:?}\n"));
+    host.start();
+    let page = host.console();
+    let adopt = |name: &str, text: &str| page.post("/console/api/policy/adopt", &json!({ "name": name, "text": text }));
+    let rule = "@id(\"no_echo\")\n@reason(\"Nobody echoes.\")\n\
+        forbid (principal, action == Action::\"tool.execute\", resource == Tool::\"palyra.echo\");\n";
+    for (name, text) in [("console.cedar", "permit (nonsense"), ("../x.cedar", rule), ("x.txt", rule)] {
+        let refused = adopt(name, text);
+        assert!((400..500).contains(&refused.status), "{name}: {refused:?}");
+    }
+    assert_eq!(std::fs::read_dir(&rules).unwrap().count(), 0, "what may not run is not written");
+    adopt("console.cedar", rule).is(200);
+    assert_eq!(std::fs::read_to_string(rules.join("console.cedar")).unwrap(), rule);
+    let denied = host.palyra(&["call", "palyra.echo", "--input", "{\"text\":\"x\"}"]).exits(3).stdout;
+    assert!(denied.contains("no_echo"), "{denied}");
+    let rule = "@id(\"nobody_reloads\")\n@reason(\"Rules stay.\")\nforbid (principal, action == Action::\"policy.reload\", resource);\n";
+    adopt("console.cedar", rule).is(200);
+    adopt("console.cedar", "").refuses(403, "forbidden");
+    assert_eq!(std::fs::read_to_string(rules.join("console.cedar")).unwrap(), rule);
 }

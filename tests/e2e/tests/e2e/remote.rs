@@ -274,6 +274,11 @@ fn a_rule_says_what_a_phone_may_answer() {
     let first = ask();
     answer(&first, "allow").fails(10, "forbidden");
     answer(&first, "deny").exits(0).done();
+    // The answer is signed with the device's key, and the journal can show it.
+    let shown = machines.server.palyra(&["approvals", "show", &first]).good();
+    assert!(text(&shown, "/resolution/signature/device").starts_with("dev_"), "{shown}");
+    assert!(text(&shown, "/resolution/signature/key").starts_with("p256:"), "{shown}");
+    machines.server.palyra(&["journal", "verify"]).exits(0).done();
     // The same person at the machine itself may.
     machines.server.decide(&ask(), "allow", &[]).exits(0).done();
 }

@@ -1,6 +1,6 @@
 //! The full screen, through a real pseudo-terminal: what it shows, what it refuses, and that the terminal comes back.
 
-use palyra_e2e::{Host, Terminal, text};
+use palyra_e2e::{Host, Model, Say, Terminal, text};
 use serde_json::{Value, json};
 
 fn run(line: &str) -> Value {
@@ -129,4 +129,25 @@ fn the_terminal_comes_back_whatever_ends_it() {
         assert_eq!(screen.ends(), 0);
     }
     host.palyra(&["tui"]).fails(2, "usage");
+}
+
+#[test]
+fn runs_are_listed_and_read_with_their_calls() {
+    let model = Model::saying(vec![Say::call("palyra_echo", &json!({ "text": "hello" })), Say::text("I said hello.")]);
+    let host = Host::with(&model.config("chat_completions", ""));
+    host.palyra(&["run", "say hello"]).exits(0).done();
+    let mut screen = Terminal::start(&host, &["tui"], (120, 40));
+    screen.shows("nothing waits");
+    screen.types("4");
+    screen.shows("say hello");
+    screen.types("\r");
+    for part in ["user: say hello", "palyra_echo", "succeeded", "model: I said hello."] {
+        screen.shows(part);
+    }
+    screen.types("q");
+    screen.shows("Enter open");
+    screen.types("q");
+    screen.shows("nothing waits");
+    screen.types("q");
+    assert_eq!(screen.ends(), 0);
 }

@@ -1,7 +1,7 @@
 //! `palyra approvals decide`: an answer by its words.
 
 use super::{find, people, state};
-use crate::answering::choice::request;
+use crate::answering::choice::{request, said_reason, sign};
 use crate::args::{Decide, Decision, Matcher, Scope};
 use crate::commands::read;
 use crate::context::Context;
@@ -9,7 +9,9 @@ use crate::exit::{Failure, REFUSED};
 use crate::output::{self, BAD, DIM, GOOD, WARN, note, say, styled};
 use palyra_api::Connection;
 use palyra_protocol::grant_match::{directories, endpoint};
-use palyra_protocol::{ApprovalId, ApprovalRecord, ApprovalScope, ApprovalState, Facets, GrantMatcher};
+use palyra_protocol::{
+    ApprovalDecision, ApprovalId, ApprovalRecord, ApprovalScope, ApprovalState, DecisionStatement, Facets, GrantMatcher,
+};
 
 /// An option that would take no effect was meant to take one.
 pub fn check(answer: &Decide) -> Result<(), Failure> {
@@ -32,13 +34,14 @@ pub fn check(answer: &Decide) -> Result<(), Failure> {
 }
 
 pub async fn decide(context: &Context, connection: &Connection, answer: Decide) -> Result<(), Failure> {
-    let (id, digest, matcher) = match (answer.approval.parse::<ApprovalId>(), answer.matcher) {
-        // A whole id and a width that needs nothing of the call: there is nothing to look up.
-        (Ok(id), Matcher::Exact) => (id, String::new(), GrantMatcher::ExactCall),
-        (Ok(id), Matcher::Tool) => (id, String::new(), GrantMatcher::Tool),
+    let signs = connection.device().is_some();
+    let (id, asked, matcher) = match (answer.approval.parse::<ApprovalId>(), answer.matcher) {
+        // A whole id and a width that needs nothing of the call: there is nothing to look up, unless it is signed.
+        (Ok(id), Matcher::Exact) if !signs => (id, None, GrantMatcher::ExactCall),
+        (Ok(id), Matcher::Tool) if !signs => (id, None, GrantMatcher::Tool),
         _ => {
             let asked = find::approval(context, connection, &answer.approval).await?.record;
-            (asked.approval_id.clone(), asked.call_digest.to_string(), matcher(&answer, &asked)?)
+            (asked.approval_id.clone(), Some(asked.clone()), matcher(&answer, &asked)?)
         }
     };
     let scope = match answer.scope {
@@ -49,11 +52,24 @@ pub async fn decide(context: &Context, connection: &Connection, answer: Decide) 
             ApprovalScope::Window { ms }
         }
     };
-    let mut request = request(scope, matcher);
+    let mut request = request(scope, matcher.clone());
     request.approval_id = id.to_string();
     request.allow = answer.decision == Decision::Allow;
     request.reason = answer.reason.unwrap_or_default();
-    request.digest = digest;
+    if let Some(asked) = asked {
+        request.digest = asked.call_digest.to_string();
+        let reason = request.reason.clone();
+        let said = DecisionStatement {
+            approval_id: &id,
+            shown: &asked.call_digest,
+            policy_hash: &asked.policy_hash,
+            decision: if request.allow { ApprovalDecision::Allow } else { ApprovalDecision::Deny },
+            scope,
+            matcher: &matcher,
+            reason: said_reason(&reason),
+        };
+        sign(connection, &mut request, &said)?;
+    }
     let record: ApprovalRecord = read(&connection.approvals().decide(request).await?.into_inner().approval_json)?;
     if context.json() {
         return output::json(&record);

@@ -1,12 +1,10 @@
 // One call: its timeline, what it writes while it runs, and its attestation, which this page checks by itself.
 
-import { $, content, elements, fill, run, text } from "./page.js";
+import { $, content, elements, fill, run, text, visible } from "./page.js";
 import { ask, json } from "./session.js";
 import { digest, hex, sha256, unhex, utf8 } from "./digest.js";
 
 const id = new URLSearchParams(location.search).get("id") ?? "";
-const visible = (words) => words.replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\u{e0000}-\u{e0fff}]/gu,
-  (c) => `\\u{${c.codePointAt(0).toString(16)}}`);
 let following = false;
 
 async function check(evidence) {

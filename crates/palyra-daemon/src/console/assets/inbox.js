@@ -3,7 +3,8 @@
 // came after its content had stood still.
 
 import { $, confirmed, content, elements, fill, failed, make, onKey, run, say, text } from "./page.js";
-import { post, signDecision } from "./session.js";
+import { confirm } from "./passkey.js";
+import { Refusal, post, said, sign } from "./session.js";
 import { unhex } from "./digest.js";
 
 /** How long content must have stood still before an answer counts. */
@@ -49,7 +50,8 @@ function gate() {
   button.disabled = !(endSeen && whole);
   const note = $("[data-gate]", pane);
   if (!whole) note.textContent = "Not all of it can be shown here, so it cannot be allowed here. `palyra effects diff` shows the rest.";
-  else note.textContent = endSeen ? "Your answer is signed by this browser." : "Read to the end to allow it.";
+  else if (!endSeen) note.textContent = "Read to the end to allow it.";
+  else note.textContent = shown.dataset.passkeyallow === "true" ? "A rule wants a yes confirmed with your passkey." : "Your answer is signed by this browser.";
   if (endSeen) seen.set(shown.dataset.approval, shown.dataset.digest);
   alike();
 }
@@ -95,11 +97,12 @@ const hint = () => make("p", "Open a question to read and answer it.", { class: 
 async function decision(shown, answer, fields) {
   const reason = fields.reason.trim() ? fields.reason : "";
   const { approval, digest, policy } = shown.dataset;
-  const said = { approval, shown: unhex(digest), policy: unhex(policy), decision: answer, scope: fields.scope, matcher: fields.matcher, reason };
+  const words = await said({ approval, shown: unhex(digest), policy: unhex(policy), decision: answer, scope: fields.scope, matcher: fields.matcher, reason });
   const [name, ms] = fields.scope.split(":");
+  const assertion = shown.dataset[`passkey${answer}`] === "true" ? await confirm(words) : undefined;
   return {
     decision: answer, scope: ms ? { window: { ms: Number(ms) } } : name, matcher: JSON.parse(fields.matcher),
-    reason: reason || undefined, digest, signature: await signDecision(said),
+    reason: reason || undefined, digest, signature: await sign(words), assertion,
   };
 }
 
@@ -119,7 +122,9 @@ async function decide(answer) {
     say(answer === "allow" ? "Allowed." : "Denied.", "", "good");
     await after(shown.dataset.approval);
   } catch (error) {
-    await failed(error);
+    // A passkey that was not shown is no fault of the daemon's.
+    if (error instanceof Refusal || error instanceof TypeError) await failed(error);
+    else say(error.message, "Nothing was answered.", "warn");
     if (error.status === 409 && opened) await show(opened);
     else gate();
   } finally {

@@ -4,9 +4,12 @@ import { $, content, elements, fill, make, run, text } from "./page.js";
 
 const page = document.body.dataset.page;
 /** The events after which a page may show something else. */
-const ABOUT = { calls: /^tool\./, grants: /^grant\./, access: /^(access|console)\./, devices: /^devices\./, effects: /^effect\./ };
+const ABOUT = { calls: /^tool\./, grants: /^grant\./, access: /^(access|console)\./, devices: /^devices\./, effects: /^effect\./,
+  runs: /^run\.(opened|ended)/, skills: /^skill\./, skill: /^skill\./, memory: /^memory\./, routines: /^routine\./ };
 
 function address() {
+  const id = new URLSearchParams(location.search).get("id");
+  if (page === "skill") return `/console/api/skills/${encodeURIComponent(id ?? "")}${location.search}`;
   const one = page === "vault" && new URLSearchParams(location.search).has("secret");
   return `/console/api/${page}${one ? "/blame" : ""}${location.search}`;
 }
@@ -35,4 +38,4 @@ export function news(event, again) {
   if (again || ABOUT[page]?.test(event.kind ?? "")) if (!offer.isConnected) $("main h1").after(offer);
 }
 
-if (page !== "journal") run(show, (event, again) => !event.connected && news(event, again && content().dataset.told));
+if (!["journal", "access"].includes(page)) run(show, (event, again) => !event.connected && news(event, again && content().dataset.told));

@@ -36,10 +36,17 @@ export function elements(markup) {
   return fragment;
 }
 
+/** Somebody else's text with every character visible that hides or reorders. Rendered fragments are so already. */
+export const visible = (words) => words.replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\u{e0000}-\u{e0fff}]/gu,
+  (c) => `\\u{${c.codePointAt(0).toString(16)}}`);
+
 /** Puts elements in the place of what an element holds. */
 export function fill(element, fragment) {
   element.replaceChildren(fragment);
+  if (!element.hasAttribute("aria-busy")) return;
   element.removeAttribute("aria-busy");
+  // The frame that shows the content: what benchmarks look at.
+  requestAnimationFrame(() => performance.mark("palyra-content"));
 }
 
 /** An element with text: whatever the text is, it stays text. */
@@ -74,27 +81,36 @@ export async function failed(error) {
   return say(error.message, error.hint, "bad");
 }
 
-/** Asks before something is done; the answer is whether to do it. */
-export function confirmed(question, label) {
+/** Asks before something is done; the answer is whether to do it, or the reason where one is wanted. */
+export function confirmed(question, label, why) {
   const dialog = $("[data-dialog]");
   const form = make("form", "", { method: "dialog" });
-  const no = make("button", "Cancel", { value: "no" });
-  form.append(make("h2", question, { id: "dialog-title" }), no, make("button", label, { value: "yes", class: "danger" }));
+  const no = make("button", "Cancel", { value: "no", type: "button" });
+  no.addEventListener("click", () => dialog.close("no"));
+  form.append(make("h2", question, { id: "dialog-title" }));
+  const reason = make("input", "", { maxlength: "240", autocomplete: "off" });
+  if (why) { const field = make("label"); field.append(make("span", why), reason); form.append(field); }
+  form.append(no, make("button", label, { value: "yes", class: "danger" }));
   dialog.replaceChildren(form);
   dialog.returnValue = "no";
   dialog.showModal();
-  no.focus();
-  return new Promise((done) => dialog.addEventListener("close", () => done(dialog.returnValue === "yes"), { once: true }));
+  (why ? reason : no).focus();
+  return new Promise((done) => dialog.addEventListener("close", () => {
+    done(dialog.returnValue === "yes" && (why ? { reason: reason.value } : true));
+  }, { once: true }));
 }
 
-const HELP = [["?", "this help"], ["g then a letter", "go to a page: i inbox, c calls, g grants, p policy, e effects, v vault, d devices, a access, j journal, h health"],
+/** Which letter leads where, as the navigation says it. */
+const pages = () => [...document.querySelectorAll("nav [data-key]")].map((link) => `${link.dataset.key} ${link.firstChild.textContent.trim().toLowerCase()}`).join(", ");
+
+const HELP = () => [["?", "this help"], ["g then a letter", pages()],
   ["j / k", "next and previous in the inbox"], ["Enter or o", "open what is selected"], ["y", "allow what is open, once its end was on screen"],
   ["d", "deny what is open"], ["r", "say why"], ["Escape", "leave a field or a question"]];
 
 function help() {
   const dialog = $("[data-dialog]");
   const list = make("dl", "", { class: "keys" });
-  for (const [key, what] of HELP) list.append(make("dt", key), make("dd", what));
+  for (const [key, what] of HELP()) list.append(make("dt", key), make("dd", what));
   const form = make("form", "", { method: "dialog" });
   const notify = make("button", "Notify me of questions", { type: "button" });
   notify.addEventListener("click", async () => { notify.textContent = `Notifications: ${await Notification.requestPermission()}`; });
@@ -127,15 +143,50 @@ document.addEventListener("click", async (event) => {
   const button = event.target.closest("button");
   if (!button) return;
   if ("help" in button.dataset) return help();
-  if (!button.dataset.post || !(await confirmed(button.dataset.asks, button.textContent.trim()))) return;
+  if (!button.dataset.post) return;
+  const sure = await confirmed(button.dataset.asks, button.textContent.trim(), button.dataset.reason);
+  if (!sure) return;
   button.disabled = true;
   try {
-    await post(button.dataset.post);
+    await post(button.dataset.post, sure === true ? {} : sure);
     say("Done.", "", "good");
     await shown?.();
   } catch (error) {
     button.disabled = false;
     await failed(error);
+  }
+});
+
+// A form of the page: its fields as one document of texts, ticked values as lists.
+document.addEventListener("submit", async (event) => {
+  const form = event.target;
+  if (!form.dataset.form) return;
+  event.preventDefault();
+  const said = {};
+  for (const field of form.elements) {
+    if (!field.name) continue;
+    if (!("list" in field.dataset)) said[field.name] = field.value;
+    else if (field.checked) (said[field.name] ??= []).push(field.value);
+  }
+  const button = $("button[type=submit]", form);
+  const answer = $("[data-answer-of-form]", form);
+  button.disabled = true;
+  answer.replaceChildren();
+  try {
+    const told = await post(form.dataset.form, said);
+    if (told.headers.get("content-type").startsWith("text/html")) return fill(answer, elements(await told.text()));
+    const { go } = await told.json();
+    if (go) return location.assign(go);
+    say("Done.", "", "good");
+    form.reset();
+    await shown?.();
+  } catch (error) {
+    if (error.status === 401) return failed(error);
+    const problem = make("p", "", { class: "problem" });
+    problem.append(make("strong", error.message), ...(error.hint ? [make("br"), make("span", error.hint, { class: "dim" })] : []));
+    answer.replaceChildren(problem);
+  } finally {
+    button.disabled = false;
   }
 });
 

@@ -1,6 +1,6 @@
-// Rules, and a candidate that the daemon checks and replays. Nothing is adopted from here.
+// Rules, and a candidate that the daemon checks and replays, and that somebody with the right to adopts.
 
-import { $, content, elements, fill, make, run, text } from "./page.js";
+import { $, confirmed, content, elements, fill, make, run, say, text } from "./page.js";
 import { post } from "./session.js";
 
 function load() {
@@ -22,9 +22,11 @@ document.addEventListener("click", async (event) => {
   const form = button.closest("form");
   const tried = $("[data-tried]", form);
   tried.replaceChildren(make("p", "Trying it…", { class: "dim" }));
+  if (button.dataset.try === "adopt" && !(await confirmed(`Write ${form.elements.name.value} into the directory? It decides at once.`, "Adopt it"))) return tried.replaceChildren();
   button.disabled = true;
   try {
     const answer = await post(`/console/api/policy/${button.dataset.try}`, { name: form.elements.name.value, text: form.elements.text.value });
+    if (button.dataset.try === "adopt") { say("It is adopted.", "", "good"); await show(); return; }
     fill(tried, elements(await answer.text()));
   } catch (error) {
     const problem = make("p", "", { class: "problem" });

@@ -6,6 +6,8 @@ import { digest, hex, number, sha256, utf8 } from "./digest.js";
 const DATABASE = "palyra-console";
 let known;
 let skew = 0;
+/** What nonces begin with until the daemon ends: it says so when it was started anew. */
+let epoch = localStorage.getItem("palyra-epoch") ?? "";
 
 /** A refusal of the daemon: what happened, and what to do next. */
 export class Refusal extends Error {
@@ -98,14 +100,16 @@ async function signature(bytes) {
   return hex(await crypto.subtle.sign(known.algorithm, known.pair.privateKey, bytes));
 }
 
-/** Signs what a person decided: exactly this approval, as it was shown, under these rules. */
-export async function signDecision({ approval, shown, policy, decision, scope, matcher, reason }) {
-  return signature(await digest("palyra.decision.v1", approval, shown, policy, decision, scope, matcher, reason));
-}
+/** What a person decided: exactly this approval, as it was shown, under these rules. */
+export const said = ({ approval, shown, policy, decision, scope, matcher, reason }) =>
+  digest("palyra.decision.v1", approval, shown, policy, decision, scope, matcher, reason);
+
+/** Signs a digest with this browser's key. */
+export const sign = (digest) => signature(digest);
 
 async function attempt(method, path, body, signal) {
   const bytes = utf8(body ?? "");
-  const [at, nonce] = [Math.round(Date.now() + skew), hex(crypto.getRandomValues(new Uint8Array(16)))];
+  const [at, nonce] = [Math.round(Date.now() + skew), epoch + hex(crypto.getRandomValues(new Uint8Array(16)))];
   const content = await sha256(bytes);
   const signed = await digest("palyra.console-request.v1", known.id, method, path, content, number(at), nonce);
   const headers = {
@@ -116,19 +120,19 @@ async function attempt(method, path, body, signal) {
   return fetch(path, { method, headers, body, signal, cache: "no-store", credentials: "omit", redirect: "error" });
 }
 
-/** Sends a signed request. A clock that is off is put right once, by what the daemon says. */
+/** Sends a signed request. A clock that is off, and a daemon that was started anew, are put right by what the daemon says. */
 export async function ask(method, path, document, signal) {
   const body = document === undefined ? undefined : JSON.stringify(document);
-  let answer = await attempt(method, path, body, signal);
-  if (answer.status === 401) {
+  for (let tries = 0; ; tries += 1) {
+    const answer = await attempt(method, path, body, signal);
+    if (answer.ok) return answer;
     const refusal = await refused(answer);
-    const theirs = refusal.code === "console_clock" && Number(refusal.message.match(/\d+$/)?.[0]);
-    if (!theirs) throw refusal;
-    skew = theirs - Date.now();
-    answer = await attempt(method, path, body, signal);
+    const said = refusal.message.match(/\w+$/)?.[0] ?? "";
+    if (tries > 2) throw refusal;
+    if (refusal.code === "console_clock") skew = Number(said) - Date.now();
+    else if (refusal.code === "console_epoch") localStorage.setItem("palyra-epoch", (epoch = said));
+    else throw refusal;
   }
-  if (!answer.ok) throw await refused(answer);
-  return answer;
 }
 
 export const text = async (path) => (await ask("GET", path)).text();

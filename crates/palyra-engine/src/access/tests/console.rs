@@ -33,7 +33,7 @@ impl Browser {
     fn ask(&self, engine: &Engine) -> Result<VerifiedPeer, EngineError> {
         let (at_ms, body) = (engine.now().unix_ms(), Digest::of(b""));
         self.asked.set(self.asked.get() + 1);
-        let nonce = format!("{:016}", self.asked.get());
+        let nonce = format!("{}{:016}", engine.consoles().epoch(), self.asked.get());
         let said =
             RequestStatement { session: &self.session, method: "GET", path: "/x", body: &body, at_ms, nonce: &nonce };
         let signature = self.key.sign(&said.digest()).to_string().parse().unwrap();
@@ -87,4 +87,43 @@ async fn a_session_ends_with_the_token_that_opened_it() {
     // One whose token does not say so opens no console.
     let (_, text) = issue(&engine, scoped("user:local", "admin", &["access.read"])).await;
     assert!(Browser::opened(&engine, &come(&engine, &text).unwrap()).await.is_err());
+}
+
+#[tokio::test]
+async fn sessions_outlive_the_daemon_and_requests_of_before_do_not() {
+    let place = Place::new();
+    let engine = place.engine().await;
+    let (_, text) = issue(&engine, scoped("user:local", "admin", &["console.open", "access.read"])).await;
+    let own = Browser::opened(&engine, &owner()).await.unwrap();
+    let (view, revoked) = issue(&engine, scoped("user:local", "admin", &["console.open"])).await;
+    let gone = Browser::opened(&engine, &come(&engine, &revoked).unwrap()).await.unwrap();
+    let by_token = Browser::opened(&engine, &come(&engine, &text).unwrap()).await.unwrap();
+    let idle = Browser::opened(&engine, &owner()).await.unwrap();
+    for _ in 0..13 {
+        place.later(HOUR);
+        own.ask(&engine).unwrap();
+        by_token.ask(&engine).unwrap();
+        // What is in use is recorded by tasks of their own.
+        tokio::task::yield_now().await;
+    }
+    engine.revoke_token(&owner(), view.token_id, IssuedTokens::Withdrawn).await.unwrap();
+    let before = engine.consoles().epoch().to_owned();
+    engine.shut_down(Duration::ZERO).await;
+    drop(engine);
+    let engine = place.engine().await;
+    engine.recover_consoles().await.unwrap();
+    assert_ne!(engine.consoles().epoch(), before);
+    own.ask(&engine).unwrap();
+    assert_eq!(code(engine.status(&by_token.ask(&engine).unwrap())), "scope_missing", "as far as its token reaches");
+    for over in [&gone, &idle] {
+        assert_eq!(code(over.ask(&engine)), "console_session_ended");
+    }
+    // What was signed for the daemon of before is no request now.
+    let (at_ms, body, nonce) = (engine.now().unix_ms(), Digest::of(b""), format!("{before}{:032}", 1));
+    let said = RequestStatement { session: &own.session, method: "GET", path: "/x", body: &body, at_ms, nonce: &nonce };
+    let signature = own.key.sign(&said.digest()).to_string().parse().unwrap();
+    let (session, method, path) = (own.session.clone(), "GET".to_owned(), "/x".to_owned());
+    let request = ConsoleRequest { session, method, path, body, at_ms, nonce, signature };
+    let old = VerifiedPeer::by_console(&engine, &request, None, "console".parse().unwrap());
+    assert_eq!(code(old), "console_epoch");
 }
